@@ -1,0 +1,103 @@
+//! What a reader knows of its log from the register, and asking for news.
+
+use std::time::Duration;
+
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Time, View};
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::roles::Message;
+
+/// How long to wait before the register is asked again; doubled up to [`ASK_MOST`].
+const ASK_FIRST: Duration = Duration::from_millis(20);
+const ASK_MOST: Duration = Duration::from_secs(1);
+
+/// The register's entry as far as it is known, and whether it is being asked for.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    control: NodeId,
+    entry: LogEntry,
+    ask_at: Option<Time>,
+    pause: Duration,
+    asked: u64,
+}
+
+/// What came of a control message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    Nothing,
+    /// The view that is known is the latest, as the register said in answer to this question.
+    Same(u64),
+    NewView,
+    Deleted,
+}
+
+impl Directory {
+    pub(crate) fn new(control: NodeId, entry: LogEntry) -> Self {
+        let ask_at = entry.view.is_none().then_some(Time::ZERO);
+        Self { control, entry, ask_at, pause: ASK_FIRST, asked: 0 }
+    }
+
+    pub(crate) fn entry(&self) -> &LogEntry {
+        &self.entry
+    }
+
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.entry.view.as_ref()
+    }
+
+    /// The number of the latest question.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.ask_at
+    }
+
+    /// Asks the register with the next timer, and again until it answers.
+    pub(crate) fn ask(&mut self, now: Time) {
+        if self.ask_at.is_none() {
+            self.ask_at = Some(now);
+            self.pause = ASK_FIRST;
+        }
+    }
+
+    /// There is nobody left who wants to know.
+    pub(crate) fn rest(&mut self) {
+        self.ask_at = None;
+    }
+
+    pub(crate) fn timer<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
+        if self.ask_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.asked += 1;
+        self.ask_at = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(ASK_MOST);
+        let message = control::Message::Lookup { request: self.asked, name: self.entry.name.clone() };
+        let to = Address::Node(self.control, Endpoint::Register);
+        out.push(Effect::Send { to, message: message.into() });
+    }
+
+    pub(crate) fn receive(&mut self, message: control::Message) -> Learned {
+        match message {
+            control::Message::Found { request, entry, .. } => self.learn(request, entry),
+            control::Message::Registered { entry } => self.learn(0, entry),
+            control::Message::Refused { refusal: control::Refusal::NoSuchLog { .. }, .. } => Learned::Deleted,
+            _ => Learned::Nothing,
+        }
+    }
+
+    fn learn(&mut self, request: u64, entry: LogEntry) -> Learned {
+        if entry.id != self.entry.id {
+            return Learned::Deleted;
+        }
+        let is_new = entry.view_number() > self.entry.view_number();
+        if is_new || entry.version > self.entry.version {
+            self.entry = entry;
+        }
+        if self.entry.view.is_some() && (is_new || request == self.asked) {
+            self.ask_at = None;
+        }
+        if is_new { Learned::NewView } else { Learned::Same(request) }
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a reader gets nothing more.
+
+use seriatim_model::{NodeId, Position, ShardId};
+
+/// Why a read or a subscription ended. What can pass by itself is tried again instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The position lies below the trim point: it is gone for good.
+    #[error("positions below {first} are trimmed; the first one is {first}")]
+    Trimmed {
+        /// The first position that can still be read.
+        first: Position,
+    },
+    /// A shard skipped a position that it holds, or gave it out twice. It must not happen; nothing after
+    /// the position was delivered.
+    #[error("shard {shard} should have given out position {position} next, and did not; report this")]
+    Gap {
+        /// The position that should have come next.
+        position: Position,
+        /// The shard that should have given it out.
+        shard: ShardId,
+    },
+    /// A shard gave out records in an order that is none. It must not happen.
+    #[error("shard {shard} gave out position {position} out of order; report this")]
+    Disordered {
+        /// The position that was out of place.
+        position: Position,
+        /// The shard that gave it out.
+        shard: ShardId,
+    },
+    /// The record is damaged on every replica of its shard.
+    #[error("the record at position {position} is damaged on every replica of shard {shard}")]
+    Damaged {
+        /// Where.
+        position: Position,
+        /// The shard that holds it.
+        shard: ShardId,
+    },
+    /// The disks of all replicas of a shard fail.
+    #[error("no replica of shard {shard} can read its disk: {reason}")]
+    Disk {
+        /// The shard.
+        shard: ShardId,
+        /// What the operating system said to the last one.
+        reason: String,
+    },
+    /// The log was deleted.
+    #[error("the log '{0}' does not exist any more")]
+    Deleted(String),
+    /// The deadline passed and the shard that holds the position did not answer.
+    #[error("shard {shard} on node {node} does not answer{}", because(.why))]
+    Unanswered {
+        /// The shard.
+        shard: ShardId,
+        /// The node that was asked last.
+        node: NodeId,
+        /// Why no view can be formed, if that is so.
+        why: Option<String>,
+    },
+    /// The deadline passed and the log had no view.
+    #[error("the log has no view{}", because(.why))]
+    NoView {
+        /// Why no view can be formed, if that is known.
+        why: Option<String>,
+    },
+}
+
+fn because(why: &Option<String>) -> String {
+    why.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
+}

@@ -1,0 +1,201 @@
+//! One shard's part of a subscription: what was asked for, what came, what may still come.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{NodeId, Position, Time, limits};
+
+/// How long to wait for what should come before it is asked for again; doubled each time.
+pub(crate) const PATIENCE_FIRST: Duration = Duration::from_millis(200);
+/// The longest wait for what another shard has already.
+const PATIENCE_MOST: Duration = Duration::from_secs(2);
+/// How long to wait where nothing need come, before making sure that the subscription still stands.
+pub(crate) const IDLE: Duration = Duration::from_secs(5);
+/// How long to wait before a node that disconnected is asked again.
+const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+
+/// Credit is given back in portions of at least this many bytes.
+const CREDIT_PORTION: u64 = limits::SUBSCRIPTION_BYTES / 4;
+
+/// Invariant: `buffer` holds the shard's records below `upto` that were not handed over yet, in order,
+/// and `buffered` is their size in bytes.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    /// Who was asked.
+    pub(crate) source: NodeId,
+    /// Which replica of the shard that is; 0 is the primary.
+    pub(crate) replica: usize,
+    /// The subscription, once it was asked for.
+    pub(crate) request: Option<u64>,
+    /// Everything of this shard below it has come.
+    pub(crate) upto: Position,
+    buffer: VecDeque<Stored>,
+    buffered: u64,
+    /// How many more bytes the shard may send.
+    credit: u64,
+    /// When it was asked or heard last; before it was asked, when to ask.
+    since: Time,
+    /// Since when another shard has been ahead of this one.
+    owed_since: Option<Time>,
+    patience: Duration,
+    heard: bool,
+}
+
+/// What a shard has for a position.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Record(Stored),
+    NotYet,
+    /// The shard passed over the position, or gave out one below it again.
+    Missing,
+}
+
+/// What to make of a delivery.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// It continues what came before.
+    Next,
+    /// It came before.
+    Repeated,
+    /// One before it was lost.
+    Hole,
+    /// This position is not where it should be.
+    Disordered(Position),
+}
+
+impl Feed {
+    pub(crate) fn new(source: NodeId, from: Position, now: Time) -> Self {
+        Self {
+            source,
+            replica: 0,
+            request: None,
+            upto: from,
+            buffer: VecDeque::new(),
+            buffered: 0,
+            credit: 0,
+            since: now,
+            owed_since: None,
+            patience: PATIENCE_FIRST,
+            heard: false,
+        }
+    }
+
+    /// When to subscribe again if nothing comes before.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match self.owed_since {
+            _ if self.request.is_none() => Some(self.since),
+            _ if self.credit == 0 => None,
+            Some(owed_since) => Some(self.since.max(owed_since) + self.patience.min(PATIENCE_MOST)),
+            None if self.heard => Some(self.since + IDLE),
+            None => Some(self.since + self.patience),
+        }
+    }
+
+    /// Notes that it is asked, and returns the credit to ask with.
+    pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position) -> u64 {
+        self.request = Some(request);
+        self.upto = from;
+        self.since = now;
+        self.heard = false;
+        self.credit = limits::SUBSCRIPTION_BYTES.saturating_sub(self.buffered);
+        self.credit
+    }
+
+    /// Nothing came for too long: the next wait is longer.
+    pub(crate) fn was_silent(&mut self) {
+        let was_idle = self.heard && self.owed_since.is_none();
+        self.patience = if was_idle { IDLE } else { (self.patience * 2).min(IDLE) };
+    }
+
+    /// Asks `source` anew, as soon as possible.
+    pub(crate) fn restart(&mut self, now: Time, source: NodeId, replica: usize) {
+        (self.source, self.replica) = (source, replica);
+        self.since = now;
+        self.patience = PATIENCE_FIRST;
+        self.heard = false;
+    }
+
+    /// The connection is gone, and with it the subscription.
+    pub(crate) fn disconnected(&mut self, now: Time) {
+        self.request = None;
+        self.since = now + RECONNECT_AFTER;
+    }
+
+    /// The replica cannot serve it at present.
+    pub(crate) fn refused(&mut self, now: Time) {
+        self.request = None;
+        self.since = now + self.patience;
+        self.was_silent();
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        now: Time,
+        from: Position,
+        records: Vec<Stored>,
+        upto: Position,
+    ) -> Received {
+        if from != self.upto {
+            return if from < self.upto { Received::Repeated } else { Received::Hole };
+        }
+        if let Some(position) = disorder(from, &records, upto) {
+            return Received::Disordered(position);
+        }
+        let bytes = records.iter().map(|stored| stored.record.size() as u64).sum();
+        self.credit = self.credit.saturating_sub(bytes);
+        self.buffered += bytes;
+        self.buffer.extend(records);
+        self.upto = upto;
+        (self.since, self.heard, self.patience) = (now, true, PATIENCE_FIRST);
+        Received::Next
+    }
+
+    /// Another shard is at `frontier`: if this one is not, something should come from it.
+    pub(crate) fn compare(&mut self, now: Time, frontier: Position) {
+        self.owed_since = (self.upto < frontier).then(|| self.owed_since.unwrap_or(now));
+    }
+
+    pub(crate) fn take(&mut self, position: Position) -> Taken {
+        match self.buffer.front() {
+            Some(front) if front.position == position => {
+                let stored = self.buffer.pop_front().expect("the front was just seen");
+                self.buffered -= stored.record.size() as u64;
+                Taken::Record(stored)
+            }
+            None if self.upto <= position => Taken::NotYet,
+            _ => Taken::Missing,
+        }
+    }
+
+    /// Forgets what lies below `first`.
+    pub(crate) fn forget_below(&mut self, first: Position) {
+        while self.buffer.front().is_some_and(|front| front.position < first) {
+            let stored = self.buffer.pop_front().expect("the front was just seen");
+            self.buffered -= stored.record.size() as u64;
+        }
+    }
+
+    /// The credit to give back now, if it is enough to be worth a message.
+    pub(crate) fn credit_due(&mut self) -> Option<(u64, u64)> {
+        let request = self.request?;
+        let missing = limits::SUBSCRIPTION_BYTES.saturating_sub(self.credit + self.buffered);
+        if missing < CREDIT_PORTION {
+            return None;
+        }
+        self.credit += missing;
+        Some((request, missing))
+    }
+}
+
+/// The first position of `records` that is not above the one before it and within `from..upto`.
+pub(crate) fn disorder(from: Position, records: &[Stored], upto: Position) -> Option<Position> {
+    let mut lowest = from;
+    for stored in records {
+        if stored.position < lowest || stored.position >= upto {
+            return Some(stored.position);
+        }
+        lowest = stored.position.next();
+    }
+    (upto < from).then_some(upto)
+}

@@ -1,0 +1,31 @@
+//! What a reader may see and when.
+//!
+//! The shards of a log each give out their own part of it; a reader wants the whole, in order. Both
+//! machines here merge those parts by position: position `p` comes from the shard that the placement
+//! names, and only after every position below it was given out.
+//!
+//! * [`Subscriber`]: from a position on, for as long as the reader likes. The shards push.
+//! * [`Fetch`]: one read, answered with what is there, or waiting until there is something.
+//!
+//! ```text
+//! reader        Subscriber          primary of shard 0   primary of shard 1
+//!   |--- Want ------>|--- Subscribe ------->|                    |
+//!   |                |--- Subscribe --------|------------------->|
+//!   |                |<-- Deliver ..64 -----|                    |
+//!   |<-- Deliver ----|                      |                    |
+//!   |                |<-- Deliver 64..70 ---|--------------------|
+//!   |<-- Deliver ----|--- Credit ---------->|                    |
+//! ```
+//!
+//! What a shard gives out is stable, so what was buffered stays good through lost connections and view
+//! changes; only the subscriptions have to be made anew.
+
+mod directory;
+mod failure;
+mod feed;
+pub mod fetch;
+pub mod subscriber;
+
+pub use failure::Failure;
+pub use fetch::Fetch;
+pub use subscriber::Subscriber;

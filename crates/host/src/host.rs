@@ -1,0 +1,718 @@
+//! The node: dispatch, effects, writes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::storage::{StorageCommand, StorageFailure};
+use seriatim_model::{
+    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, Ticket, Time,
+    ViewNumber,
+};
+use seriatim_protocol::control::controller::Controller;
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::control::{self, NodeAddress};
+use seriatim_protocol::erwin::{self, Sequencer};
+use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::shard::{self, Replica};
+use seriatim_protocol::{Message, Options};
+use seriatim_store::journal::WriteFailure;
+use seriatim_store::{
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, OpenMode, RoleKey,
+    ShardOptions, ShardStore,
+};
+
+use crate::journal::{Birth, RoleRecord, encode, own_record};
+use crate::recovery::{HostError, Problem, revive};
+use crate::relay::Relay;
+use crate::role::Role;
+use crate::timers::Timers;
+
+/// How long to wait for an answer before the node says again that it is there.
+const JOIN_EVERY: Duration = Duration::from_millis(200);
+/// How long to wait before a write that found no room is tried again.
+const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
+
+/// The register's role: there is one, and it works for no log in particular.
+const REGISTER: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Register };
+
+/// What a node is told when it starts.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Which cluster it belongs to.
+    pub cluster: u128,
+    /// Its number.
+    pub node: NodeId,
+    /// Where others reach it, `host:port`.
+    pub address: String,
+    /// The node that hosts the register and the controllers.
+    pub control: NodeId,
+    /// Where that node is reached.
+    pub control_address: String,
+    /// Drawn at random for each start.
+    pub seed: u64,
+    /// What the machines are configured with.
+    pub options: Options,
+    /// Sizes of the journal.
+    pub journal: JournalOptions,
+    /// Sizes of the record stores.
+    pub shard_options: ShardOptions,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A message arrived.
+    Message {
+        /// Over which connection.
+        peer: Peer,
+        /// Which log it is about.
+        log: LogId,
+        /// Who sent it, on the other end.
+        from: Endpoint,
+        /// Whom it is for, here.
+        to: Endpoint,
+        /// What it says.
+        message: Message,
+    },
+    /// A connection is gone.
+    Disconnected(Peer),
+    /// The journal write that was taken ended.
+    JournalWritten(Result<(), WriteFailure>),
+    /// The files that were taken to be synced are synced, or not.
+    FilesSynced(Result<(), String>),
+}
+
+/// A message that is to leave.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Over which connection.
+    pub peer: Peer,
+    /// Which log it is about.
+    pub log: LogId,
+    /// Who sends it, here.
+    pub from: Endpoint,
+    /// Whom it is for, on the other end.
+    pub to: Endpoint,
+    /// What it says.
+    pub message: Message,
+}
+
+/// One node. See the [crate](crate).
+#[derive(Debug)]
+pub struct Host {
+    config: HostConfig,
+    disk: Arc<dyn Disk>,
+    journal: Journal,
+    roles: BTreeMap<RoleKey, Role>,
+    timers: Timers,
+    /// Inputs for roles that arose here.
+    local: VecDeque<(RoleKey, RoleInput)>,
+    sends: Vec<Outgoing>,
+    /// Which writes of which roles become durable with which journal entry, in order.
+    writes: VecDeque<(Lsn, RoleKey, Ticket)>,
+    /// Who is told when a log's roles are gone for good.
+    retired: VecDeque<(Lsn, LogId)>,
+    /// The last journal entry of all, and the last that somebody waits for.
+    last: Lsn,
+    awaited: Lsn,
+    checkpoint: Option<Checkpoint>,
+    disk_is_full: bool,
+    retry_at: Option<Time>,
+    relay: Relay,
+    nodes: BTreeMap<NodeId, String>,
+    join_at: Option<Time>,
+    random: u64,
+    failure: Option<String>,
+    problems: Vec<Problem>,
+    scratch: Vec<RoleEffect>,
+}
+
+#[derive(Debug)]
+struct Checkpoint {
+    id: CheckpointId,
+    snapshots: Vec<(RoleKey, Vec<Bytes>)>,
+    /// To be synced first; taken by the syncer.
+    files: Option<Vec<String>>,
+}
+
+impl Host {
+    /// Starts a node from what is on its disk.
+    ///
+    /// # Errors
+    /// If the journal cannot be opened, or says what this program does not understand. A single record
+    /// store that cannot be opened is a [`Problem`] instead.
+    pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
+        let identity = JournalIdentity { cluster: config.cluster, node: config.node };
+        let (journal, recovered) = Journal::open(&disk, identity, config.journal)?;
+        let mut random = config.seed;
+        let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
+        let last = journal.durable();
+        let mut host = Self {
+            nodes: BTreeMap::from([
+                (config.control, config.control_address.clone()),
+                (config.node, config.address.clone()),
+            ]),
+            disk,
+            journal,
+            roles: revived.roles,
+            timers: Timers::default(),
+            local: VecDeque::new(),
+            sends: vec![],
+            writes: VecDeque::new(),
+            retired: VecDeque::new(),
+            last,
+            awaited: last,
+            checkpoint: None,
+            disk_is_full: false,
+            retry_at: None,
+            relay: Relay::default(),
+            join_at: Some(Time::ZERO),
+            random,
+            failure: None,
+            problems: revived.problems,
+            scratch: vec![],
+            config,
+        };
+        if host.config.node == host.config.control {
+            host.roles.entry(REGISTER).or_insert_with(|| Role::Register(Register::new(host.config.node)));
+        }
+        for (key, incarnation) in revived.reopened {
+            host.append(key, &encode(&RoleRecord::Reopened { incarnation }));
+        }
+        // Before a role without a journal says anything in its new life, its old one must be over.
+        host.flush()?;
+        let keys: Vec<_> = host.roles.keys().copied().collect();
+        for key in keys {
+            host.remember_anew(key);
+            host.update_timer(key);
+        }
+        Ok(host)
+    }
+
+    /// A shard replica that may have lost something says so in its store.
+    fn remember_anew(&mut self, key: RoleKey) {
+        if let Some(Role::Shard(replica, store)) = self.roles.get_mut(&key) {
+            let known = store.recovery().memory;
+            if known.as_ref() != Some(replica.memory()) {
+                let command = StorageCommand::Remember(replica.memory().clone());
+                if let Err(cause) = store.execute(&command) {
+                    let problem = Problem { log: key.log, endpoint: key.endpoint, cause: cause.to_string() };
+                    self.problems.push(problem);
+                }
+            }
+        }
+    }
+
+    /// Which node this is.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.config.node
+    }
+
+    /// Roles that could not be brought back.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Why the node cannot go on, if it cannot: it obeys nobody any more and has to be started again.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Whether the register knows this node.
+    #[must_use]
+    pub fn has_joined(&self) -> bool {
+        self.join_at.is_none()
+    }
+
+    /// Where a node listens, as far as is known.
+    #[must_use]
+    pub fn address_of(&self, node: NodeId) -> Option<&str> {
+        self.nodes.get(&node).map(String::as_str)
+    }
+
+    /// The sequencing replica of a log, if it is hosted here.
+    #[must_use]
+    pub fn sequencer(&self, log: LogId) -> Option<&Sequencer> {
+        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })? {
+            Role::Sequencer(role) => Some(role),
+            _ => None,
+        }
+    }
+
+    /// The controller of a log, if it is hosted here.
+    #[must_use]
+    pub fn controller(&self, log: LogId) -> Option<&Controller> {
+        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Controller })? {
+            Role::Controller(role) => Some(role),
+            _ => None,
+        }
+    }
+
+    /// The register, if it is hosted here.
+    #[must_use]
+    pub fn register(&self) -> Option<&Register> {
+        match self.roles.get(&REGISTER)? {
+            Role::Register(role) => Some(role),
+            _ => None,
+        }
+    }
+
+    /// Takes note of an event, and steps whichever roles it is for.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        if self.failure.is_some() {
+            return;
+        }
+        match event {
+            Event::Message { peer, log, from, to, message } => {
+                self.receive(now, peer, log, from, to, message)
+            }
+            Event::Disconnected(peer) => {
+                self.relay.forget(peer);
+                let keys: Vec<_> = self.roles.keys().copied().collect();
+                for key in keys {
+                    self.step(now, key, Input::Disconnected(peer));
+                }
+            }
+            Event::JournalWritten(outcome) => self.journal_written(now, outcome),
+            Event::FilesSynced(outcome) => self.files_synced(outcome),
+        }
+        self.drain_local(now);
+    }
+
+    /// Does what is due now that the inbox is drained. Afterwards sends and writes can be taken.
+    pub fn settle(&mut self, now: Time) {
+        if self.failure.is_some() {
+            return;
+        }
+        // A role may want to be woken again at once; one round a drain is enough for progress.
+        let mut due = vec![];
+        while let Some(key) = self.timers.take_due(now) {
+            due.push(key);
+        }
+        for key in due {
+            self.step(now, key, Input::Timer);
+        }
+        self.drain_local(now);
+        self.join(now);
+        // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
+        let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
+        if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
+            self.begin_checkpoint();
+        }
+    }
+
+    /// The messages that are to leave, in order.
+    pub fn take_sends(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.sends)
+    }
+
+    /// The next write to the journal, if somebody waits for one and none is under way.
+    pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
+        let awaited = self.journal.durable() < self.awaited;
+        let pausing = self.retry_at.is_some_and(|at| now < at);
+        (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
+    }
+
+    /// Files to be synced, if that is wanted and not under way.
+    pub fn next_sync(&mut self) -> Option<Vec<String>> {
+        self.checkpoint.as_mut()?.files.take()
+    }
+
+    /// When [`Host::settle`] is to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        if self.failure.is_some() {
+            return None;
+        }
+        [self.timers.next(), self.join_at, self.retry_at].into_iter().flatten().min()
+    }
+
+    /// Ends the node in an orderly way: nothing that any log promised at any durability is lost. No
+    /// write may be under way.
+    ///
+    /// # Errors
+    /// If the disk fails. Then it is as if the node had been killed.
+    pub fn close(mut self) -> Result<(), HostError> {
+        if let Some(failure) = &self.failure {
+            return Err(HostError::Write(failure.clone()));
+        }
+        let mut files = vec![];
+        let mut closing = vec![];
+        for (key, role) in &mut self.roles {
+            if !role.is_journaled() {
+                closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
+            }
+            if let Some(store) = role.store() {
+                files.extend(store.take_unsynced());
+            }
+        }
+        for file in files {
+            self.disk.sync(&file).map_err(|cause| HostError::Write(format!("{file}: {cause}")))?;
+        }
+        for (key, record) in closing {
+            self.append(key, &encode(&record));
+        }
+        self.flush()
+    }
+
+    /// Writes everything that was appended to the journal, at once.
+    fn flush(&mut self) -> Result<(), HostError> {
+        while let Some(write) = self.journal.next_write() {
+            let outcome = write.perform(&*self.disk);
+            let full = matches!(outcome, Err(WriteFailure::Full { .. }));
+            let written = self.journal.written(outcome);
+            written.map_err(|cause| HostError::Write(cause.to_string()))?;
+            if full {
+                return Err(HostError::Write("the disk is full: make room and start again".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Time, peer: Peer, log: LogId, from: Endpoint, to: Endpoint, message: Message) {
+        let from = match (peer, from) {
+            (Peer::Node(node), endpoint) => Address::Node(node, endpoint),
+            (Peer::Client(connection), Endpoint::Client(number)) => Address::Client(connection, number),
+            // A client that poses as a role of a node is not listened to.
+            (Peer::Client(_), _) => return,
+        };
+        match to {
+            Endpoint::Node => self.receive_as_node(now, message),
+            Endpoint::Client(number) => self.pass_back(number, from, log, message),
+            Endpoint::Register if self.config.control != self.config.node => self.pass_on(from, log, message),
+            _ => self.dispatch(now, key_of(log, to), from, message),
+        }
+    }
+
+    fn dispatch(&mut self, now: Time, key: RoleKey, from: Address, message: Message) {
+        if !self.roles.contains_key(&key) {
+            self.host_new_role(now, key, &message);
+        }
+        if self.roles.contains_key(&key) {
+            self.step(now, key, Input::Message { from, message });
+        } else if let Some(answer) = unknown_role(&message) {
+            self.send(key, from, answer);
+        }
+    }
+
+    /// A message may bring a role into being: the first seal, the first fence, the first report.
+    fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
+        match (key.endpoint, message) {
+            (Endpoint::Controller, Message::Control(_)) if self.config.control == self.config.node => {
+                let random = draw(&mut self.random);
+                let role = Controller::new(key.log, self.config.control, random, self.config.options);
+                self.roles.insert(key, Role::Controller(Box::new(role)));
+            }
+            (Endpoint::Sequencer, Message::Control(control::Message::Seal { config, .. })) => {
+                let me = self.newborn(key, config);
+                let role = Sequencer::new(me, self.config.control, config.clone(), self.config.options);
+                self.roles.insert(key, Role::Sequencer(Box::new(role)));
+            }
+            (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { config, .. })) => {
+                let me = self.newborn(key, config);
+                let mode = match config.durability {
+                    seriatim_model::Durability::Disk => OpenMode::Journaled { checkpoint: None },
+                    seriatim_model::Durability::Memory => OpenMode::WriteBehind,
+                };
+                let opened =
+                    ShardStore::open(self.disk.clone(), key.log, shard, mode, self.config.shard_options);
+                match opened {
+                    Ok(store) => {
+                        let role =
+                            Replica::new(me, shard, self.config.control, config.clone(), self.config.options);
+                        self.roles.insert(key, Role::Shard(Box::new(role), Box::new(store)));
+                    }
+                    Err(cause) => {
+                        let cause = cause.to_string();
+                        self.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.step(now, key, Input::DiskFull(self.disk_is_full));
+    }
+
+    fn newborn(&mut self, key: RoleKey, config: &LogConfig) -> Member {
+        let incarnation = Incarnation(draw(&mut self.random));
+        let birth = Birth { config: config.clone(), incarnation };
+        self.awaited = self.append(key, &encode(&RoleRecord::Born(birth)));
+        Member { node: self.config.node, incarnation }
+    }
+
+    fn step(&mut self, now: Time, key: RoleKey, input: RoleInput) {
+        let Some(role) = self.roles.get_mut(&key) else { return };
+        let mut effects = std::mem::take(&mut self.scratch);
+        role.step(now, input, &mut effects);
+        for effect in effects.drain(..) {
+            self.perform(key, effect);
+        }
+        self.scratch = effects;
+        self.update_timer(key);
+    }
+
+    fn update_timer(&mut self, key: RoleKey) {
+        let deadline = self.roles.get(&key).and_then(Role::deadline);
+        self.timers.set(key, deadline);
+    }
+
+    fn drain_local(&mut self, now: Time) {
+        while let Some((key, input)) = self.local.pop_front() {
+            match input {
+                Input::Message { from, message } => match key.endpoint {
+                    Endpoint::Node => self.receive_as_node(now, message),
+                    _ => self.dispatch(now, key, from, message),
+                },
+                input => self.step(now, key, input),
+            }
+        }
+    }
+
+    fn perform(&mut self, key: RoleKey, effect: RoleEffect) {
+        match effect {
+            RoleEffect::Send { to, message } => self.send(key, to, message),
+            RoleEffect::Persist { ticket, entry } => {
+                let lsn = self.append(key, &own_record(&entry));
+                self.awaited = lsn;
+                self.writes.push_back((lsn, key, ticket));
+            }
+            RoleEffect::Store { ticket, command } => self.store(key, ticket, &command),
+            RoleEffect::Read { ticket, range } => {
+                if let Some(store) = self.roles.get_mut(&key).and_then(Role::store) {
+                    let outcome = store.read(range);
+                    self.local.push_back((key, Input::Read(ticket, outcome)));
+                }
+            }
+            RoleEffect::Reply { reply, .. } => match reply {},
+        }
+    }
+
+    fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
+        let Some(role) = self.roles.get_mut(&key) else { return };
+        let journaled = role.is_journaled();
+        let Some(store) = role.store() else { return };
+        let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
+        match &outcome {
+            Ok(()) => self.set_disk_full(self.journal.is_full()),
+            Err((failure, cause)) => {
+                self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
+                match failure {
+                    StorageFailure::Full => self.set_disk_full(true),
+                    StorageFailure::Failed => {
+                        let cause = cause.clone();
+                        self.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
+                    }
+                }
+            }
+        }
+        if !journaled {
+            self.local.push_back((key, Input::Persisted(ticket)));
+            return;
+        }
+        if outcome.is_ok() {
+            self.append(key, &own_record(&encode(command)));
+            // Knowing what is stable is worth remembering, but nobody waits for it.
+            if !matches!(command, StorageCommand::Stable(_)) {
+                self.awaited = self.last;
+            }
+        }
+        self.writes.push_back((self.last, key, ticket));
+    }
+
+    fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
+        self.last = self.journal.append(key, chunks);
+        self.last
+    }
+
+    fn send(&mut self, key: RoleKey, to: Address, message: Message) {
+        let log = match &message {
+            Message::Control(message) => message.log().unwrap_or(key.log),
+            _ => key.log,
+        };
+        match to {
+            Address::Node(node, endpoint) if node == self.config.node => {
+                let from = Address::Node(node, key.endpoint);
+                let input = Input::Message { from, message };
+                self.local.push_back((key_of(log, endpoint), input));
+            }
+            Address::Node(..) | Address::Client(..) => {
+                let (peer, endpoint) = match to {
+                    Address::Node(node, endpoint) => (Peer::Node(node), endpoint),
+                    Address::Client(connection, number) => {
+                        (Peer::Client(connection), Endpoint::Client(number))
+                    }
+                };
+                self.sends.push(Outgoing { peer, log, from: key.endpoint, to: endpoint, message });
+            }
+        }
+    }
+
+    /// A client's question for the register goes to the node that hosts it, under a number of ours.
+    fn pass_on(&mut self, from: Address, log: LogId, message: Message) {
+        let Address::Client(connection, number) = from else { return };
+        let from = Endpoint::Client(self.relay.number((connection, number)));
+        let peer = Peer::Node(self.config.control);
+        self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
+    }
+
+    /// The register's answer goes to the client that asked.
+    fn pass_back(&mut self, number: u64, from: Address, log: LogId, message: Message) {
+        let Address::Node(_, from) = from else { return };
+        if let Some((connection, number)) = self.relay.take(number) {
+            let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
+            self.sends.push(Outgoing { peer, log, from, to, message });
+        }
+    }
+
+    fn receive_as_node(&mut self, now: Time, message: Message) {
+        let Message::Control(message) = message else { return };
+        match message {
+            control::Message::Cluster { nodes } => {
+                self.nodes.extend(nodes.into_iter().map(|node| (node.node, node.address)));
+                self.join_at = None;
+            }
+            control::Message::Retire { log } => self.retire(now, log),
+            _ => {}
+        }
+    }
+
+    /// The log was deleted: its roles go, with their stores.
+    fn retire(&mut self, _now: Time, log: LogId) {
+        let keys: Vec<_> = self.roles.keys().copied().filter(|key| key.log == log).collect();
+        for key in keys {
+            self.roles.remove(&key);
+            self.timers.set(key, None);
+            if let Endpoint::Shard(shard) = key.endpoint
+                && let Err(cause) = ShardStore::destroy(&*self.disk, log, shard)
+            {
+                let cause = format!("the files of the deleted log could not be removed: {cause}");
+                self.problems.push(Problem { log, endpoint: key.endpoint, cause });
+            }
+            self.append(key, &encode(&RoleRecord::Gone));
+        }
+        self.awaited = self.last;
+        self.retired.push_back((self.last, log));
+        self.confirm_retired();
+    }
+
+    fn confirm_retired(&mut self) {
+        while self.retired.front().is_some_and(|(lsn, _)| *lsn <= self.journal.durable()) {
+            let (_, log) = self.retired.pop_front().expect("the front was just seen");
+            let message = control::Message::Retired { log, node: self.config.node };
+            self.send_as_node(message.into());
+        }
+    }
+
+    fn send_as_node(&mut self, message: Message) {
+        let key = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
+        self.send(key, Address::Node(self.config.control, Endpoint::Register), message);
+    }
+
+    /// Tells the register where this node is, until it says that it knows.
+    fn join(&mut self, now: Time) {
+        if self.join_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.join_at = Some(now + JOIN_EVERY);
+        let node = NodeAddress { node: self.config.node, address: self.config.address.clone() };
+        self.send_as_node(control::Message::Join { node }.into());
+        self.drain_local(now);
+    }
+
+    fn journal_written(&mut self, now: Time, outcome: Result<(), WriteFailure>) {
+        match self.journal.written(outcome) {
+            Ok(durable) => {
+                self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
+                self.set_disk_full(self.journal.is_full());
+                self.report_durable(durable);
+                self.confirm_retired();
+            }
+            Err(cause) => self.failure = Some(cause.to_string()),
+        }
+    }
+
+    /// Tells each role how far its writes are durable now.
+    fn report_durable(&mut self, durable: Lsn) {
+        let mut reached: BTreeMap<RoleKey, Ticket> = BTreeMap::new();
+        while self.writes.front().is_some_and(|(lsn, _, _)| *lsn <= durable) {
+            let (_, key, ticket) = self.writes.pop_front().expect("the front was just seen");
+            reached.insert(key, ticket);
+        }
+        self.local.extend(reached.into_iter().map(|(key, ticket)| (key, Input::Persisted(ticket))));
+    }
+
+    fn set_disk_full(&mut self, full: bool) {
+        if self.disk_is_full != full {
+            self.disk_is_full = full;
+            self.local.extend(self.roles.keys().map(|key| (*key, Input::DiskFull(full))));
+        }
+    }
+
+    fn begin_checkpoint(&mut self) {
+        let id = self.journal.begin_checkpoint();
+        let mut snapshots = vec![];
+        let mut files = vec![];
+        for (key, role) in &mut self.roles {
+            if let Some((snapshot, unsynced)) = role.snapshot() {
+                snapshots.push((*key, encode(&snapshot)));
+                files.extend(unsynced);
+            }
+        }
+        self.checkpoint = Some(Checkpoint { id, snapshots, files: Some(files) });
+    }
+
+    fn files_synced(&mut self, outcome: Result<(), String>) {
+        let Some(Checkpoint { id, snapshots, .. }) = self.checkpoint.take() else { return };
+        match outcome {
+            Ok(()) => {
+                self.last = self.journal.finish_checkpoint(id, &snapshots);
+                self.awaited = self.last;
+            }
+            Err(cause) => self.failure = Some(format!("the disk failed: {cause}")),
+        }
+    }
+}
+
+fn key_of(log: LogId, endpoint: Endpoint) -> RoleKey {
+    if endpoint == Endpoint::Register { REGISTER } else { RoleKey { log, endpoint } }
+}
+
+/// What to say for a role that is not here: whoever asks should look again where it is.
+fn unknown_role(message: &Message) -> Option<Message> {
+    let rejected = erwin::Message::Rejected { view: ViewNumber::NONE, why: None };
+    let fenced = shard::Message::Fenced { claim: ViewNumber::NONE, incarnation: Incarnation(0) };
+    match message {
+        Message::Erwin(
+            erwin::Message::Append { .. } | erwin::Message::CheckTail { .. } | erwin::Message::Locate { .. },
+        ) => Some(rejected.into()),
+        Message::Erwin(erwin::Message::Status { request }) => {
+            let nothing = erwin::Message::StatusIs {
+                request: *request,
+                view: ViewNumber::NONE,
+                open: false,
+                ordered: Position::ZERO,
+                held: 0,
+                sessions: 0,
+            };
+            Some(nothing.into())
+        }
+        Message::Shard(
+            shard::Message::Read { .. } | shard::Message::Subscribe { .. } | shard::Message::Trim { .. },
+        ) => Some(fenced.into()),
+        _ => None,
+    }
+}
+
+/// The next number of a sequence that the seed fixes (splitmix64).
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}

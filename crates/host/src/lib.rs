@@ -1,0 +1,31 @@
+//! One node without its input and output.
+//!
+//! A [`Host`] holds the roles of a node, its journal and its record stores. It is told what happened
+//! (messages, finished writes, the time) and says what is to be done (messages, writes). A server gives
+//! it sockets, a clock and a thread that syncs; the simulator gives it a seed. It decides everything that
+//! a node decides outside its protocols: which role a message is for, what is written when, how roles
+//! come back after a restart, when the journal is cut short.
+//!
+//! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. The disk is
+//! written to through [`seriatim_store::Disk`], buffered; whatever has to be *durable* leaves as a
+//! [`JournalWrite`](seriatim_store::JournalWrite) or as a list of files to sync, and is reported back.
+//!
+//! ```text
+//!             handle(event) …                    settle(now)
+//!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ timers that are due ─▶ take_sends, next_journal_write
+//!               ▲            │
+//!               └── local ◀──┘ messages between roles of this node, reads, finished stores
+//! ```
+//!
+//! Work that is better done once for many inputs (binding a batch, sending appends) is a timer that is
+//! due at once: it fires after the inbox was drained. That is all the batching there is.
+
+mod host;
+mod journal;
+mod recovery;
+mod relay;
+mod role;
+mod timers;
+
+pub use host::{Event, Host, HostConfig, Outgoing};
+pub use recovery::{HostError, Problem};

@@ -1,0 +1,186 @@
+//! How a node comes back: its journal, its stores, its roles.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use seriatim_model::storage::StorageCommand;
+use seriatim_model::wire::{WireError, decode_one};
+use seriatim_model::{Durability, Endpoint, Incarnation, LogId, Member, ShardId};
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::erwin::Sequencer;
+use seriatim_protocol::shard::Replica;
+use seriatim_store::shard::StoreError;
+use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
+
+use crate::host::HostConfig;
+use crate::journal::{Birth, RoleRecord, RoleSnapshot};
+use crate::role::Role;
+
+/// Why a node cannot start, or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The journal cannot be opened.
+    #[error("{0}")]
+    Journal(#[from] OpenError),
+    /// An entry of the journal is not what this program writes.
+    #[error("the journal has an entry for {role} that this program cannot read: {cause}")]
+    Entry {
+        /// Which role it is for.
+        role: String,
+        /// What is wrong with it.
+        cause: WireError,
+    },
+    /// A write failed in a way that cannot be undone.
+    #[error("{0}")]
+    Write(String),
+}
+
+/// A role that could not be brought back, and why. The others run without it.
+#[derive(Debug)]
+pub struct Problem {
+    /// The log that it works for.
+    pub log: LogId,
+    /// Which role.
+    pub endpoint: Endpoint,
+    /// What an operator can read.
+    pub cause: String,
+}
+
+/// What the journal says about one role.
+#[derive(Debug, Default)]
+struct History {
+    birth: Option<Birth>,
+    /// The role's own entries, and whether the first is a checkpoint's.
+    own: Vec<Bytes>,
+    from_checkpoint: bool,
+    closed: Option<Option<Bytes>>,
+}
+
+/// What comes back, and what has to be said to the journal before anything else.
+pub(crate) struct Revived {
+    pub(crate) roles: BTreeMap<RoleKey, Role>,
+    pub(crate) reopened: Vec<(RoleKey, Incarnation)>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Brings back every role that the journal tells of. `fresh` draws incarnations.
+pub(crate) fn revive(
+    config: &HostConfig,
+    disk: &Arc<dyn Disk>,
+    recovered: Recovered,
+    mut fresh: impl FnMut() -> u64,
+) -> Result<Revived, HostError> {
+    let mut histories: BTreeMap<RoleKey, History> = BTreeMap::new();
+    for (key, pieces) in recovered.snapshots {
+        let snapshot: RoleSnapshot = decode_one(pieces.concat().into()).map_err(entry_error(key))?;
+        let history = History {
+            birth: snapshot.birth,
+            from_checkpoint: !snapshot.own.is_empty(),
+            own: snapshot.own,
+            closed: None,
+        };
+        histories.insert(key, history);
+    }
+    for (key, bytes) in recovered.entries {
+        let record: RoleRecord = decode_one(bytes).map_err(entry_error(key))?;
+        let history = histories.entry(key).or_default();
+        match record {
+            RoleRecord::Own(entry) => history.own.push(entry),
+            RoleRecord::Born(birth) => *history = History { birth: Some(birth), ..History::default() },
+            RoleRecord::Closed { state } => history.closed = Some(state),
+            RoleRecord::Reopened { incarnation } => {
+                history.closed = None;
+                if let Some(birth) = &mut history.birth {
+                    birth.incarnation = incarnation;
+                }
+            }
+            RoleRecord::Gone => {
+                histories.remove(&key);
+            }
+        }
+    }
+    let mut revived = Revived { roles: BTreeMap::new(), reopened: vec![], problems: vec![] };
+    for (key, history) in histories {
+        match revive_role(config, disk, key, history, &mut fresh, &mut revived.reopened) {
+            Ok(Some(role)) => {
+                revived.roles.insert(key, role);
+            }
+            Ok(None) => {}
+            Err(cause) => {
+                revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
+                revived.roles.insert(key, Role::Broken);
+            }
+        }
+    }
+    Ok(revived)
+}
+
+fn revive_role(
+    config: &HostConfig,
+    disk: &Arc<dyn Disk>,
+    key: RoleKey,
+    history: History,
+    fresh: &mut impl FnMut() -> u64,
+    reopened: &mut Vec<(RoleKey, Incarnation)>,
+) -> Result<Option<Role>, String> {
+    if key.endpoint == Endpoint::Register {
+        let register = Register::recover(config.node, history.own).map_err(|cause| cause.to_string())?;
+        return Ok(Some(Role::Register(register)));
+    }
+    let Some(birth) = history.birth else { return Ok(None) };
+    let journaled = birth.config.durability == Durability::Disk;
+    // A role without a journal knows what it knew only after an orderly end.
+    let remembers = journaled || history.closed.is_some();
+    let incarnation = if remembers { birth.incarnation } else { Incarnation(fresh()) };
+    let me = Member { node: config.node, incarnation };
+    if !journaled {
+        reopened.push((key, incarnation));
+    }
+    match key.endpoint {
+        Endpoint::Sequencer => {
+            let entries =
+                if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
+            let role = Sequencer::recover(me, config.control, birth.config, config.options, entries);
+            role.map(|role| Some(Role::Sequencer(Box::new(role)))).map_err(|cause| cause.to_string())
+        }
+        Endpoint::Shard(shard) => {
+            let (entries, from_checkpoint) = (history.own, history.from_checkpoint);
+            let store = open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint)?;
+            let recovery = store.recovery();
+            let role = Replica::recover(me, shard, config.control, recovery, config.options);
+            let role =
+                role.unwrap_or_else(|| Replica::new(me, shard, config.control, birth.config, config.options));
+            Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn open_store(
+    config: &HostConfig,
+    disk: &Arc<dyn Disk>,
+    log: LogId,
+    shard: ShardId,
+    journaled: bool,
+    entries: Vec<Bytes>,
+    from_checkpoint: bool,
+) -> Result<ShardStore, String> {
+    let mut entries = entries.into_iter();
+    let mode = if journaled {
+        OpenMode::Journaled { checkpoint: if from_checkpoint { entries.next() } else { None } }
+    } else {
+        OpenMode::WriteBehind
+    };
+    let opened = ShardStore::open(disk.clone(), log, shard, mode, config.shard_options);
+    let mut store = opened.map_err(|cause| cause.to_string())?;
+    for entry in entries {
+        let command: StorageCommand = decode_one(entry).map_err(|cause| cause.to_string())?;
+        store.execute(&command).map_err(|cause: StoreError| cause.to_string())?;
+    }
+    Ok(store)
+}
+
+fn entry_error(key: RoleKey) -> impl FnOnce(WireError) -> HostError {
+    move |cause| HostError::Entry { role: format!("{:?} of log {}", key.endpoint, key.log), cause }
+}

@@ -1,0 +1,105 @@
+//! The roles that a node can host: one line for each kind.
+
+use bytes::Bytes;
+use seriatim_model::wire::encode_one;
+use seriatim_model::{Durability, LogConfig, Machine, Time};
+use seriatim_protocol::control::controller::Controller;
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::erwin::Sequencer;
+use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::shard::Replica;
+use seriatim_store::ShardStore;
+
+use crate::journal::{Birth, RoleSnapshot};
+
+/// A role, with its record store if it has one.
+#[derive(Debug)]
+pub(crate) enum Role {
+    Register(Register),
+    Controller(Box<Controller>),
+    Sequencer(Box<Sequencer>),
+    Shard(Box<Replica>, Box<ShardStore>),
+    /// It could not be brought back; it answers nothing.
+    Broken,
+}
+
+impl Role {
+    pub(crate) fn step(&mut self, now: Time, input: RoleInput, out: &mut Vec<RoleEffect>) {
+        match self {
+            Self::Register(role) => role.step(now, input, out),
+            Self::Controller(role) => role.step(now, input, out),
+            Self::Sequencer(role) => role.step(now, input, out),
+            Self::Shard(role, _) => role.step(now, input, out),
+            Self::Broken => {}
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::Register(role) => role.deadline(),
+            Self::Controller(role) => role.deadline(),
+            Self::Sequencer(role) => role.deadline(),
+            Self::Shard(role, _) => role.deadline(),
+            Self::Broken => None,
+        }
+    }
+
+    pub(crate) fn store(&mut self) -> Option<&mut ShardStore> {
+        match self {
+            Self::Shard(_, store) => Some(store),
+            _ => None,
+        }
+    }
+
+    fn config(&self) -> Option<&LogConfig> {
+        match self {
+            Self::Sequencer(role) => Some(role.config()),
+            Self::Shard(role, _) => Some(&role.memory().config),
+            Self::Register(_) | Self::Controller(_) | Self::Broken => None,
+        }
+    }
+
+    /// Whether what it confirms is in the journal first.
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.config().is_none_or(|config| config.durability == Durability::Disk)
+    }
+
+    pub(crate) fn birth(&self) -> Option<Birth> {
+        let incarnation = match self {
+            Self::Sequencer(role) => role.member().incarnation,
+            Self::Shard(role, _) => role.memory().incarnation,
+            Self::Register(_) | Self::Controller(_) | Self::Broken => return None,
+        };
+        Some(Birth { config: self.config()?.clone(), incarnation })
+    }
+
+    /// What stands for all that the role wrote so far, and the files that must be synced for that to be
+    /// true. Nothing for a role that keeps nothing.
+    pub(crate) fn snapshot(&mut self) -> Option<(RoleSnapshot, Vec<String>)> {
+        let birth = self.birth();
+        let journaled = self.is_journaled();
+        let (own, files) = match self {
+            Self::Register(role) => {
+                (role.snapshot().into_iter().map(|entry| entry.concat().into()).collect(), vec![])
+            }
+            Self::Sequencer(role) if journaled => (vec![role.snapshot().concat().into()], vec![]),
+            Self::Shard(_, store) if journaled => {
+                let (checkpoint, files) = store.checkpoint();
+                (vec![checkpoint], files)
+            }
+            Self::Shard(_, store) => (vec![], store.take_unsynced()),
+            Self::Sequencer(_) => (vec![], vec![]),
+            Self::Controller(_) | Self::Broken => return None,
+        };
+        Some((RoleSnapshot { birth, own }, files))
+    }
+
+    /// Everything that a role without a journal knows, at an orderly end.
+    pub(crate) fn closing_state(&self) -> Option<Bytes> {
+        match self {
+            Self::Sequencer(role) => Some(role.snapshot().concat().into()),
+            Self::Shard(role, _) => Some(encode_one(role.memory())),
+            Self::Register(_) | Self::Controller(_) | Self::Broken => None,
+        }
+    }
+}

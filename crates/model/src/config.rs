@@ -1,0 +1,120 @@
+//! What a log promises: chosen when it is created, kept in the catalog.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::limits;
+use crate::wire::{wire_enum, wire_struct};
+
+/// When order is paid for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Order {
+    /// Lazily, with records passing through the sequencing layer to shards that are black boxes
+    /// (LazyLog §4).
+    #[default]
+    ErwinBb,
+}
+
+wire_enum! { Order { 1 => ErwinBb {} } }
+
+/// Where an acknowledged record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// On the disk of every replica that must acknowledge.
+    #[default]
+    Disk,
+    /// In the memory of every replica that must acknowledge, written behind.
+    Memory,
+}
+
+wire_enum! { Durability { 1 => Disk {}, 2 => Memory {} } }
+
+macro_rules! names {
+    ($type:ident, $what:literal, $($variant:ident = $name:literal),*) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self { $(Self::$variant => $name),* })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<Self, String> {
+                match name {
+                    $($name => Ok(Self::$variant),)*
+                    _ => Err(format!("unknown {} '{name}'; known: {}", $what, [$($name),*].join(", "))),
+                }
+            }
+        }
+    };
+}
+
+names!(Order, "order", ErwinBb = "erwin-bb");
+names!(Durability, "durability", Disk = "disk", Memory = "memory");
+
+/// The choices made for a log when it was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// When order is paid for.
+    pub order: Order,
+    /// Where an acknowledged record is.
+    pub durability: Durability,
+    /// How many shards it is spread over.
+    pub shards: u32,
+    /// How many replicas each shard has.
+    pub replicas: u32,
+    /// How many sequencing replicas it has.
+    pub sequencers: u32,
+    /// How many consecutive positions one shard takes.
+    pub stripe: u64,
+    /// The largest payload that an append may carry, in bytes.
+    pub max_record_bytes: u32,
+}
+
+wire_struct! { LogConfig { order, durability, shards, replicas, sequencers, stripe, max_record_bytes } }
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            order: Order::default(),
+            durability: Durability::default(),
+            shards: 2,
+            replicas: 2,
+            sequencers: 3,
+            stripe: limits::DEFAULT_STRIPE,
+            max_record_bytes: limits::DEFAULT_MAX_RECORD_BYTES,
+        }
+    }
+}
+
+impl LogConfig {
+    /// Whether a cluster of `nodes` nodes can hold such a log.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self, nodes: u32) -> Result<(), String> {
+        let within = |what: &str, value: u32, most: u32| match value {
+            0 => Err(format!("a log needs at least one of its {what}")),
+            _ if value > most => Err(format!("{value} {what} are more than the {most} possible here")),
+            _ => Ok(()),
+        };
+        within("sequencing replicas", self.sequencers, nodes.min(limits::MAX_REPLICAS))?;
+        within("replicas of a shard", self.replicas, nodes.min(limits::MAX_REPLICAS))?;
+        within("shards", self.shards, limits::MAX_SHARDS)?;
+        within("bytes of a record", self.max_record_bytes, limits::MAX_RECORD_BYTES)?;
+        if self.stripe == 0 {
+            return Err("a stripe needs at least one position".into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether `name` can name a log: 1 to 128 letters, digits, `-`, `_` or `.`, not starting with `-` or `.`.
+#[must_use]
+pub fn is_log_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=limits::MAX_NAME_BYTES).contains(&name.len())
+        && name.chars().all(allowed)
+        && !name.starts_with(['-', '.'])
+}

@@ -1,0 +1,22 @@
+//! The words that every part of Seriatim shares.
+//!
+//! This crate decides nothing and performs nothing. It names things ([`record`], [`position`],
+//! [`view`], [`config`]), fixes how they travel ([`wire`]), bounds them ([`limits`]), and defines the
+//! one interface between a protocol and the world ([`machine`]).
+
+pub mod config;
+pub mod limits;
+pub mod machine;
+pub mod position;
+pub mod record;
+pub mod storage;
+pub mod time;
+pub mod view;
+pub mod wire;
+
+pub use config::{Durability, LogConfig, Order};
+pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
+pub use position::{Placement, PlacementStep, Position};
+pub use record::{Record, RecordId, SessionId};
+pub use time::Time;
+pub use view::{Incarnation, LogId, Member, NodeId, ShardId, ShardMembers, View, ViewHistory, ViewNumber};

@@ -1,0 +1,124 @@
+//! Every bound in one place, with the relations between them.
+
+use std::time::Duration;
+
+/// The largest frame that travels, in bytes, without its header.
+pub const MAX_FRAME_BYTES: usize = 16 << 20;
+
+/// The largest payload that a log may allow, in bytes.
+pub const MAX_RECORD_BYTES: u32 = 8 << 20;
+
+/// The largest payload of an append unless the log says otherwise, in bytes.
+pub const DEFAULT_MAX_RECORD_BYTES: u32 = 1 << 20;
+
+/// What a record takes besides its payload, keys and headers included, in bytes.
+pub const MAX_RECORD_OVERHEAD_BYTES: u32 = 64 << 10;
+
+/// The largest number of sequencing replicas, and of replicas of one shard.
+pub const MAX_REPLICAS: u32 = 9;
+
+/// The largest number of shards of a log.
+pub const MAX_SHARDS: u32 = 256;
+
+/// The longest name of a log, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+
+/// How many consecutive positions one shard takes unless the log says otherwise.
+pub const DEFAULT_STRIPE: u64 = 64;
+
+/// How many bytes of not yet stable records a sequencing replica holds before it answers `Busy`.
+pub const RING_BYTES: usize = 64 << 20;
+
+/// How many not yet stable records a sequencing replica holds before it answers `Busy`.
+pub const RING_RECORDS: usize = 256 << 10;
+
+/// How many records one append message, and one batch of the orderer, carry at most.
+pub const BATCH_RECORDS: usize = 2048;
+
+/// How many bytes of records one append message, and one batch of the orderer, carry, unless a single
+/// record is larger.
+pub const BATCH_BYTES: usize = 1 << 20;
+
+/// How many batches the orderer keeps on their way to the shards.
+pub const PUSH_WINDOW: usize = 8;
+
+/// How many sessions a log remembers.
+pub const MAX_SESSIONS: usize = 100_000;
+
+/// For how many positions of the log a session may bind nothing before it is forgotten.
+pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
+
+/// How many records one session may have appended and not yet seen acknowledged.
+pub const MAX_IN_FLIGHT: usize = 64 << 10;
+
+/// How many bytes of records one session may have appended and not yet seen acknowledged.
+pub const MAX_IN_FLIGHT_BYTES: usize = 32 << 20;
+
+/// How many bytes of records one read returns, unless a single record is larger.
+pub const READ_BYTES: u32 = 1 << 20;
+
+/// How many records one read returns.
+pub const READ_RECORDS: u32 = 8192;
+
+/// How many bytes a subscription keeps in flight or buffered for each shard.
+pub const SUBSCRIPTION_BYTES: u64 = 4 << 20;
+
+/// How many reads and subscriptions wait at a shard replica.
+pub const MAX_WAITING_READS: usize = 16 << 10;
+
+/// After how long without an answer a message is sent again.
+pub const RESEND_AFTER: Duration = Duration::from_millis(100);
+
+/// After how long a follower sends an entry that its leader may not have to the leader.
+pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a restarted replica waits before it asks for a view again.
+pub const REPORT_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a controller gathers answers beyond those that it needs.
+pub const GATHER_FOR: Duration = Duration::from_millis(200);
+
+/// After how long a controller gives up an attempt and claims anew.
+pub const ATTEMPT_FOR: Duration = Duration::from_secs(2);
+
+/// The bounds that a deployment or a test may lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// See [`RING_BYTES`].
+    pub ring_bytes: usize,
+    /// See [`RING_RECORDS`].
+    pub ring_records: usize,
+    /// See [`BATCH_RECORDS`].
+    pub batch_records: usize,
+    /// See [`BATCH_BYTES`].
+    pub batch_bytes: usize,
+    /// See [`SESSION_IDLE_POSITIONS`].
+    pub session_idle_positions: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ring_bytes: RING_BYTES,
+            ring_records: RING_RECORDS,
+            batch_records: BATCH_RECORDS,
+            batch_bytes: BATCH_BYTES,
+            session_idle_positions: SESSION_IDLE_POSITIONS,
+        }
+    }
+}
+
+const _: () = {
+    // The largest record, or the fullest batch, fits into one frame with room for its names.
+    assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
+    assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);
+    assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
+    // A snapshot of all sessions fits into one frame.
+    assert!(MAX_SESSIONS * 100 < MAX_FRAME_BYTES);
+    // A ring holds several batches, or the orderer could never fill its window.
+    assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
+    assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);
+    // One session alone does not fill a ring.
+    assert!(MAX_IN_FLIGHT < RING_RECORDS && MAX_IN_FLIGHT_BYTES < RING_BYTES);
+    assert!(DEFAULT_MAX_RECORD_BYTES <= MAX_RECORD_BYTES);
+};

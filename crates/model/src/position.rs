@@ -1,0 +1,182 @@
+//! Positions in a log, and which shard holds which.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+use crate::view::ShardId;
+use crate::wire::wire_struct;
+
+/// A place in a log's total order. The first is 0. As a bound (`tail`, `stable`, a trim point) it is
+/// exclusive: everything below it is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// The first position of every log.
+    pub const ZERO: Self = Self(0);
+
+    /// The position after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        self + 1
+    }
+
+    /// How many positions lie from `earlier` up to this one; 0 if it is not earlier.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Add<u64> for Position {
+    type Output = Self;
+
+    fn add(self, count: u64) -> Self {
+        Self(self.0 + count)
+    }
+}
+
+impl AddAssign<u64> for Position {
+    fn add_assign(&mut self, count: u64) {
+        self.0 += count;
+    }
+}
+
+impl Sub for Position {
+    type Output = u64;
+
+    fn sub(self, earlier: Self) -> u64 {
+        self.0 - earlier.0
+    }
+}
+
+crate::wire::wire_newtype!(Position);
+
+/// Which shard holds which position, for `erwin-bb` (LazyLog §4.3, made changeable).
+///
+/// From `from` on, stripes of `stripe` consecutive positions go to `shards` in turn. With a stripe of 1
+/// this is the paper's `p mod n`. A later step of the list replaces an earlier one from its own `from`
+/// on, so adding a shard moves nothing.
+///
+/// Invariant: steps are in increasing order of `from`, the first is at 0, none has an empty shard list
+/// or a stripe of 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    steps: Vec<PlacementStep>,
+}
+
+/// One step of a [`Placement`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementStep {
+    /// The first position that this step places.
+    pub from: Position,
+    /// The shards that take stripes in turn.
+    pub shards: Vec<ShardId>,
+    /// How many consecutive positions one shard takes.
+    pub stripe: u64,
+}
+
+wire_struct! { PlacementStep { from, shards, stripe } }
+
+impl crate::wire::Wire for Placement {
+    fn encode(&self, out: &mut crate::wire::Encoder) {
+        self.steps.encode(out);
+    }
+
+    fn decode(input: &mut crate::wire::Decoder) -> Result<Self, crate::wire::WireError> {
+        Self::from_steps(Vec::decode(input)?).ok_or(crate::wire::WireError::Invalid("placement"))
+    }
+}
+
+impl Placement {
+    /// The placement of a new log: `shards` in turn, `stripe` positions each.
+    ///
+    /// # Panics
+    /// If `shards` is empty or `stripe` is 0.
+    #[must_use]
+    pub fn new(shards: Vec<ShardId>, stripe: u64) -> Self {
+        Self::from_steps(vec![PlacementStep { from: Position::ZERO, shards, stripe }])
+            .expect("a placement needs a shard and a stripe")
+    }
+
+    /// A placement from its steps, or nothing if they break the invariant.
+    #[must_use]
+    pub fn from_steps(steps: Vec<PlacementStep>) -> Option<Self> {
+        let starts_at_zero = steps.first().is_some_and(|step| step.from == Position::ZERO);
+        let in_order = steps.windows(2).all(|pair| pair[0].from < pair[1].from);
+        let usable = steps.iter().all(|step| !step.shards.is_empty() && step.stripe > 0);
+        (starts_at_zero && in_order && usable).then_some(Self { steps })
+    }
+
+    /// The shard that holds `position`.
+    #[must_use]
+    pub fn shard_of(&self, position: Position) -> ShardId {
+        self.stripe_at(position).0
+    }
+
+    /// The shard that holds `position`, and the end (exclusive) of the run of positions that it holds
+    /// from there on without a break.
+    #[must_use]
+    pub fn stripe_at(&self, position: Position) -> (ShardId, Position) {
+        let index = self.steps.partition_point(|step| step.from <= position) - 1;
+        let step = &self.steps[index];
+        let offset = position - step.from;
+        let stripe = offset / step.stripe;
+        let shard = step.shards[(stripe % step.shards.len() as u64) as usize];
+        let mut end = step.from + (stripe + 1) * step.stripe;
+        if let Some(next) = self.steps.get(index + 1) {
+            end = end.min(next.from);
+        }
+        (shard, end)
+    }
+
+    /// Every shard that holds some position, in order, each once.
+    #[must_use]
+    pub fn shards(&self) -> Vec<ShardId> {
+        let mut shards: Vec<_> = self.steps.iter().flat_map(|step| step.shards.iter().copied()).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripe_of_one_is_modulo() {
+        let placement = Placement::new(vec![ShardId(0), ShardId(1), ShardId(2)], 1);
+        for p in 0..100 {
+            assert_eq!(placement.stripe_at(Position(p)), (ShardId((p % 3) as u32), Position(p + 1)));
+        }
+    }
+
+    #[test]
+    fn a_new_step_moves_nothing_and_cuts_the_stripe() {
+        let placement = Placement::from_steps(vec![
+            PlacementStep { from: Position(0), shards: vec![ShardId(0)], stripe: 8 },
+            PlacementStep { from: Position(5), shards: vec![ShardId(0), ShardId(1)], stripe: 2 },
+        ])
+        .unwrap();
+        assert_eq!(placement.stripe_at(Position(3)), (ShardId(0), Position(5)));
+        assert_eq!(placement.stripe_at(Position(7)), (ShardId(1), Position(9)));
+        assert_eq!(placement.stripe_at(Position(10)), (ShardId(0), Position(11)));
+        assert_eq!(placement.shards(), vec![ShardId(0), ShardId(1)]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Placement::from_steps(vec![]).is_none());
+        let step = |from, stripe| PlacementStep { from: Position(from), shards: vec![ShardId(0)], stripe };
+        assert!(Placement::from_steps(vec![step(1, 1)]).is_none());
+        assert!(Placement::from_steps(vec![step(0, 0)]).is_none());
+        assert!(Placement::from_steps(vec![step(0, 1), step(0, 1)]).is_none());
+    }
+}

@@ -1,0 +1,251 @@
+//! Records and their names.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::position::Position;
+use crate::wire::{Decoder, Encoder, Wire, WireError, wire_newtype, wire_struct};
+
+/// One client's ordered stream of appends. The upper 64 bits are the log's tail when the session was
+/// opened, so that a session which every replica has forgotten can still be told from a new one; the
+/// lower 64 are random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u128);
+
+wire_newtype!(SessionId);
+
+impl SessionId {
+    /// A session opened when the tail was `opened_at`.
+    #[must_use]
+    pub fn new(opened_at: Position, random: u64) -> Self {
+        Self((u128::from(opened_at.0) << 64) | u128::from(random))
+    }
+
+    /// The tail when the session was opened.
+    #[must_use]
+    pub fn opened_at(self) -> Position {
+        Position((self.0 >> 64) as u64)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for SessionId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// The name of an append: its session, and its number within it, from 0 without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId {
+    /// The session that appended it.
+    pub session: SessionId,
+    /// Its number within the session.
+    pub number: u64,
+}
+
+wire_struct! { RecordId { session, number } }
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.session, self.number)
+    }
+}
+
+const FLAG_KEY: u8 = 1;
+const FLAG_HEADERS: u8 = 2;
+const FLAG_NO_OP: u8 = 4;
+const KNOWN_FLAGS: u8 = FLAG_KEY | FLAG_HEADERS | FLAG_NO_OP;
+const FIXED_BYTES: usize = 9;
+
+/// A typed optional header of a record. Types below 32,768 belong to Seriatim, the others to users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the value means.
+    pub kind: u16,
+    /// The value.
+    pub value: Bytes,
+}
+
+wire_struct! { Header { kind, value } }
+
+/// What a user appended: payload, append time, optional key, optional headers; or a no-op.
+///
+/// It is kept encoded from the client to the disk and back: no machine in between looks inside or
+/// copies it. Layout: flags (1 byte), append time (8), key and headers where their flag is set,
+/// and the payload up to the end.
+///
+/// Invariant: the bytes have that layout.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record {
+    encoded: Bytes,
+    payload_offset: u32,
+}
+
+impl Record {
+    /// A record with `payload`, appended `appended_ms` milliseconds after the Unix epoch.
+    #[must_use]
+    pub fn new(payload: &[u8], appended_ms: u64) -> Self {
+        Self::build(payload, appended_ms, None, &[])
+    }
+
+    /// A record with a key and headers besides its payload.
+    #[must_use]
+    pub fn build(payload: &[u8], appended_ms: u64, key: Option<&[u8]>, headers: &[Header]) -> Self {
+        let mut out = Vec::with_capacity(FIXED_BYTES + payload.len());
+        let flags =
+            if key.is_some() { FLAG_KEY } else { 0 } | if headers.is_empty() { 0 } else { FLAG_HEADERS };
+        out.push(flags);
+        out.extend_from_slice(&appended_ms.to_le_bytes());
+        let mut rest = Encoder::new();
+        if let Some(key) = key {
+            Bytes::copy_from_slice(key).encode(&mut rest);
+        }
+        if !headers.is_empty() {
+            headers.to_vec().encode(&mut rest);
+        }
+        for chunk in rest.finish() {
+            out.extend_from_slice(&chunk);
+        }
+        let payload_offset = out.len() as u32;
+        out.extend_from_slice(payload);
+        Self { encoded: out.into(), payload_offset }
+    }
+
+    /// Takes encoded bytes as a record, without copying them.
+    ///
+    /// # Errors
+    /// If they do not have a record's layout, or carry a flag that this version does not know.
+    pub fn from_encoded(encoded: Bytes) -> Result<Self, WireError> {
+        let mut decoder = Decoder::new(encoded.clone());
+        let flags = u8::decode(&mut decoder)?;
+        u64::decode(&mut decoder)?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(WireError::Invalid("record flags"));
+        }
+        if flags & FLAG_KEY != 0 {
+            Bytes::decode(&mut decoder)?;
+        }
+        if flags & FLAG_HEADERS != 0 {
+            Vec::<Header>::decode(&mut decoder)?;
+        }
+        let payload_offset = (encoded.len() - decoder.remaining()) as u32;
+        Ok(Self { encoded, payload_offset })
+    }
+
+    /// The bytes that travel and are stored.
+    #[must_use]
+    pub fn encoded(&self) -> &Bytes {
+        &self.encoded
+    }
+
+    /// What the user appended, byte for byte.
+    #[must_use]
+    pub fn payload(&self) -> Bytes {
+        self.encoded.slice(self.payload_offset as usize..)
+    }
+
+    /// When it was appended, in milliseconds since the Unix epoch, by the client's clock.
+    #[must_use]
+    pub fn appended_ms(&self) -> u64 {
+        u64::from_le_bytes(self.encoded[1..FIXED_BYTES].try_into().expect("a record has its fixed part"))
+    }
+
+    /// Whether the position was given up: it holds nothing, and readers skip it.
+    #[must_use]
+    pub fn is_no_op(&self) -> bool {
+        self.encoded[0] & FLAG_NO_OP != 0
+    }
+
+    /// The key, if it has one.
+    #[must_use]
+    pub fn key(&self) -> Option<Bytes> {
+        let (key, _) = self.optional_parts();
+        key
+    }
+
+    /// The headers; none in most records.
+    #[must_use]
+    pub fn headers(&self) -> Vec<Header> {
+        let (_, headers) = self.optional_parts();
+        headers
+    }
+
+    fn optional_parts(&self) -> (Option<Bytes>, Vec<Header>) {
+        let flags = self.encoded[0];
+        let mut decoder = Decoder::new(self.encoded.slice(FIXED_BYTES..self.payload_offset as usize));
+        let checked = "a record was checked when it was made";
+        let key = (flags & FLAG_KEY != 0).then(|| Bytes::decode(&mut decoder).expect(checked));
+        let headers =
+            if flags & FLAG_HEADERS == 0 { vec![] } else { Vec::decode(&mut decoder).expect(checked) };
+        (key, headers)
+    }
+
+    /// How many bytes it takes on the wire and on disk, without framing.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.encoded.len()
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Record({:?})", self.payload())
+    }
+}
+
+impl Wire for Record {
+    fn encode(&self, out: &mut Encoder) {
+        self.encoded.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        Self::from_encoded(Bytes::decode(input)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back() {
+        let headers = vec![Header { kind: 40_000, value: Bytes::from_static(b"h") }];
+        let record = Record::build(b"\0a\n", 7, Some(b"k"), &headers);
+        let copy = Record::from_encoded(record.encoded().clone()).unwrap();
+        assert_eq!(copy, record);
+        assert_eq!(copy.payload(), Bytes::from_static(b"\0a\n"));
+        assert_eq!(copy.key(), Some(Bytes::from_static(b"k")));
+        assert_eq!(copy.headers(), headers);
+        assert_eq!(copy.appended_ms(), 7);
+        assert!(Record::new(b"", 0).payload().is_empty());
+    }
+
+    #[test]
+    fn unknown_flags_and_short_bytes_are_refused() {
+        assert!(Record::from_encoded(Bytes::from_static(b"\x80\0\0\0\0\0\0\0\0")).is_err());
+        assert!(Record::from_encoded(Bytes::from_static(b"\0\0")).is_err());
+        assert!(Record::from_encoded(Bytes::from_static(b"\x01\0\0\0\0\0\0\0\0\xff\xff\xff\xff")).is_err());
+    }
+
+    #[test]
+    fn a_session_remembers_when_it_was_opened() {
+        let session = SessionId::new(Position(99), 5);
+        assert_eq!(session.opened_at(), Position(99));
+        assert_eq!(session.to_string().parse::<SessionId>().unwrap(), session);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a shard replica asks of its record store.
+//!
+//! The store holds, for each position, the versions that were pushed under different views, and answers
+//! reads with the valid one (see [`ViewHistory`]). Nothing is edited: every command adds an entry.
+
+use bytes::Bytes;
+
+use crate::config::LogConfig;
+use crate::position::Position;
+use crate::record::{Record, RecordId};
+use crate::view::{Incarnation, View, ViewHistory, ViewNumber};
+use crate::wire::{wire_enum, wire_struct};
+
+/// Records at consecutive positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The position of the first.
+    pub first: Position,
+    /// The records, each with its name. Never empty.
+    pub records: Vec<(RecordId, Record)>,
+}
+
+wire_struct! { Run { first, records } }
+
+impl Run {
+    /// The position after the last.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.first + self.records.len() as u64
+    }
+}
+
+/// What a shard replica must remember besides its records. Written whole whenever it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardMemory {
+    /// This life of the replica.
+    pub incarnation: Incarnation,
+    /// What the log promises.
+    pub config: LogConfig,
+    /// The highest claim that it was fenced with, or the number of its view.
+    pub claim: ViewNumber,
+    /// The latest registered view that it knows.
+    pub view: Option<View>,
+    /// Which registered view decides where.
+    pub history: ViewHistory,
+}
+
+wire_struct! { ShardMemory { incarnation, config, claim, view, history } }
+
+/// A change of the store. One command is one entry of the node's journal at durability `disk`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorageCommand {
+    /// Hold these records at these positions, as versions of `view`. Binding the same record again is
+    /// harmless.
+    Bind {
+        /// The view that they are pushed under.
+        view: ViewNumber,
+        /// The records.
+        runs: Vec<Run>,
+    },
+    /// Replace what is remembered besides records.
+    Remember(ShardMemory),
+    /// Positions below this never change again. It is worth remembering, but nothing waits for it.
+    Stable(Position),
+    /// Positions below this are gone for good.
+    Trim(Position),
+}
+
+wire_enum! { StorageCommand { 1 => Bind { view, runs }, 2 => Remember(memory), 3 => Stable(position), 4 => Trim(position) } }
+
+/// Why a storage command was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StorageFailure {
+    /// No room; it works again when there is room.
+    #[error("the disk is full")]
+    Full,
+    /// The store does not work any more.
+    #[error("the disk failed")]
+    Failed,
+}
+
+/// Which records to read: the valid ones of this shard with `from <= position < end`, in order, up to
+/// `max_records` and about `max_bytes`, but at least one if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRange {
+    /// The first position wanted.
+    pub from: Position,
+    /// The position after the last one wanted.
+    pub end: Position,
+    /// At most this many records.
+    pub max_records: u32,
+    /// Stop after this many bytes of records.
+    pub max_bytes: u32,
+}
+
+/// A record at its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Where it is.
+    pub position: Position,
+    /// Its name.
+    pub id: RecordId,
+    /// What was appended.
+    pub record: Record,
+}
+
+wire_struct! { Stored { position, id, record } }
+
+/// What a read found.
+pub type ReadOutcome = Result<Vec<Stored>, ReadFailure>;
+
+/// Why a read found nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadFailure {
+    /// The record at this position is damaged on this replica.
+    #[error("the record at position {0} is damaged on this replica")]
+    Damaged(Position),
+    /// The disk did not answer.
+    #[error("the disk failed: {0}")]
+    Disk(String),
+}
+
+/// What a store gives back when it is opened: everything that a shard replica needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardRecovery {
+    /// What was remembered; nothing for a new store.
+    pub memory: Option<ShardMemory>,
+    /// The highest known stable bound.
+    pub stable: Position,
+    /// The trim point.
+    pub trim: Position,
+}
+
+/// An entry of a role's journal, as bytes.
+pub type JournalEntry = Bytes;

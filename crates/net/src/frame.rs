@@ -1,0 +1,322 @@
+//! The unit that travels: a header of fixed size and a body.
+//!
+//! ```text
+//!  0      4        6      8     9    17      21      25
+//!  ┌──────┬────────┬──────┬─────┬────┬───────┬───────┬──────┐
+//!  │magic │version │flags │kind │log │length │crc32c │ body │   little endian
+//!  └──────┴────────┴──────┴─────┴────┴───────┴───────┴──────┘
+//! ```
+//!
+//! The checksum covers the header before it and the body. The low byte of the flags is critical: a frame
+//! with one that we do not know is refused. The high byte may be ignored, and is. Pure: bytes in, frames
+//! out.
+
+use bytes::{Buf, Bytes, BytesMut};
+use seriatim_model::LogId;
+use seriatim_model::limits::MAX_FRAME_BYTES;
+use seriatim_model::wire::Encoder;
+
+use crate::limits::{BUSY_READ_BYTES, MAX_HELLO_BYTES};
+
+/// The first four bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"SRTM";
+
+/// The version of the header's layout. What messages mean is negotiated apart, in the handshake.
+pub const FRAME_VERSION: u16 = 1;
+
+/// The length of the header in bytes.
+pub const HEADER_BYTES: usize = 25;
+
+/// Where the checksum is: after all that it covers of the header.
+const CHECKSUM_AT: usize = 21;
+
+/// The flags that must be understood.
+const CRITICAL_FLAGS: u16 = 0x00ff;
+
+/// The critical flags that are understood: none has been needed yet.
+const KNOWN_FLAGS: u16 = 0;
+
+/// What a frame is for. The numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// The first frame of the side that connected: a [`crate::Hello`].
+    Hello = 1,
+    /// The answer of the side that accepted: a [`crate::Welcome`].
+    Welcome = 2,
+    /// The last frame before its sender closes the connection: a [`crate::Refusal`].
+    Refusal = 3,
+    /// An [`crate::Envelope`].
+    Message = 4,
+    /// Asks for a Pong. The body is empty.
+    Ping = 5,
+    /// Answers a Ping. The body is empty.
+    Pong = 6,
+}
+
+impl FrameKind {
+    fn from_number(number: u8) -> Option<Self> {
+        [Self::Hello, Self::Welcome, Self::Refusal, Self::Message, Self::Ping, Self::Pong]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+}
+
+/// One frame as it arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What it is for.
+    pub kind: FrameKind,
+    /// Which log it is about; 0 if none.
+    pub log: LogId,
+    /// Its contents: a slice of what was read, not a copy.
+    pub body: Bytes,
+}
+
+/// Why bytes are not a frame. None of them can be skipped: where the next frame starts is unknown, so
+/// the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The bytes do not start like a frame.
+    #[error("the peer does not speak the Seriatim protocol; check the address and the port")]
+    BadMagic,
+    /// The header is of another version.
+    #[error("the peer sends frames of version {found}, known is {FRAME_VERSION}; upgrade the older side")]
+    UnsupportedVersion {
+        /// The version in the header.
+        found: u16,
+    },
+    /// A flag that must be understood is not.
+    #[error("the frame has unknown critical flags {flags:#06x}; upgrade this side")]
+    UnknownCriticalFlag {
+        /// The flags that are not known.
+        flags: u16,
+    },
+    /// The kind is not known.
+    #[error("the frame is of unknown kind {kind}; upgrade this side")]
+    UnknownKind {
+        /// The kind's number.
+        kind: u8,
+    },
+    /// The body is longer than allowed. Known from the header alone; nothing was allocated for it.
+    #[error("the frame announces {bytes} bytes, the limit is {limit}")]
+    Oversized {
+        /// The length in the header.
+        bytes: usize,
+        /// The longest that would have been taken.
+        limit: usize,
+    },
+    /// The frame was damaged on its way.
+    #[error("the frame's checksum is {found:08x}, but its contents give {computed:08x}")]
+    ChecksumMismatch {
+        /// The checksum in the header.
+        found: u32,
+        /// The checksum of what arrived.
+        computed: u32,
+    },
+    /// The connection ended within a frame.
+    #[error("the connection ended within a frame, after {bytes} bytes of it")]
+    Truncated {
+        /// How much of the frame had arrived.
+        bytes: usize,
+    },
+}
+
+/// The contents do not fit into a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message takes {bytes} bytes, but a frame holds at most {MAX_FRAME_BYTES}; send it in parts")]
+pub struct FrameTooLarge {
+    /// How many bytes the body would have had.
+    pub bytes: usize,
+}
+
+/// The chunks of a frame with the body that `write` encodes. Long payloads stay where they are.
+///
+/// # Errors
+/// If the body is longer than [`MAX_FRAME_BYTES`].
+pub fn frame_chunks(
+    kind: FrameKind,
+    log: LogId,
+    write: impl FnOnce(&mut Encoder),
+) -> Result<Vec<Bytes>, FrameTooLarge> {
+    let mut out = Encoder::new();
+    out.put(&[0; HEADER_BYTES]);
+    write(&mut out);
+    let body_bytes = out.len() - HEADER_BYTES;
+    if body_bytes > MAX_FRAME_BYTES {
+        return Err(FrameTooLarge { bytes: body_bytes });
+    }
+    let mut chunks = out.finish();
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&MAGIC);
+    header[4..6].copy_from_slice(&FRAME_VERSION.to_le_bytes());
+    header[8] = kind as u8;
+    header[9..17].copy_from_slice(&log.0.to_le_bytes());
+    header[17..21].copy_from_slice(&(body_bytes as u32).to_le_bytes());
+    let checksum =
+        chunks[1..].iter().fold(checksum(&header, &chunks[0][HEADER_BYTES..]), |checksum, chunk| {
+            crc32c::crc32c_append(checksum, chunk)
+        });
+    header[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+    put_header(&mut chunks[0], &header);
+    Ok(chunks)
+}
+
+/// Fills the room left at the front of the first chunk: in place, unless that shares its memory with a
+/// later chunk.
+fn put_header(first: &mut Bytes, header: &[u8; HEADER_BYTES]) {
+    let mut own = std::mem::take(first).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    own[..HEADER_BYTES].copy_from_slice(header);
+    *first = own.freeze();
+}
+
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header[..CHECKSUM_AT]), body)
+}
+
+/// Turns bytes, in whatever pieces they arrive, into frames.
+///
+/// An error is final: it comes again at every further call.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    buffer: BytesMut,
+    limit: usize,
+}
+
+impl Default for FrameDecoder {
+    fn default() -> Self {
+        Self { buffer: BytesMut::new(), limit: MAX_FRAME_BYTES }
+    }
+}
+
+impl FrameDecoder {
+    /// One that takes bodies of up to [`MAX_FRAME_BYTES`]. It holds no memory until it is fed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One that takes only what a handshake needs, until [`Self::admit`].
+    #[must_use]
+    pub fn for_stranger() -> Self {
+        Self { buffer: BytesMut::new(), limit: MAX_HELLO_BYTES }
+    }
+
+    /// From now on takes bodies of up to [`MAX_FRAME_BYTES`].
+    pub fn admit(&mut self) {
+        self.limit = MAX_FRAME_BYTES;
+    }
+
+    /// Adds bytes that arrived, by copying.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.buffer.is_empty() {
+            // A buffer of just this size, so that a frame which is kept for long keeps nothing else.
+            self.buffer = BytesMut::from(bytes);
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// Takes the next frame, if all of it is there.
+    ///
+    /// # Errors
+    /// If the bytes are not a frame. What cannot become one is refused as soon as that is certain, often
+    /// before the whole header is there.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some(header) = self.header()? else { return Ok(None) };
+        let Some(rest) = self.buffer.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes) else {
+            return Ok(None);
+        };
+        let computed = checksum(&self.buffer, rest);
+        if computed != header.checksum {
+            return Err(FrameError::ChecksumMismatch { found: header.checksum, computed });
+        }
+        self.buffer.advance(HEADER_BYTES);
+        let body = match header.body_bytes {
+            0 => Bytes::new(),
+            bytes => self.buffer.split_to(bytes).freeze(),
+        };
+        Ok(Some(Frame { kind: header.kind, log: header.log, body }))
+    }
+
+    /// Says that no more bytes will come.
+    ///
+    /// # Errors
+    /// If they end within a frame.
+    pub fn finish(&self) -> Result<(), FrameError> {
+        match self.buffer.len() {
+            0 => Ok(()),
+            bytes => Err(FrameError::Truncated { bytes }),
+        }
+    }
+
+    /// Whether it holds no bytes of a frame that has begun.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// How many bytes the frame that has begun still lacks, as far as known. 0 if none has begun.
+    #[must_use]
+    pub fn missing_bytes(&self) -> usize {
+        match self.header() {
+            Ok(Some(header)) => (HEADER_BYTES + header.body_bytes).saturating_sub(self.buffer.len()),
+            _ => 0,
+        }
+    }
+
+    /// The buffer with room for one large read. A long frame gets its room as it arrives, not as it
+    /// announces itself: a header alone commits us to little.
+    pub(crate) fn room(&mut self) -> &mut BytesMut {
+        let room = self.missing_bytes().min(self.buffer.len()).max(BUSY_READ_BYTES);
+        if self.buffer.capacity() - self.buffer.len() < BUSY_READ_BYTES / 4 {
+            self.buffer.reserve(room);
+        }
+        &mut self.buffer
+    }
+
+    /// Gives back memory beyond what the frame that has begun takes.
+    pub(crate) fn shrink(&mut self) {
+        self.buffer = BytesMut::from(&self.buffer[..]);
+    }
+
+    fn header(&self) -> Result<Option<Header>, FrameError> {
+        let known = self.buffer.len().min(MAGIC.len());
+        if self.buffer[..known] != MAGIC[..known] {
+            return Err(FrameError::BadMagic);
+        }
+        match self.buffer.get(..HEADER_BYTES) {
+            Some(bytes) => Header::parse(bytes, self.limit).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+struct Header {
+    kind: FrameKind,
+    log: LogId,
+    body_bytes: usize,
+    checksum: u32,
+}
+
+impl Header {
+    fn parse(mut bytes: &[u8], limit: usize) -> Result<Self, FrameError> {
+        bytes.advance(MAGIC.len());
+        let version = bytes.get_u16_le();
+        if version != FRAME_VERSION {
+            return Err(FrameError::UnsupportedVersion { found: version });
+        }
+        let unknown = bytes.get_u16_le() & CRITICAL_FLAGS & !KNOWN_FLAGS;
+        if unknown != 0 {
+            return Err(FrameError::UnknownCriticalFlag { flags: unknown });
+        }
+        let number = bytes.get_u8();
+        let kind = FrameKind::from_number(number).ok_or(FrameError::UnknownKind { kind: number })?;
+        let log = LogId(bytes.get_u64_le());
+        let body_bytes = bytes.get_u32_le() as usize;
+        if body_bytes > limit {
+            return Err(FrameError::Oversized { bytes: body_bytes, limit });
+        }
+        Ok(Self { kind, log, body_bytes, checksum: bytes.get_u32_le() })
+    }
+}

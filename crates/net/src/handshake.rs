@@ -1,0 +1,300 @@
+//! Greeting a peer, from both sides. Every step ends by itself: with an answer, an error, or the deadline.
+
+use std::io;
+use std::time::Duration;
+
+use seriatim_model::NodeId;
+use seriatim_model::wire::WireError;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::connection::Connection;
+use crate::frame::{Frame, FrameError, FrameKind, FrameTooLarge};
+use crate::hello::{Caller, ClusterId, Greeting, Hello, Refusal, RefusalCode, VersionRange, Welcome};
+use crate::intake::Intake;
+use crate::limits::{ConnectionOptions, LINGER_FOR};
+
+/// Why there is no connection. Nothing was sent or delivered on it.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The peer did not finish its part in time.
+    #[error("the peer did not answer within {0:?}; is it a Seriatim node, and is it healthy?")]
+    TimedOut(Duration),
+    /// The peer closed the connection before its part was done.
+    #[error("the peer closed the connection without a word; is it a Seriatim node?")]
+    Closed,
+    /// What the peer sent is not a frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The frame is not the one that belongs here.
+    #[error("the peer sent a {0:?} frame during the handshake; upgrade the older side")]
+    Unexpected(FrameKind),
+    /// The frame's contents could not be read.
+    #[error("the peer's greeting could not be read ({0}); upgrade the older side")]
+    Malformed(#[from] WireError),
+    /// The peer refused.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// The two ends belong to different clusters.
+    #[error("{}", wrong_cluster(*.ours, *.theirs))]
+    WrongCluster {
+        /// The cluster of this side.
+        ours: ClusterId,
+        /// What the peer said; a node that says nothing is refused, too.
+        theirs: Option<ClusterId>,
+    },
+    /// There is no version that both speak.
+    #[error("the peer speaks version {theirs}, this side {ours}; upgrade the older one")]
+    VersionUnsupported {
+        /// What this side speaks.
+        ours: VersionRange,
+        /// What the peer speaks.
+        theirs: VersionRange,
+    },
+    /// This side's own greeting is too long.
+    #[error(transparent)]
+    TooLarge(#[from] FrameTooLarge),
+    /// There are as many connections of this kind as there may be.
+    #[error("{0}")]
+    Full(String),
+    /// The operating system reports a failure.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+fn wrong_cluster(ours: ClusterId, theirs: Option<ClusterId>) -> String {
+    match theirs {
+        Some(theirs) => {
+            format!(
+                "this side is of cluster {ours}, the peer of {theirs}; check the address and the configuration"
+            )
+        }
+        None => format!("a node must say which cluster it belongs to; this side is of cluster {ours}"),
+    }
+}
+
+impl HandshakeError {
+    /// What to tell the peer about it, if it could understand.
+    fn refusal(&self) -> Option<Refusal> {
+        let code = match self {
+            Self::TimedOut(after) => {
+                let text = format!("nothing was said for {after:?}; a Seriatim client says Hello first");
+                return Some(Refusal::new(RefusalCode::TimedOut, text));
+            }
+            Self::WrongCluster { ours, theirs } => {
+                let text = match theirs {
+                    Some(theirs) => format!(
+                        "this node is of cluster {ours}, not {theirs}; check the address and the configuration"
+                    ),
+                    None => self.to_string(),
+                };
+                return Some(Refusal::new(RefusalCode::WrongCluster, text));
+            }
+            Self::VersionUnsupported { ours, theirs } => {
+                let text = format!("this node speaks version {ours}, not {theirs}; upgrade the older side");
+                return Some(Refusal::new(RefusalCode::VersionUnsupported, text));
+            }
+            Self::Frame(FrameError::BadMagic)
+            | Self::Closed
+            | Self::Refused(_)
+            | Self::TooLarge(_)
+            | Self::Io(_) => {
+                return None;
+            }
+            Self::Frame(FrameError::UnsupportedVersion { .. }) => RefusalCode::VersionUnsupported,
+            Self::Full(_) => RefusalCode::Full,
+            Self::Frame(_) | Self::Unexpected(_) | Self::Malformed(_) => RefusalCode::Malformed,
+        };
+        Some(Refusal::new(code, self.to_string()))
+    }
+}
+
+/// What the accepting side says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Which node it is.
+    pub node: NodeId,
+    /// Which life of its process.
+    pub incarnation: u64,
+    /// The versions that it speaks; [`VersionRange::OURS`] except in tests.
+    pub versions: VersionRange,
+}
+
+/// Greets the node at the other end of `stream`: says `hello`, waits for the answer.
+///
+/// # Errors
+/// See [`HandshakeError`]; the stream is closed.
+pub async fn initiate(
+    stream: TcpStream,
+    hello: &Hello,
+    options: &ConnectionOptions,
+) -> Result<(Welcome, Connection), HandshakeError> {
+    within(options.handshake_for, async {
+        let mut stranger = Stranger::new(stream)?;
+        stranger.say(hello).await?;
+        let welcome: Welcome = stranger.greeting().await?;
+        check_welcome(hello, &welcome)?;
+        Ok((welcome, stranger.admit(options, None)))
+    })
+    .await
+}
+
+fn check_welcome(hello: &Hello, welcome: &Welcome) -> Result<(), HandshakeError> {
+    if let Some(ours) = hello.cluster.filter(|ours| *ours != welcome.cluster) {
+        return Err(HandshakeError::WrongCluster { ours, theirs: Some(welcome.cluster) });
+    }
+    let theirs = VersionRange { min: welcome.version, max: welcome.version };
+    if hello.versions.common(theirs).is_none() {
+        return Err(HandshakeError::VersionUnsupported { ours: hello.versions, theirs });
+    }
+    Ok(())
+}
+
+/// Reads and checks what a caller says. A caller that fails is told why before the stream is closed.
+///
+/// # Errors
+/// See [`HandshakeError`].
+pub async fn greet(
+    stream: TcpStream,
+    identity: &Identity,
+    options: &ConnectionOptions,
+) -> Result<Guest, HandshakeError> {
+    let mut stranger = Stranger::new(stream)?;
+    let outcome = within(options.handshake_for, async {
+        let hello: Hello = stranger.greeting().await?;
+        let version = check_hello(identity, &hello)?;
+        Ok((hello, version))
+    })
+    .await;
+    match outcome {
+        Ok((hello, version)) => {
+            Ok(Guest { stranger, hello, version, identity: *identity, options: *options })
+        }
+        Err(error) => {
+            stranger.turn_away(&error).await;
+            Err(error)
+        }
+    }
+}
+
+fn check_hello(identity: &Identity, hello: &Hello) -> Result<u16, HandshakeError> {
+    let (ours, theirs) = (identity.versions, hello.versions);
+    let version = ours.common(theirs).ok_or(HandshakeError::VersionUnsupported { ours, theirs })?;
+    let anywhere = matches!(hello.caller, Caller::Client { .. }) && hello.cluster.is_none();
+    if !anywhere && hello.cluster != Some(identity.cluster) {
+        return Err(HandshakeError::WrongCluster { ours: identity.cluster, theirs: hello.cluster });
+    }
+    Ok(version)
+}
+
+/// A caller that said Hello and waits for the answer.
+#[derive(Debug)]
+pub struct Guest {
+    stranger: Stranger,
+    hello: Hello,
+    version: u16,
+    identity: Identity,
+    options: ConnectionOptions,
+}
+
+impl Guest {
+    /// What it said.
+    #[must_use]
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Lets it in. `keep` lives as long as the connection's socket.
+    ///
+    /// # Errors
+    /// If the answer could not be written.
+    pub async fn welcome(
+        mut self,
+        keep: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) -> Result<(Hello, Welcome, Connection), HandshakeError> {
+        let welcome = Welcome {
+            version: self.version,
+            cluster: self.identity.cluster,
+            node: self.identity.node,
+            node_incarnation: self.identity.incarnation,
+        };
+        within(self.options.handshake_for, self.stranger.say(&welcome)).await?;
+        Ok((self.hello, welcome, self.stranger.admit(&self.options, keep)))
+    }
+
+    /// Turns it away, with the reason.
+    pub async fn refuse(mut self, error: &HandshakeError) {
+        self.stranger.turn_away(error).await;
+    }
+}
+
+/// A peer that is not trusted with more than a greeting yet.
+#[derive(Debug)]
+struct Stranger {
+    stream: TcpStream,
+    intake: Intake,
+}
+
+impl Stranger {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, intake: Intake::for_stranger() })
+    }
+
+    fn admit(
+        mut self,
+        options: &ConnectionOptions,
+        keep: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) -> Connection {
+        self.intake.admit();
+        Connection::start(self.stream, self.intake, options, keep)
+    }
+
+    async fn greeting<G: Greeting>(&mut self) -> Result<G, HandshakeError> {
+        let frame = self.frame().await?;
+        match frame.kind {
+            kind if kind == G::KIND => Ok(G::read(frame.body)?),
+            FrameKind::Refusal => Err(HandshakeError::Refused(Refusal::read(frame.body)?)),
+            kind => Err(HandshakeError::Unexpected(kind)),
+        }
+    }
+
+    async fn frame(&mut self) -> Result<Frame, HandshakeError> {
+        loop {
+            if let Some(frame) = self.intake.next_frame()? {
+                return Ok(frame);
+            }
+            if self.intake.read(&mut self.stream).await? == 0 {
+                self.intake.finish()?;
+                return Err(HandshakeError::Closed);
+            }
+        }
+    }
+
+    async fn say<G: Greeting>(&mut self, greeting: &G) -> Result<(), HandshakeError> {
+        Ok(self.stream.write_all(&greeting.chunks()?.concat()).await?)
+    }
+
+    /// Says why not, and gives the peer a moment to read it.
+    async fn turn_away(&mut self, error: &HandshakeError) {
+        let Some(refusal) = error.refusal() else { return };
+        let told = timeout(LINGER_FOR, async {
+            self.say(&refusal).await?;
+            self.stream.shutdown().await?;
+            tokio::io::copy(&mut self.stream, &mut tokio::io::sink()).await?;
+            Ok::<_, HandshakeError>(())
+        });
+        // The peer is turned away in any case; whether it heard why does not matter to us.
+        let _ = told.await;
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, HandshakeError>>,
+) -> Result<T, HandshakeError> {
+    timeout(limit, step).await.unwrap_or(Err(HandshakeError::TimedOut(limit)))
+}

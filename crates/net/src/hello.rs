@@ -1,0 +1,271 @@
+//! What the two ends of a connection tell each other first.
+//!
+//! The bodies of these frames are readable by every version: fields are only ever added at the end, and
+//! what follows the known ones is ignored.
+
+use std::fmt;
+
+use bytes::Bytes;
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_newtype, wire_struct};
+use seriatim_model::{LogId, NodeId};
+
+use crate::frame::{FrameKind, FrameTooLarge, frame_chunks};
+use crate::limits::MAX_TEXT_BYTES;
+
+/// Which cluster. Drawn at random when the cluster is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterId(pub u128);
+
+wire_newtype!(ClusterId);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The versions of the messages' meaning that one side speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionRange {
+    /// The oldest.
+    pub min: u16,
+    /// The newest.
+    pub max: u16,
+}
+
+wire_struct! { VersionRange { min, max } }
+
+impl VersionRange {
+    /// What this build speaks.
+    pub const OURS: Self = Self { min: 1, max: 1 };
+
+    /// The newest version that both speak.
+    #[must_use]
+    pub fn common(self, other: Self) -> Option<u16> {
+        let newest = self.max.min(other.max);
+        (newest >= self.min.max(other.min)).then_some(newest)
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.min == self.max { self.min.fmt(f) } else { write!(f, "{} to {}", self.min, self.max) }
+    }
+}
+
+/// Who connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A node of the cluster.
+    Node {
+        /// Which.
+        id: NodeId,
+        /// Which life of its process.
+        incarnation: u64,
+        /// Where it listens.
+        advertised: String,
+    },
+    /// A client.
+    Client {
+        /// What it calls itself, for people who look at a node's connections.
+        name: String,
+    },
+}
+
+wire_enum! { Caller { 1 => Node { id, incarnation, advertised }, 2 => Client { name } } }
+
+/// What proves who connects. Reserved: accepted and ignored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential(pub Bytes);
+
+wire_newtype!(Credential);
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({} bytes)", self.0.len())
+    }
+}
+
+/// The first frame of the side that connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The versions that it speaks.
+    pub versions: VersionRange,
+    /// The cluster that it wants, if it knows. A node always does.
+    pub cluster: Option<ClusterId>,
+    /// Who it is.
+    pub caller: Caller,
+    /// Room for proof of it.
+    pub credential: Option<Credential>,
+}
+
+wire_struct! { Hello { versions, cluster, caller, credential } }
+
+impl Hello {
+    /// That of a client which will take any cluster that answers.
+    #[must_use]
+    pub fn client(name: impl Into<String>) -> Self {
+        let caller = Caller::Client { name: name.into() };
+        Self { versions: VersionRange::OURS, cluster: None, caller, credential: None }
+    }
+
+    /// That of a node.
+    #[must_use]
+    pub fn node(cluster: ClusterId, id: NodeId, incarnation: u64, advertised: impl Into<String>) -> Self {
+        let caller = Caller::Node { id, incarnation, advertised: advertised.into() };
+        Self { versions: VersionRange::OURS, cluster: Some(cluster), caller, credential: None }
+    }
+
+    /// For the cluster that it is meant for, once that is known.
+    #[must_use]
+    pub fn to(self, cluster: ClusterId) -> Self {
+        Self { cluster: Some(cluster), ..self }
+    }
+}
+
+/// The first frame of the side that accepts, if it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version that both will speak.
+    pub version: u16,
+    /// The cluster that was reached.
+    pub cluster: ClusterId,
+    /// The node that was reached.
+    pub node: NodeId,
+    /// Which life of its process.
+    pub node_incarnation: u64,
+}
+
+wire_struct! { Welcome { version, cluster, node, node_incarnation } }
+
+/// Why a connection is refused or ended. The numbers are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RefusalCode {
+    /// The caller wants another cluster.
+    WrongCluster,
+    /// There is no version that both speak.
+    VersionUnsupported,
+    /// There are too many connections.
+    Full,
+    /// What was sent is no frame, or not one for this moment.
+    Malformed,
+    /// The handshake took too long.
+    TimedOut,
+    /// A code that this version does not know.
+    Unknown(u16),
+}
+
+const CODES: [(u16, RefusalCode); 5] = [
+    (1, RefusalCode::WrongCluster),
+    (2, RefusalCode::VersionUnsupported),
+    (3, RefusalCode::Full),
+    (4, RefusalCode::Malformed),
+    (5, RefusalCode::TimedOut),
+];
+
+impl Wire for RefusalCode {
+    fn encode(&self, out: &mut Encoder) {
+        let number = match self {
+            Self::Unknown(number) => *number,
+            known => CODES.iter().find(|(_, code)| code == known).expect("every known code has a number").0,
+        };
+        number.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let number = u16::decode(input)?;
+        let known = CODES.iter().find(|(known, _)| *known == number);
+        Ok(known.map_or(Self::Unknown(number), |(_, code)| *code))
+    }
+}
+
+/// The last frame before its sender closes the connection, and why it does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer refused: {text}")]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people: what is wrong and what to do.
+    pub text: String,
+}
+
+wire_struct! { Refusal { code, text } }
+
+impl Refusal {
+    /// A text over [`MAX_TEXT_BYTES`] is cut.
+    #[must_use]
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        let fits = |end: &usize| text.is_char_boundary(*end);
+        let end = (0..=text.len().min(MAX_TEXT_BYTES)).rev().find(fits).unwrap_or(0);
+        text.truncate(end);
+        Self { code, text }
+    }
+}
+
+/// A greeting: the frames whose bodies later versions may extend.
+pub(crate) trait Greeting: Wire {
+    const KIND: FrameKind;
+
+    fn read(body: Bytes) -> Result<Self, WireError> {
+        Self::decode(&mut Decoder::new(body))
+    }
+
+    fn chunks(&self) -> Result<Vec<Bytes>, FrameTooLarge> {
+        frame_chunks(Self::KIND, LogId(0), |out| self.encode(out))
+    }
+}
+
+impl Greeting for Hello {
+    const KIND: FrameKind = FrameKind::Hello;
+}
+
+impl Greeting for Welcome {
+    const KIND: FrameKind = FrameKind::Welcome;
+}
+
+impl Greeting for Refusal {
+    const KIND: FrameKind = FrameKind::Refusal;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seriatim_model::wire::encode_one;
+
+    #[test]
+    fn the_newest_common_version_is_chosen() {
+        let range = |min, max| VersionRange { min, max };
+        assert_eq!(range(1, 3).common(range(2, 5)), Some(3));
+        assert_eq!(range(2, 5).common(range(1, 3)), Some(3));
+        assert_eq!(range(1, 1).common(range(2, 3)), None);
+        assert_eq!(range(3, 1).common(range(1, 3)), None, "an empty range has nothing in common");
+    }
+
+    #[test]
+    fn later_versions_may_add_fields() {
+        let hello = Hello::node(ClusterId(5), NodeId(2), 77, "10.0.0.2:7700");
+        let longer = [encode_one(&hello), Bytes::from_static(b"more")].concat();
+        assert_eq!(Hello::read(longer.into()).unwrap(), hello);
+    }
+
+    #[test]
+    fn an_unknown_refusal_is_still_a_refusal() {
+        let refusal = Refusal::new(RefusalCode::Unknown(999), "because");
+        assert_eq!(Refusal::read(encode_one(&refusal)).unwrap(), refusal);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(Refusal::new(RefusalCode::Full, "é".repeat(5000)).text.len(), MAX_TEXT_BYTES);
+        let cut = Refusal::new(RefusalCode::Full, format!("a{}", "é".repeat(5000)));
+        assert_eq!(cut.text.len(), MAX_TEXT_BYTES - 1);
+    }
+
+    #[test]
+    fn a_credential_is_not_printed() {
+        let secret = Credential(Bytes::from_static(b"secret"));
+        assert_eq!(format!("{secret:?}"), "Credential(6 bytes)");
+    }
+}

@@ -1,0 +1,249 @@
+//! Accepting connections: each handshake in a task of its own, so that a bad caller disturbs nobody.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::sleep;
+
+use crate::connection::Connection;
+use crate::handshake::{HandshakeError, Identity, greet};
+use crate::hello::{Caller, Hello, Welcome};
+use crate::limits::{
+    ConnectionOptions, MAX_CLIENTS, MAX_HANDSHAKES, MAX_NODE_CONNECTIONS, MAX_WAITING_CONNECTIONS,
+};
+
+/// How long accepting rests when the process is out of file descriptors or memory: asking again at once
+/// would keep a core busy with failing.
+const REST: Duration = Duration::from_millis(50);
+
+/// Why an address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another process has it.
+    #[error("port {} on {} is in use by another process; choose another with --listen", .0.port(), .0.ip())]
+    InUse(SocketAddr),
+    /// This process may not.
+    #[error("no permission to listen on {0}; choose a port from 1024 up with --listen")]
+    Denied(SocketAddr),
+    /// It is not an address of this machine.
+    #[error("{} is not an address of this machine; choose another with --listen", .0.ip())]
+    NotLocal(SocketAddr),
+    /// It is no address at all, or its name is not known.
+    #[error("cannot listen on '{address}': {source}; give --listen as HOST:PORT")]
+    BadAddress {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// The operating system reports another failure.
+    #[error("cannot listen on {address}: {source}")]
+    Io {
+        /// Where.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// The bounds of a listener, and of the connections that it accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// See [`MAX_CLIENTS`].
+    pub max_clients: usize,
+    /// See [`MAX_NODE_CONNECTIONS`].
+    pub max_nodes: usize,
+    /// See [`MAX_HANDSHAKES`].
+    pub max_handshakes: usize,
+    /// Those of each connection.
+    pub connection: ConnectionOptions,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            max_clients: MAX_CLIENTS,
+            max_nodes: MAX_NODE_CONNECTIONS,
+            max_handshakes: MAX_HANDSHAKES,
+            connection: ConnectionOptions::default(),
+        }
+    }
+}
+
+/// A connection that passed its handshake.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Where the caller is.
+    pub address: SocketAddr,
+    /// What it said.
+    pub hello: Hello,
+    /// What it was told; the version in it is what both speak.
+    pub welcome: Welcome,
+    /// The connection to it.
+    pub connection: Connection,
+}
+
+/// A bound address. Callers wait in the kernel until [`Self::serve`].
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Binds `address` (`host:port`; port 0 takes a free one). If the name has several addresses, the first
+    /// that works.
+    ///
+    /// # Errors
+    /// If none works: what is wrong with the first, and what to do.
+    pub async fn bind(address: &str) -> Result<Self, BindError> {
+        let bad = |source| BindError::BadAddress { address: address.to_owned(), source };
+        let mut first_error = None;
+        for candidate in lookup_host(address).await.map_err(bad)? {
+            match Self::bind_to(candidate).await {
+                Ok(listener) => return Ok(listener),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or_else(|| bad(io::ErrorKind::NotFound.into())))
+    }
+
+    async fn bind_to(address: SocketAddr) -> Result<Self, BindError> {
+        let bound = TcpListener::bind(address).await.and_then(|socket| Ok((socket.local_addr()?, socket)));
+        match bound {
+            Ok((address, socket)) => Ok(Self { socket, address }),
+            Err(source) => Err(match source.kind() {
+                io::ErrorKind::AddrInUse => BindError::InUse(address),
+                io::ErrorKind::PermissionDenied => BindError::Denied(address),
+                io::ErrorKind::AddrNotAvailable => BindError::NotLocal(address),
+                _ => BindError::Io { address, source },
+            }),
+        }
+    }
+
+    /// Where it listens, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts and greets callers, from now until the result is dropped.
+    #[must_use]
+    pub fn serve(self, identity: Identity, options: ListenOptions) -> Incoming {
+        let (out, accepted) = mpsc::channel(MAX_WAITING_CONNECTIONS);
+        let door = Door {
+            identity,
+            options: options.connection,
+            clients: Room::new("clients", options.max_clients),
+            nodes: Room::new("connections from nodes", options.max_nodes),
+            out: out.clone(),
+        };
+        let handshakes = Arc::new(Semaphore::new(options.max_handshakes));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = accept_all(self.socket, Arc::new(door), handshakes) => {}
+                () = out.closed() => {}
+            }
+        });
+        Incoming { accepted }
+    }
+}
+
+/// The connections that were accepted. Dropping it stops listening; connections that were taken from it
+/// live on.
+#[derive(Debug)]
+pub struct Incoming {
+    accepted: mpsc::Receiver<Accepted>,
+}
+
+impl Incoming {
+    /// Waits for the next one. Cancel safe.
+    pub async fn next(&mut self) -> Accepted {
+        match self.accepted.recv().await {
+            Some(accepted) => accepted,
+            // The accepting task ends before this only with its runtime: nobody will come any more.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn accept_all(socket: TcpListener, door: Arc<Door>, handshakes: Arc<Semaphore>) {
+    loop {
+        let turn = Arc::clone(&handshakes).acquire_owned().await.expect("the semaphore is never closed");
+        let (stream, address) = accept(&socket).await;
+        let door = Arc::clone(&door);
+        tokio::spawn(async move {
+            // The caller has been told what went wrong, and nothing here depends on it.
+            let _ = door.admit(stream, address).await;
+            drop(turn);
+        });
+    }
+}
+
+async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match socket.accept().await {
+            Ok(accepted) => return accepted,
+            // This one caller left before its turn.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => sleep(REST).await,
+        }
+    }
+}
+
+/// Decides who comes in.
+struct Door {
+    identity: Identity,
+    options: ConnectionOptions,
+    clients: Room,
+    nodes: Room,
+    out: mpsc::Sender<Accepted>,
+}
+
+impl Door {
+    async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Result<(), HandshakeError> {
+        let guest = greet(stream, &self.identity, &self.options).await?;
+        let room = match guest.hello().caller {
+            Caller::Client { .. } => &self.clients,
+            Caller::Node { .. } => &self.nodes,
+        };
+        match room.enter() {
+            Ok(place) => {
+                let (hello, welcome, connection) = guest.welcome(Some(place)).await?;
+                // It fails if nobody takes connections any more; then this one closes, too.
+                let _ = self.out.send(Accepted { address, hello, welcome, connection }).await;
+                Ok(())
+            }
+            Err(error) => {
+                guest.refuse(&error).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A bounded number of places. A place is free again when the connection's socket is closed.
+struct Room {
+    places: Arc<Semaphore>,
+    size: usize,
+    whose: &'static str,
+}
+
+impl Room {
+    fn new(whose: &'static str, size: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(size)), size, whose }
+    }
+
+    fn enter(&self) -> Result<OwnedSemaphorePermit, HandshakeError> {
+        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let (size, whose) = (self.size, self.whose);
+            HandshakeError::Full(format!(
+                "all {size} places for {whose} are taken; connect to another node or try later"
+            ))
+        })
+    }
+}

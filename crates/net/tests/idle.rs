@@ -1,0 +1,79 @@
+//! What a connection costs while nothing happens. Alone in its process, because it reads the process's size.
+
+#![cfg(target_os = "linux")]
+
+use bytes::Bytes;
+use seriatim_model::{Endpoint, LogId, NodeId};
+use seriatim_net::{
+    ClusterId, Connection, ConnectionOptions, Hello, Identity, ListenOptions, Listener, VersionRange,
+    connect, message_frame,
+};
+
+const PAIRS: usize = 200;
+
+/// What one end may cost: its writer task, its registration with the runtime, its share of the allocator's
+/// slack. Measured: 2 to 3 KiB. The bound is far below one read buffer.
+const MAX_BYTES_PER_END: usize = 10 << 10;
+
+fn resident_bytes() -> usize {
+    let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
+    sizes.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+async fn exchange(ends: &mut [(Connection, Connection)], payload: &Bytes) {
+    for (client, node) in ends {
+        let chunks = message_frame(LogId(1), Endpoint::Client(1), Endpoint::Sequencer, payload).unwrap();
+        client.sender.send(chunks.clone()).unwrap();
+        assert_eq!(node.receiver.receive().await.unwrap().unwrap().len(), 1);
+        node.sender.send(chunks).unwrap();
+        assert_eq!(client.receiver.receive().await.unwrap().unwrap().len(), 1);
+    }
+}
+
+/// Lets every end notice that nothing more comes.
+async fn settle(ends: &mut [(Connection, Connection)]) {
+    for (client, node) in ends {
+        for receiver in [&mut client.receiver, &mut node.receiver] {
+            tokio::select! {
+                biased;
+                frames = receiver.receive() => panic!("nothing was sent, but {frames:?} arrived"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    }
+}
+
+async fn open(pairs: usize) -> Vec<(Connection, Connection)> {
+    let identity =
+        Identity { cluster: ClusterId(1), node: NodeId(1), incarnation: 1, versions: VersionRange::OURS };
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.address().to_string();
+    let mut incoming = listener.serve(identity, ListenOptions::default());
+    let mut ends = Vec::new();
+    for _ in 0..pairs {
+        let client = connect(&address, &Hello::client("idle"), &ConnectionOptions::default()).await.unwrap();
+        ends.push((client.connection, incoming.next().await.connection));
+    }
+    ends
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_small_even_after_a_burst() {
+    let (short, long) = (Bytes::from(vec![1; 100]), Bytes::from(vec![1; 1 << 20]));
+    // What the process takes once, whatever the number of connections.
+    let mut first = open(2).await;
+    exchange(&mut first, &long).await;
+    settle(&mut first).await;
+
+    let before = resident_bytes();
+    let mut ends = open(PAIRS).await;
+    let per_end = || resident_bytes().saturating_sub(before) / (2 * PAIRS);
+    println!("opened: {} bytes per end", per_end());
+    exchange(&mut ends, &short).await;
+    settle(&mut ends).await;
+    println!("after a short message each way: {} bytes per end", per_end());
+    exchange(&mut ends, &long).await;
+    settle(&mut ends).await;
+    println!("after a long message each way: {} bytes per end", per_end());
+    assert!(per_end() < MAX_BYTES_PER_END);
+}

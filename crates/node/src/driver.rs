@@ -1,0 +1,217 @@
+//! Event, step, effects: the loop of a node.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use bytes::Bytes;
+use seriatim_host::{Event, Host, HostError, Outgoing};
+use seriatim_model::{NodeId, Peer, Time};
+use seriatim_net::{Connected, SendError, Sender, message_frame};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::links::Links;
+use crate::syncer::{Job, Syncer};
+
+/// How many arrivals one drain takes before effects are performed.
+const DRAIN: usize = 256;
+
+/// What comes to a node's inbox.
+pub(crate) enum Arrival {
+    Host(Event),
+    Batch(Vec<Event>),
+    Accepted(Peer, Sender),
+    Closed(Peer),
+    Dialled(NodeId, Option<Box<Connected>>),
+    LinkDown(Peer),
+}
+
+/// How a node is, for those who watch it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    pub(crate) has_joined: bool,
+    pub(crate) failure: Option<String>,
+}
+
+pub(crate) struct Driver {
+    host: Host,
+    inbox: mpsc::Receiver<Arrival>,
+    links: Links,
+    clients: BTreeMap<Peer, Sender>,
+    syncer: Syncer,
+    started: Instant,
+    writing: bool,
+    syncing: bool,
+    health: watch::Sender<Health>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        host: Host,
+        inbox: mpsc::Receiver<Arrival>,
+        links: Links,
+        syncer: Syncer,
+        health: watch::Sender<Health>,
+    ) -> Self {
+        Self {
+            host,
+            inbox,
+            links,
+            clients: BTreeMap::new(),
+            syncer,
+            started: Instant::now(),
+            writing: false,
+            syncing: false,
+            health,
+        }
+    }
+
+    /// Runs until it is told to stop, or cannot go on.
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> Result<(), HostError> {
+        self.perform();
+        loop {
+            let wake = self.wake_at();
+            tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                arrival = self.inbox.recv() => match arrival {
+                    Some(arrival) => self.take(arrival),
+                    None => break,
+                },
+                () = sleep_until(wake) => {}
+            }
+            for _ in 1..DRAIN {
+                match self.inbox.try_recv() {
+                    Ok(arrival) => self.take(arrival),
+                    Err(_) => break,
+                }
+            }
+            self.perform();
+            if let Some(failure) = self.host.failure() {
+                return Err(HostError::Write(failure.to_owned()));
+            }
+        }
+        self.finish().await
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.host.deadline().map(|at| self.started + at.since(Time::ZERO))
+    }
+
+    fn take(&mut self, arrival: Arrival) {
+        let now = self.now();
+        match arrival {
+            Arrival::Host(event) => {
+                match event {
+                    Event::JournalWritten(_) => self.writing = false,
+                    Event::FilesSynced(_) => self.syncing = false,
+                    Event::Message { .. } | Event::Disconnected(_) => {}
+                }
+                self.host.handle(now, event);
+            }
+            Arrival::Batch(events) => {
+                for event in events {
+                    self.host.handle(now, event);
+                }
+            }
+            Arrival::Accepted(peer @ Peer::Client(_), sender) => {
+                self.clients.insert(peer, sender);
+            }
+            Arrival::Accepted(Peer::Node(_), _) => {}
+            Arrival::Closed(peer) => {
+                self.clients.remove(&peer);
+                self.host.handle(now, Event::Disconnected(peer));
+            }
+            Arrival::Dialled(node, connected) => {
+                self.links.dialled(node, connected.map(|connected| *connected))
+            }
+            Arrival::LinkDown(peer) => {
+                if let Peer::Node(node) = peer {
+                    self.links.down(node);
+                }
+                self.host.handle(now, Event::Disconnected(peer));
+            }
+        }
+    }
+
+    /// Lets the host settle and performs its effects, all at once.
+    fn perform(&mut self) {
+        let now = self.now();
+        self.host.settle(now);
+        self.send();
+        if !self.writing
+            && let Some(write) = self.host.next_journal_write(now)
+        {
+            self.writing = true;
+            self.syncer.give(Job::Write(write));
+        }
+        if !self.syncing
+            && let Some(files) = self.host.next_sync()
+        {
+            self.syncing = true;
+            self.syncer.give(Job::Sync(files));
+        }
+        let has_joined = self.host.has_joined();
+        self.health.send_if_modified(|health| {
+            let changed = health.has_joined != has_joined;
+            health.has_joined = has_joined;
+            changed
+        });
+    }
+
+    /// Everything for one connection leaves as one send.
+    fn send(&mut self) {
+        let mut batches: BTreeMap<Peer, Vec<Bytes>> = BTreeMap::new();
+        for Outgoing { peer, log, from, to, message } in self.host.take_sends() {
+            match message_frame(log, from, to, &message) {
+                Ok(frame) => batches.entry(peer).or_default().extend(frame),
+                // Limits keep messages below the largest frame; one that is not is as good as lost.
+                Err(cause) => debug_assert!(false, "{cause}"),
+            }
+        }
+        for (peer, frames) in batches {
+            match peer {
+                Peer::Node(node) => {
+                    let address = self.host.address_of(node);
+                    self.links.send(node, address, frames);
+                }
+                Peer::Client(_) => {
+                    let Some(sender) = self.clients.get(&peer) else { continue };
+                    if let Err(SendError::Overloaded { .. }) = sender.send(frames) {
+                        // It does not read what it asked for: better no connection than an endless queue.
+                        sender.close();
+                    }
+                }
+            }
+        }
+    }
+
+    /// An orderly end: what is under way is waited for, then everything is written down.
+    async fn finish(mut self) -> Result<(), HostError> {
+        while self.writing || self.syncing {
+            match self.inbox.recv().await {
+                Some(Arrival::Host(event)) => self.take(Arrival::Host(event)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let Self { host, syncer, inbox, clients, links, .. } = self;
+        drop((inbox, clients, links));
+        tokio::task::spawn_blocking(move || {
+            drop(syncer);
+            host.close()
+        })
+        .await
+        .map_err(|cause| HostError::Write(cause.to_string()))?
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

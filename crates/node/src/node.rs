@@ -1,0 +1,131 @@
+//! One node of a cluster.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use seriatim_host::{Host, HostConfig, HostError};
+use seriatim_net::{ClusterId, Hello, Identity, ListenOptions, Listener, VersionRange};
+use seriatim_store::Disk;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::driver::{Arrival, Driver, Health};
+use crate::links::Links;
+use crate::readers::accept;
+use crate::syncer::Syncer;
+
+/// How many arrivals wait for the driver; readers wait beyond that.
+const INBOX: usize = 1024;
+
+/// Why a node cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// What is on its disk, or its disk.
+    #[error("node {node}: {cause}")]
+    Host {
+        /// Which node.
+        node: u32,
+        /// What is wrong.
+        cause: HostError,
+    },
+    /// The operating system gives it no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// The node's task ended in a way that it never should.
+    #[error("node {node} stopped unexpectedly: {cause}")]
+    Stopped {
+        /// Which node.
+        node: u32,
+        /// What is known of it.
+        cause: String,
+    },
+}
+
+/// A running node. Dropping it is like killing it: what was not written down is lost to it.
+#[derive(Debug)]
+pub struct Node {
+    number: u32,
+    address: SocketAddr,
+    warnings: Vec<String>,
+    health: watch::Receiver<Health>,
+    stop: oneshot::Sender<()>,
+    driver: JoinHandle<Result<(), HostError>>,
+}
+
+impl Node {
+    /// Starts a node on `disk` that listens with `listener`.
+    ///
+    /// # Errors
+    /// If what is on the disk cannot be used, or the operating system refuses a thread.
+    pub fn start(config: HostConfig, disk: Arc<dyn Disk>, listener: Listener) -> Result<Self, NodeError> {
+        let number = config.node.0;
+        let cluster = ClusterId(config.cluster);
+        let address = listener.address();
+        let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
+        let identity =
+            Identity { cluster, node: config.node, incarnation: config.seed, versions: VersionRange::OURS };
+        let host =
+            Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
+        let warnings = host
+            .problems()
+            .iter()
+            .map(|problem| {
+                format!("node {number}: {:?} of log {}: {}", problem.endpoint, problem.log, problem.cause)
+            })
+            .collect();
+        let (inbox, arrivals) = mpsc::channel::<Arrival>(INBOX);
+        let syncer = Syncer::start(disk, inbox.clone()).map_err(NodeError::Thread)?;
+        let (health, watched) = watch::channel(Health::default());
+        let (stop, stopped) = oneshot::channel();
+        let incoming = listener.serve(identity, ListenOptions::default());
+        tokio::spawn(accept(incoming, inbox.clone()));
+        let driver = Driver::new(host, arrivals, Links::new(hello, inbox), syncer, health);
+        let driver = tokio::spawn(driver.run(stopped));
+        Ok(Self { number, address, warnings, health: watched, stop, driver })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What an operator should know about its start.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Waits until the register knows the node.
+    pub async fn joined(&mut self) {
+        // If the driver is gone, waiting for it is somebody else's concern.
+        let _ = self.health.wait_for(|health| health.has_joined).await;
+    }
+
+    /// Waits until the node cannot go on by itself, and says why.
+    pub async fn failed(&mut self) -> NodeError {
+        Self::outcome(self.number, (&mut self.driver).await)
+            .err()
+            .unwrap_or(NodeError::Stopped { node: self.number, cause: "it was told to".into() })
+    }
+
+    /// Ends the node in an orderly way: nothing is lost, at any durability.
+    ///
+    /// # Errors
+    /// If its disk fails at the last moment, or had failed before.
+    pub async fn stop(self) -> Result<(), NodeError> {
+        let _ = self.stop.send(());
+        Self::outcome(self.number, self.driver.await)
+    }
+
+    fn outcome(
+        node: u32,
+        outcome: Result<Result<(), HostError>, tokio::task::JoinError>,
+    ) -> Result<(), NodeError> {
+        match outcome {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(cause)) => Err(NodeError::Host { node, cause }),
+            Err(cause) => Err(NodeError::Stopped { node, cause: cause.to_string() }),
+        }
+    }
+}

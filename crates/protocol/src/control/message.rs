@@ -1,0 +1,327 @@
+//! What the register, the controllers, the roles and the clients tell each other about views.
+
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{Incarnation, LogConfig, LogId, NodeId, Position, View, ViewHistory, ViewNumber};
+
+use crate::parts::Sessions;
+
+/// The register's entry of one log. A compare-and-set covers it whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Which log.
+    pub id: LogId,
+    /// Its name in the catalog.
+    pub name: String,
+    /// What it promises.
+    pub config: LogConfig,
+    /// The nodes that are to host its sequencing replicas.
+    pub sequencers: Vec<NodeId>,
+    /// The nodes that are to host the replicas of each shard.
+    pub shards: Vec<Vec<NodeId>>,
+    /// Counts the changes of this entry.
+    pub version: u64,
+    /// The highest view number claimed so far.
+    pub claimed: ViewNumber,
+    /// Tells the claimant of `claimed` from any other, so that a lost answer to a claim is not mistaken
+    /// for somebody else's claim, or the other way round.
+    pub claimant: u64,
+    /// The registered view; none before the first.
+    pub view: Option<View>,
+    /// Which registered view decides where.
+    pub history: ViewHistory,
+    /// Why no view can be formed, if that is so.
+    pub unavailable: Option<String>,
+}
+
+wire_struct! {
+    LogEntry {
+        id, name, config, sequencers, shards, version, claimed, claimant, view, history, unavailable,
+    }
+}
+
+impl LogEntry {
+    /// The number of the registered view, or [`ViewNumber::NONE`].
+    #[must_use]
+    pub fn view_number(&self) -> ViewNumber {
+        self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
+    }
+}
+
+/// Why the register did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No log has that name.
+    #[error("there is no log '{name}'")]
+    NoSuchLog {
+        /// The name asked for.
+        name: String,
+    },
+    /// A log has that name.
+    #[error("a log '{name}' exists already")]
+    Exists {
+        /// The name asked for.
+        name: String,
+    },
+    /// The choices for the log cannot be met.
+    #[error("{reason}")]
+    Impossible {
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+}
+
+wire_enum! { Refusal { 1 => NoSuchLog { name }, 2 => Exists { name }, 3 => Impossible { reason } } }
+
+/// A node and where it listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// The node.
+    pub node: NodeId,
+    /// `host:port`.
+    pub address: String,
+}
+
+wire_struct! { NodeAddress { node, address } }
+
+/// What a sealed replica brings to a view change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedState {
+    /// Its `ordered`.
+    pub ordered: Position,
+    /// How many entries it holds.
+    pub held: u64,
+}
+
+wire_struct! { SealedState { ordered, held } }
+
+/// Control messages. `request` numbers are the asker's; answers repeat them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Controller to register: the entry of this log, please. Register to controller: this log is new,
+    /// and waits for its first view.
+    Get {
+        /// The log.
+        log: LogId,
+    },
+    /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or lost.
+    Current {
+        /// The entry.
+        entry: LogEntry,
+    },
+    /// Register to controller: no such log; it never existed or was deleted.
+    Gone {
+        /// The log.
+        log: LogId,
+    },
+    /// Controller to register: replace the entry, if its version is still `entry.version`.
+    CompareAndSet {
+        /// The new entry, with the version that it was derived from.
+        entry: LogEntry,
+    },
+
+    /// Client to register: the entry of the log with this name.
+    Lookup {
+        /// Names the question.
+        request: u64,
+        /// The log's name.
+        name: String,
+    },
+    /// Register to client: the entry, and where the nodes are.
+    Found {
+        /// The question answered.
+        request: u64,
+        /// The entry.
+        entry: LogEntry,
+        /// Where the nodes are.
+        nodes: Vec<NodeAddress>,
+    },
+    /// Client to register: all entries.
+    List {
+        /// Names the question.
+        request: u64,
+    },
+    /// Register to client: all entries, and where the nodes are.
+    Listing {
+        /// The question answered.
+        request: u64,
+        /// The entries, in the order of names.
+        entries: Vec<LogEntry>,
+        /// Where the nodes are.
+        nodes: Vec<NodeAddress>,
+    },
+    /// Client to register: create a log.
+    Create {
+        /// Names the question.
+        request: u64,
+        /// Its name.
+        name: String,
+        /// What it shall promise.
+        config: LogConfig,
+    },
+    /// Client to register: delete a log.
+    Delete {
+        /// Names the question.
+        request: u64,
+        /// Its name.
+        name: String,
+    },
+    /// Register to client: created or deleted, durably.
+    Done {
+        /// The question answered.
+        request: u64,
+        /// The log.
+        log: LogId,
+    },
+    /// Register to client: not done.
+    Refused {
+        /// The question answered.
+        request: u64,
+        /// Why.
+        refusal: Refusal,
+    },
+
+    /// Node to register: I am here.
+    Join {
+        /// Who, and where it listens.
+        node: NodeAddress,
+    },
+    /// Register to node: the nodes that joined so far.
+    Cluster {
+        /// The nodes.
+        nodes: Vec<NodeAddress>,
+    },
+
+    /// Role to controller: I do not take part in a view, and should.
+    Report {
+        /// The view that it was last part of.
+        view: ViewNumber,
+        /// A registered view that it was shown and cannot start, because it is not prepared for it.
+        cannot_start: ViewNumber,
+        /// This life of the replica.
+        incarnation: Incarnation,
+    },
+    /// To a role: this is registered.
+    Registered {
+        /// The register's entry.
+        entry: LogEntry,
+    },
+    /// To a role: no view can be formed at present, and why.
+    Unavailable {
+        /// What an operator can read.
+        why: String,
+    },
+    /// Register to node: the log was deleted; forget its roles.
+    Retire {
+        /// The log.
+        log: LogId,
+    },
+    /// Controller to replica: obey nobody below this claim any more.
+    Seal {
+        /// The claim.
+        claim: ViewNumber,
+        /// The view that was registered when it was claimed.
+        old: ViewNumber,
+        /// What the log promises, for a replica that is new.
+        config: LogConfig,
+    },
+    /// Replica to controller: sealed.
+    Sealed {
+        /// The claim.
+        claim: ViewNumber,
+        /// This life of the replica.
+        incarnation: Incarnation,
+        /// What it holds of the old view, if it was part of it.
+        state: Option<SealedState>,
+    },
+    /// Replica to controller: a higher claim was seen.
+    Outbid {
+        /// The highest claim seen.
+        claim: ViewNumber,
+    },
+    /// Controller to the chosen replica: bind what you hold, under the new view.
+    Flush {
+        /// The claim, which the entries are tagged with.
+        claim: ViewNumber,
+        /// The new view as far as it is known: its shards and placement.
+        view: View,
+    },
+    /// The chosen replica to the controller: all of it is on the shards.
+    Flushed {
+        /// The claim.
+        claim: ViewNumber,
+        /// Where the flush started.
+        first: Position,
+        /// Where it ended.
+        end: Position,
+        /// The sessions after it.
+        sessions: Sessions,
+    },
+    /// Controller to every replica that is to be a member: be prepared to start like this.
+    Stage {
+        /// The claim.
+        claim: ViewNumber,
+        /// `ordered` at the start.
+        ordered: Position,
+        /// The sessions at the start.
+        sessions: Sessions,
+    },
+    /// Replica to controller: prepared, and durable so.
+    Staged {
+        /// The claim.
+        claim: ViewNumber,
+        /// This life of the replica.
+        incarnation: Incarnation,
+    },
+    /// Node to register: the log's roles are forgotten here.
+    Retired {
+        /// The log.
+        log: LogId,
+        /// The node.
+        node: NodeId,
+    },
+}
+
+wire_enum! {
+    Message {
+        1 => Get { log },
+        2 => Current { entry },
+        3 => Gone { log },
+        4 => CompareAndSet { entry },
+        5 => Lookup { request, name },
+        6 => Found { request, entry, nodes },
+        7 => List { request },
+        8 => Listing { request, entries, nodes },
+        9 => Create { request, name, config },
+        10 => Delete { request, name },
+        11 => Done { request, log },
+        12 => Refused { request, refusal },
+        13 => Join { node },
+        14 => Cluster { nodes },
+        16 => Report { view, cannot_start, incarnation },
+        17 => Registered { entry },
+        18 => Unavailable { why },
+        19 => Retire { log },
+        20 => Retired { log, node },
+        30 => Seal { claim, old, config },
+        31 => Sealed { claim, incarnation, state },
+        32 => Outbid { claim },
+        33 => Flush { claim, view },
+        34 => Flushed { claim, first, end, sessions },
+        35 => Stage { claim, ordered, sessions },
+        36 => Staged { claim, incarnation },
+    }
+}
+
+impl Message {
+    /// The log that the message is about, where its sender may work for several.
+    #[must_use]
+    pub fn log(&self) -> Option<LogId> {
+        match self {
+            Self::Get { log } | Self::Gone { log } => Some(*log),
+            Self::Current { entry } | Self::CompareAndSet { entry } | Self::Registered { entry } => {
+                Some(entry.id)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The control plane: who takes part in which view.
+//!
+//! The *register* ([`register::Register`]) keeps one entry per log, which every compare-and-set covers
+//! whole. The *controller* of a log ([`controller::Controller`]) drives a view change through it
+//! (LazyLog §4.5, erwin.md "View change"): it keeps nothing that cannot be lost.
+//!
+//! ```text
+//!  controller      register     sequencers          shard replicas
+//!      |--- get ------>|             |                     |
+//!      |--- claim v -->|             |                     |      1 claim (compare-and-set)
+//!      |--- Seal v ----|------------>|  frozen             |      2 seal
+//!      |<--------------|--- Sealed --|                     |      3 choose one
+//!      |--- Fence v ---|-------------|-------------------->|      4 fence
+//!      |--- Flush v ---|------------>|--- Bind v --------->|      5 flush, by the chosen one
+//!      |<--------------|-- Flushed --|<--- Bound ----------|
+//!      |--- Stage v ---|------------>|  beside its old     |      6 stage
+//!      |<--------------|--- Staged --|  state              |
+//!      |-- register v->|             |                     |      7 register (compare-and-set)
+//!      |--- Registered |------------>|-------------------->|      8 start
+//! ```
+//!
+//! A role that is behind asks with `Report` and is given the entry: anyone's copy of the registered
+//! entry is proof enough to start the view.
+
+pub mod controller;
+pub mod message;
+pub mod register;
+
+pub use message::{LogEntry, Message, NodeAddress, Refusal, SealedState};

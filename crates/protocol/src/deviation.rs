@@ -1,0 +1,64 @@
+//! Deliberate defects, to see the simulator's checkers catch each of them.
+
+use seriatim_model::limits::Limits;
+
+/// One way to get the protocol wrong. A checker that was never seen to fail proves nothing, so the
+/// simulator runs each of these and demands that the right checker objects. A server never sets one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Deviation {
+    /// `stable` advances when the shards hold a batch, before the followers confirmed it.
+    StableEarly,
+    /// The duplicate filter is lost in a view change.
+    FilterForgotten,
+    /// A member's own duplicate filter is kept beside the staged one.
+    FilterUnion,
+    /// A view is recovered from a replica that goes on after its answer to the seal.
+    SealSkipped,
+    /// A sealed replica still obeys its old leader's drops.
+    SealedDrops,
+    /// The shards are not fenced before the flush.
+    FenceSkipped,
+    /// Staging destroys the sealed state although the view may never be registered.
+    StageDestroys,
+    /// Drops are taken out of order.
+    DropsUnordered,
+    /// The register's `first` is the end of the flush instead of its start.
+    FirstAfterFlush,
+    /// The flush goes to positions in the reverse order of arrival.
+    FlushReversed,
+    /// A restarted replica that lost its memory goes on as if it had not.
+    AmnesiaAcknowledges,
+    /// Replicas confirm before their journal is synced.
+    ConfirmBeforeSync,
+    /// Appends complete with acknowledgements from different views.
+    MixedViews,
+    /// An append completes when one replica acknowledged it.
+    OneAcknowledgement,
+    /// The tail is the leader's count.
+    TailFromLeader,
+    /// The tail is the smallest count.
+    TailIsMinimum,
+    /// Replicas admit records with gaps in their session's numbers.
+    GapsAdmitted,
+    /// A shard gives out what is bound but not stable.
+    ReadsUnstable,
+    /// A shard replica answers `Bound` before its backups hold the batch.
+    BackupsSkipped,
+}
+
+/// What every machine of a node is configured with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Bounds.
+    pub limits: Limits,
+    /// A deliberate defect; none outside the simulator.
+    pub deviation: Option<Deviation>,
+}
+
+impl Options {
+    /// Whether this defect is wanted.
+    #[must_use]
+    pub fn deviates(&self, deviation: Deviation) -> bool {
+        self.deviation == Some(deviation)
+    }
+}

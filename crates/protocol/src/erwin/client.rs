@@ -1,0 +1,681 @@
+//! A client's side of appending: one session's window over all sequencing replicas (LazyLog §4.1).
+//!
+//! Appends go to every member of the view in parallel. Each member acknowledges how far it holds the
+//! session without gaps; an append is done when every member of one view acknowledged it. Whatever
+//! queues up between two steps leaves as one message.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, Time, View,
+    ViewNumber,
+};
+
+use super::message::Message;
+use super::rules;
+use crate::control::{self, LogEntry};
+use crate::deviation::{Deviation, Options};
+use crate::roles;
+
+/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
+const RESEND_FIRST: Duration = Duration::from_millis(200);
+/// The longest wait before something is said again.
+const RESEND_MOST: Duration = Duration::from_secs(2);
+/// How long to wait before the register is asked again.
+const REFRESH_EVERY: Duration = Duration::from_millis(20);
+/// The longest pause after `Busy`.
+const BUSY_MOST: Duration = Duration::from_millis(64);
+
+/// What an application asks.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Append a record after those asked for before.
+    Append {
+        /// The record.
+        record: Record,
+        /// Whether to answer only when its position is final.
+        sync: bool,
+    },
+    /// A bound above the position of every append that was acknowledged before now.
+    CheckTail,
+}
+
+/// What an application is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Durable.
+    Appended {
+        /// The record's name.
+        id: RecordId,
+        /// Its final position, if that was asked for.
+        position: Option<Position>,
+    },
+    /// The tail.
+    Tail(Position),
+    /// It did not work.
+    Failed(Failure),
+}
+
+/// Why a request failed for good. Anything that can pass by itself is retried instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The session is forgotten. Appends that were in flight may or may not be in the log, at most once.
+    #[error("session {0} has expired; appends in flight may or may not be in the log")]
+    SessionExpired(SessionId),
+    /// The record is larger than the log allows. It is not in the log.
+    #[error("the record is larger than the {limit} bytes that the log allows")]
+    TooLarge {
+        /// The largest payload allowed, in bytes.
+        limit: u32,
+    },
+    /// An earlier run of this session saw the append acknowledged, and did not wait for it any more.
+    #[error("append {0} was settled before; it is in the log")]
+    Stale(RecordId),
+    /// The log was deleted.
+    #[error("the log '{0}' does not exist any more")]
+    Deleted(String),
+}
+
+/// Where to find a log, and how to tell this client from others.
+#[derive(Clone, Debug)]
+pub struct LogClientConfig {
+    /// The node of the register.
+    pub control: NodeId,
+    /// Drawn at random for each client: names its sessions and spreads its retries.
+    pub random: u64,
+    /// A session of an earlier run to go on with, and its next number.
+    pub resume: Option<(SessionId, u64)>,
+    /// Bounds, and deliberate defects for the simulator.
+    pub options: Options,
+}
+
+/// One log, as one client uses it: a session for its appends, and questions about the tail.
+///
+/// Invariant: `pending` are the numbers from `base` on; those below `sent` of a member were sent to it
+/// in the current view; those below `committed` are acknowledged by all members of one view.
+#[derive(Debug)]
+pub struct LogClient {
+    config: LogClientConfig,
+    entry: LogEntry,
+    session: Session,
+    sessions_opened: u64,
+    base: u64,
+    committed: u64,
+    pending: VecDeque<Pending>,
+    members: BTreeMap<NodeId, MemberProgress>,
+    tails: BTreeMap<u64, TailQuestion>,
+    next_question: u64,
+    refresh: Refresh,
+    /// Where numbers below are bound has been asked, and when to ask again.
+    asked_below: u64,
+    locate_at: Option<Time>,
+    unavailable: Option<String>,
+    jitter: u64,
+    work_is_due: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Session {
+    None,
+    /// The tail is being asked for, to put it into the session's id.
+    Opening,
+    Open(SessionId),
+}
+
+#[derive(Debug)]
+struct Pending {
+    token: u64,
+    record: Record,
+    sync: bool,
+    settled: bool,
+}
+
+#[derive(Debug, Default)]
+struct MemberProgress {
+    sent: u64,
+    acknowledged: u64,
+    heard_at: Time,
+    patience: Duration,
+    not_before: Time,
+    pause: Duration,
+}
+
+#[derive(Debug)]
+struct TailQuestion {
+    asker: Option<u64>,
+    view: ViewNumber,
+    counts: BTreeMap<NodeId, Position>,
+    asked_at: Time,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Refresh {
+    Idle,
+    /// Ask the register at this time.
+    Due(Time),
+}
+
+type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
+type Out = Vec<ClientEffect>;
+
+impl Machine for LogClient {
+    type Message = roles::Message;
+    type Request = Request;
+    type Reply = Reply;
+
+    fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
+        match input {
+            Input::Request { token, request: Request::Append { record, sync } } => {
+                self.pending.push_back(Pending { token, record, sync, settled: false });
+                self.work_is_due = true;
+            }
+            Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
+            Input::Message { from, message: roles::Message::Erwin(message) } => {
+                if let Address::Node(node, Endpoint::Sequencer) = from {
+                    self.receive(now, node, message, out);
+                }
+            }
+            Input::Message { message: roles::Message::Control(message), .. } => {
+                self.controlled(now, message, out)
+            }
+            Input::Disconnected(Peer::Node(node)) => self.disconnected(now, node),
+            Input::Timer => self.timer(now, out),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.work_is_due {
+            return Some(Time::ZERO);
+        }
+        let refresh = match self.refresh {
+            Refresh::Idle => None,
+            Refresh::Due(at) => Some(at),
+        };
+        let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
+        let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
+        [refresh, members, tails, self.locate_at].into_iter().flatten().min()
+    }
+}
+
+impl LogClient {
+    /// A client of the log that `entry` describes.
+    #[must_use]
+    pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
+        let (session, base) = match config.resume {
+            Some((session, number)) => (Session::Open(session), number),
+            None => (Session::None, 0),
+        };
+        let jitter = config.random | 1;
+        let mut client = Self {
+            config,
+            entry,
+            session,
+            sessions_opened: 0,
+            base,
+            committed: base,
+            pending: VecDeque::new(),
+            members: BTreeMap::new(),
+            tails: BTreeMap::new(),
+            next_question: 0,
+            refresh: Refresh::Idle,
+            asked_below: base,
+            locate_at: None,
+            unavailable: None,
+            jitter,
+            work_is_due: false,
+        };
+        client.enter_view(Time::ZERO);
+        client
+    }
+
+    /// The session that appends go to, once one is open, and the number of the next append.
+    #[must_use]
+    pub fn session(&self) -> Option<(SessionId, u64)> {
+        match self.session {
+            Session::Open(session) => Some((session, self.end())),
+            _ => None,
+        }
+    }
+
+    /// The register's entry, as far as this client knows.
+    #[must_use]
+    pub fn entry(&self) -> &LogEntry {
+        &self.entry
+    }
+
+    /// Why no view can be formed, if a replica said so.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+    }
+
+    /// How many appends wait for something.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn view(&self) -> Option<&View> {
+        self.entry.view.as_ref()
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.pending.len() as u64
+    }
+
+    fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
+        let current = self.entry.view_number();
+        match message {
+            Message::Acknowledged { view, session, next } if self.is_mine(session) => {
+                if view == current || self.config.options.deviates(Deviation::MixedViews) {
+                    self.acknowledged(now, node, next, out);
+                }
+            }
+            Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {
+                if expected < self.base {
+                    return self.session_lost(session, out);
+                }
+                if let Some(member) = self.members.get_mut(&node) {
+                    member.sent = member.sent.min(expected);
+                    self.work_is_due = true;
+                }
+            }
+            Message::Busy { view, session, next, .. } if self.is_mine(session) && view == current => {
+                self.pause(now, node, next);
+            }
+            Message::Expired { session } if self.is_mine(session) => self.session_lost(session, out),
+            Message::Stale { session, number } if self.is_mine(session) => self.stale(session, number, out),
+            Message::TooLarge { session, number, limit } if self.is_mine(session) => {
+                self.too_large(session, number, limit, out);
+            }
+            Message::Rejected { view, why } => self.rejected(now, view, why),
+            Message::Located { session, number, position } if self.is_mine(session) => {
+                self.located(session, number, position, out);
+            }
+            Message::Tail { request, view, count } => self.tail_counted(now, node, request, view, count, out),
+            _ => {}
+        }
+    }
+
+    fn is_mine(&self, session: SessionId) -> bool {
+        self.session == Session::Open(session)
+    }
+
+    fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
+        let Some(member) = self.members.get_mut(&node) else { return };
+        if next > member.acknowledged {
+            member.acknowledged = next;
+            member.heard_at = now;
+            member.patience = RESEND_FIRST;
+            member.pause = Duration::ZERO;
+        }
+        member.sent = member.sent.max(next);
+        let acknowledged = self.members.values().map(|member| member.acknowledged);
+        let committed = if self.config.options.deviates(Deviation::OneAcknowledgement) {
+            acknowledged.max().unwrap_or(0)
+        } else {
+            rules::committed(acknowledged)
+        };
+        let committed = committed.min(self.end());
+        for number in self.committed..committed {
+            let pending = &mut self.pending[(number - self.base) as usize];
+            if !pending.sync && !pending.settled {
+                pending.settled = true;
+                let Session::Open(session) = self.session else { continue };
+                let id = RecordId { session, number };
+                out.push(reply(pending.token, Reply::Appended { id, position: None }));
+            }
+        }
+        self.committed = self.committed.max(committed);
+        self.release();
+    }
+
+    /// Lets go of the settled appends at the front.
+    fn release(&mut self) {
+        while self.base < self.committed && self.pending.front().is_some_and(|pending| pending.settled) {
+            self.pending.pop_front();
+            self.base += 1;
+        }
+    }
+
+    fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
+        let Some(index) = number.checked_sub(self.base) else { return };
+        let Some(pending) = self.pending.get_mut(index as usize) else { return };
+        if pending.sync && !pending.settled {
+            pending.settled = true;
+            let id = RecordId { session, number };
+            out.push(reply(pending.token, Reply::Appended { id, position: Some(position) }));
+            // A final position implies that the record is on every shard replica.
+            self.committed = self.committed.max(number + 1).min(self.end());
+            self.settle_below(number, session, out);
+            self.release();
+        }
+    }
+
+    /// A number that is bound has every number below it bound before it.
+    fn settle_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
+        let base = self.base;
+        for (number, pending) in (base..number).zip(self.pending.iter_mut()) {
+            if !pending.sync && !pending.settled {
+                pending.settled = true;
+                let id = RecordId { session, number };
+                out.push(reply(pending.token, Reply::Appended { id, position: None }));
+            }
+        }
+    }
+
+    fn pause(&mut self, now: Time, node: NodeId, next: u64) {
+        let jitter = self.random();
+        let Some(member) = self.members.get_mut(&node) else { return };
+        member.sent = next.max(self.base).min(member.sent);
+        member.heard_at = now;
+        member.pause = (member.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
+        member.not_before = now + member.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+    }
+
+    fn stale(&mut self, session: SessionId, number: u64, out: &mut Out) {
+        let Some(pending) = number.checked_sub(self.base).and_then(|i| self.pending.get_mut(i as usize))
+        else {
+            return;
+        };
+        if !pending.settled {
+            pending.settled = true;
+            let id = RecordId { session, number };
+            out.push(reply(pending.token, Reply::Failed(Failure::Stale(id))));
+        }
+        self.committed = self.committed.max(number + 1).min(self.end());
+        self.settle_below(number, session, out);
+        self.release();
+    }
+
+    fn too_large(&mut self, session: SessionId, number: u64, limit: u32, out: &mut Out) {
+        let Some(index) = number.checked_sub(self.base).filter(|index| *index < self.pending.len() as u64)
+        else {
+            return;
+        };
+        let pending = self.pending.remove(index as usize).expect("the index is within");
+        out.push(reply(pending.token, Reply::Failed(Failure::TooLarge { limit })));
+        // Later numbers were promised to later records already: they cannot move up within this session.
+        self.session_lost(session, out);
+    }
+
+    fn session_lost(&mut self, session: SessionId, out: &mut Out) {
+        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+            out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
+        }
+        self.session = Session::None;
+        (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        for member in self.members.values_mut() {
+            (member.sent, member.acknowledged) = (0, 0);
+        }
+    }
+
+    fn rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
+        self.unavailable = why;
+        // Whether the replica is ahead of us or waits for a view itself: the register knows.
+        if view >= self.entry.view_number() || self.unavailable.is_some() {
+            self.ask_register(now);
+        } else if self.refresh == Refresh::Idle {
+            self.refresh = Refresh::Due(now + REFRESH_EVERY);
+        }
+    }
+
+    fn ask_register(&mut self, now: Time) {
+        if self.refresh == Refresh::Idle {
+            self.refresh = Refresh::Due(now);
+            self.work_is_due = true;
+        }
+    }
+
+    fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
+        match message {
+            control::Message::Found { entry, .. } | control::Message::Registered { entry } => {
+                if entry.id != self.entry.id {
+                    return self.deleted(out);
+                }
+                self.unavailable = None;
+                self.entry.unavailable.clone_from(&entry.unavailable);
+                if entry.view_number() > self.entry.view_number() {
+                    self.entry = entry;
+                    self.enter_view(now);
+                }
+            }
+            control::Message::Refused { .. } => self.deleted(out),
+            _ => {}
+        }
+    }
+
+    fn deleted(&mut self, out: &mut Out) {
+        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
+        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+            out.push(reply(pending.token, failure()));
+        }
+        for question in std::mem::take(&mut self.tails).into_values() {
+            if let Some(token) = question.asker {
+                out.push(reply(token, failure()));
+            }
+        }
+        self.refresh = Refresh::Idle;
+        self.session = Session::None;
+        (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        self.locate_at = None;
+    }
+
+    /// Starts over with the members of a new view: nothing that members of another view said counts.
+    fn enter_view(&mut self, now: Time) {
+        self.refresh = Refresh::Idle;
+        let old = std::mem::take(&mut self.members);
+        let Some(view) = self.entry.view.clone() else {
+            self.ask_register(now);
+            return;
+        };
+        for member in &view.sequencers {
+            let acknowledged = match old.get(&member.node) {
+                Some(before) if self.config.options.deviates(Deviation::MixedViews) => before.acknowledged,
+                _ => 0,
+            };
+            let progress = MemberProgress {
+                sent: self.base,
+                acknowledged,
+                heard_at: now,
+                patience: RESEND_FIRST,
+                ..MemberProgress::default()
+            };
+            self.members.insert(member.node, progress);
+        }
+        for question in self.tails.values_mut() {
+            // Asked again, in the new view, by the timer.
+            question.asked_at = Time::ZERO;
+        }
+        self.asked_below = self.base;
+        self.work_is_due = true;
+    }
+
+    fn disconnected(&mut self, now: Time, node: NodeId) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.sent = member.acknowledged.max(self.base);
+            member.not_before = now + REFRESH_EVERY;
+        }
+        if !self.pending.is_empty() || !self.tails.is_empty() {
+            self.ask_register(now);
+        }
+    }
+
+    fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
+        self.next_question += 1;
+        let question =
+            TailQuestion { asker, view: self.entry.view_number(), counts: BTreeMap::new(), asked_at: now };
+        self.tails.insert(self.next_question, question);
+        self.send_tail_question(self.next_question, out);
+    }
+
+    fn send_tail_question(&self, request: u64, out: &mut Out) {
+        let message = Message::CheckTail { request, view: self.entry.view_number() };
+        for node in self.members.keys() {
+            out.push(send(*node, message.clone()));
+        }
+    }
+
+    fn tail_counted(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        request: u64,
+        view: ViewNumber,
+        count: Position,
+        out: &mut Out,
+    ) {
+        let Some(question) = self.tails.get_mut(&request).filter(|question| question.view == view) else {
+            return;
+        };
+        question.counts.insert(node, count);
+        let leader = self.entry.view.as_ref().map(|view| view.leader);
+        let options = self.config.options;
+        let counts = question.counts.values().copied();
+        let tail = if options.deviates(Deviation::TailFromLeader) {
+            let Some(count) = leader.and_then(|leader| question.counts.get(&leader)) else { return };
+            *count
+        } else if !self.members.keys().all(|member| question.counts.contains_key(member)) {
+            return;
+        } else if options.deviates(Deviation::TailIsMinimum) {
+            counts.min().unwrap_or_default()
+        } else {
+            rules::tail(counts)
+        };
+        let question = self.tails.remove(&request).expect("just seen");
+        match question.asker {
+            Some(token) => out.push(reply(token, Reply::Tail(tail))),
+            None => self.open_session(now, tail),
+        }
+    }
+
+    fn open_session(&mut self, _now: Time, tail: Position) {
+        let random =
+            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.sessions_opened += 1;
+        self.session = Session::Open(SessionId::new(tail, random));
+        self.work_is_due = true;
+    }
+
+    fn timer(&mut self, now: Time, out: &mut Out) {
+        self.work_is_due = false;
+        self.refresh_if_due(now, out);
+        self.repeat_tail_questions(now, out);
+        if self.session == Session::None && !self.pending.is_empty() && self.view().is_some() {
+            self.session = Session::Opening;
+            self.ask_tail(now, None, out);
+        }
+        if let Session::Open(session) = self.session {
+            self.send_appends(now, session, out);
+            self.send_locates(now, session, out);
+        }
+    }
+
+    fn refresh_if_due(&mut self, now: Time, out: &mut Out) {
+        let Refresh::Due(at) = self.refresh else { return };
+        if now < at {
+            return;
+        }
+        let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.entry.view.is_none();
+        self.refresh = if waits { Refresh::Due(now + REFRESH_EVERY) } else { Refresh::Idle };
+        let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
+        let to = Address::Node(self.config.control, Endpoint::Register);
+        out.push(ClientEffect::Send { to, message: message.into() });
+    }
+
+    fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
+        let view = self.entry.view_number();
+        let due = |question: &TailQuestion| now >= question.asked_at + RESEND_FIRST || question.view != view;
+        let requests: Vec<u64> =
+            self.tails.iter().filter(|(_, question)| due(question)).map(|(request, _)| *request).collect();
+        for request in requests {
+            let mut question = self.tails.remove(&request).expect("just seen");
+            (question.view, question.asked_at) = (view, now);
+            question.counts.clear();
+            self.next_question += 1;
+            self.tails.insert(self.next_question, question);
+            self.send_tail_question(self.next_question, out);
+        }
+    }
+
+    fn member_deadline(&self, member: &MemberProgress) -> Option<Time> {
+        let Session::Open(_) = self.session else { return None };
+        if member.sent < self.end() && member.not_before > Time::ZERO {
+            return Some(member.not_before);
+        }
+        (member.acknowledged < self.end()).then(|| member.heard_at + member.patience)
+    }
+
+    fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
+        let (base, end, view) = (self.base, self.end(), self.entry.view_number());
+        let limits = self.config.options.limits;
+        for (node, member) in &mut self.members {
+            if now < member.not_before {
+                continue;
+            }
+            member.not_before = Time::ZERO;
+            if member.acknowledged < end && now >= member.heard_at + member.patience {
+                // Nothing heard for too long: what was sent, or what was answered, may be lost.
+                member.sent = member.acknowledged.max(base);
+                member.heard_at = now;
+                member.patience = (member.patience * 2).min(RESEND_MOST);
+            } else if member.sent >= end {
+                continue;
+            } else if member.acknowledged >= member.sent {
+                // Nothing was on its way: the wait for an answer starts now.
+                member.heard_at = now;
+            }
+            member.sent = member.sent.max(base);
+            while member.sent < end {
+                let mut bytes = 0;
+                let mut records = vec![];
+                for pending in self.pending.range((member.sent - base) as usize..).take(limits.batch_records)
+                {
+                    bytes += pending.record.size();
+                    if !records.is_empty() && bytes > limits.batch_bytes {
+                        break;
+                    }
+                    records.push(pending.record.clone());
+                }
+                let first = member.sent;
+                member.sent += records.len() as u64;
+                out.push(send(*node, Message::Append { view, session, first, lowest: base, records }));
+            }
+        }
+    }
+
+    /// Asks the leader where those that want to know are bound; again after a while.
+    fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
+        let Some((view, leader)) = self.view().map(|view| (view.number, view.leader)) else { return };
+        if self.locate_at.is_some_and(|at| now >= at) {
+            self.asked_below = self.base;
+            self.locate_at = None;
+        }
+        let from = self.asked_below.max(self.base);
+        for (number, pending) in (from..).zip(self.pending.range((from - self.base) as usize..)) {
+            if pending.sync && !pending.settled {
+                self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
+                out.push(send(leader, Message::Locate { view, session, number }));
+            }
+        }
+        self.asked_below = self.end();
+    }
+
+    /// A deterministic sequence that differs from client to client (xorshift).
+    fn random(&mut self) -> u64 {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        self.jitter
+    }
+}
+
+fn reply(token: u64, reply: Reply) -> ClientEffect {
+    ClientEffect::Reply { token, reply }
+}
+
+fn send(node: NodeId, message: Message) -> ClientEffect {
+    ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
+}

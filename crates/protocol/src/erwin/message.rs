@@ -1,0 +1,187 @@
+//! The messages of Erwin's sequencing layer.
+
+use seriatim_model::wire::wire_enum;
+use seriatim_model::{Position, Record, SessionId, ViewNumber};
+
+use crate::parts::IdRun;
+
+/// Messages between clients and sequencing replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Client to every sequencing replica: hold these records.
+    Append {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// Its session.
+        session: SessionId,
+        /// The number of the first record.
+        first: u64,
+        /// The lowest number that the client still waits for.
+        lowest: u64,
+        /// The records, with consecutive numbers.
+        records: Vec<Record>,
+    },
+    /// Replica to client: the session's numbers below `next` are held or bound, as durably as the log
+    /// promises.
+    Acknowledged {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The next number.
+        next: u64,
+    },
+    /// Replica to client: numbers are missing; send from `expected`.
+    OutOfOrder {
+        /// The replica's view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The number to send from.
+        expected: u64,
+    },
+    /// Replica to client: no room at present; send again from `next`, later.
+    Busy {
+        /// The replica's view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The number to send from.
+        next: u64,
+        /// Whether that is because the disk is full.
+        disk_full: bool,
+    },
+    /// Replica to client: the session is not known, or not any more; nothing was stored.
+    Expired {
+        /// The session.
+        session: SessionId,
+    },
+    /// Replica to client: the client gave up these numbers itself.
+    Stale {
+        /// The session.
+        session: SessionId,
+        /// The first of the numbers.
+        number: u64,
+    },
+    /// Replica to client: the record is larger than the log allows; nothing was stored.
+    TooLarge {
+        /// The session.
+        session: SessionId,
+        /// The record's number.
+        number: u64,
+        /// The largest payload allowed, in bytes.
+        limit: u32,
+    },
+    /// Replica to anyone: not in that view, or not at all at present.
+    Rejected {
+        /// The latest registered view that the replica knows.
+        view: ViewNumber,
+        /// Why there is no view, if the replica was told.
+        why: Option<String>,
+    },
+    /// Client to leader: where is this number bound? Answered when that is final.
+    Locate {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The number.
+        number: u64,
+    },
+    /// Leader to client: there.
+    Located {
+        /// The session.
+        session: SessionId,
+        /// The number.
+        number: u64,
+        /// Its final position.
+        position: Position,
+    },
+    /// Client to every sequencing replica: how long is the log?
+    CheckTail {
+        /// Names the question.
+        request: u64,
+        /// The view that the client believes in.
+        view: ViewNumber,
+    },
+    /// Replica to client: `ordered` and what is held.
+    Tail {
+        /// The question answered.
+        request: u64,
+        /// The replica's view.
+        view: ViewNumber,
+        /// The replica's count.
+        count: Position,
+    },
+
+    /// Follower to leader: entries that the leader may not have.
+    Forward {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The number of the first record.
+        first: u64,
+        /// The records, with consecutive numbers.
+        records: Vec<Record>,
+    },
+    /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.
+    Drop {
+        /// The view.
+        view: ViewNumber,
+        /// The first position.
+        from: Position,
+        /// The ids.
+        runs: Vec<IdRun>,
+    },
+    /// Follower to leader: dropped, and durable so.
+    Dropped {
+        /// The view.
+        view: ViewNumber,
+        /// The follower's `ordered`.
+        ordered: Position,
+    },
+
+    /// Client to replica: how are you?
+    Status {
+        /// Names the question.
+        request: u64,
+    },
+    /// Replica to client: like this.
+    StatusIs {
+        /// The question answered.
+        request: u64,
+        /// Its view.
+        view: ViewNumber,
+        /// Whether it takes part.
+        open: bool,
+        /// Its `ordered`.
+        ordered: Position,
+        /// How many entries it holds.
+        held: u64,
+        /// How many sessions it remembers.
+        sessions: u64,
+    },
+}
+
+wire_enum! {
+    Message {
+        1 => Append { view, session, first, lowest, records },
+        2 => Acknowledged { view, session, next },
+        3 => OutOfOrder { view, session, expected },
+        4 => Busy { view, session, next, disk_full },
+        5 => Expired { session },
+        6 => Stale { session, number },
+        7 => TooLarge { session, number, limit },
+        8 => Rejected { view, why },
+        9 => Locate { view, session, number },
+        10 => Located { session, number, position },
+        11 => CheckTail { request, view },
+        12 => Tail { request, view, count },
+        13 => Forward { view, session, first, records },
+        14 => Drop { view, from, runs },
+        15 => Dropped { view, ordered },
+        16 => Status { request },
+        17 => StatusIs { request, view, open, ordered, held, sessions },
+    }
+}

@@ -1,0 +1,39 @@
+//! Erwin: lazy ordering (LazyLog, SOSP '24, §3–§4).
+//!
+//! **Promise.** An append returns after one round trip, durable, without a position. If append B starts
+//! after append A returned, B's position is greater than A's, across all shards. Below `stable` nothing
+//! ever changes, and nothing at or above it is read. A session's appends are bound in the order in which
+//! they were submitted.
+//!
+//! ```text
+//! client        leader     followers      primary     backup
+//!   |--- Append -->|            |             |           |
+//!   |--- Append ---|----------->|             |           |
+//!   |<- Acknowl. --|            |             |           |
+//!   |<- Acknowl. --|------------|             |           |     durable: 1 round trip
+//!   |              |--- Bind ---|------------>|- Replic.->|
+//!   |              |            |             |<----------|
+//!   |              |<-- Bound --|-------------|           |     on the shards
+//!   |              |--- Drop -->|             |           |
+//!   |              |<- Dropped -|             |           |     stable
+//!   |              |--- Stable -|------------>|           |     readable
+//! ```
+//!
+//! **Where we deviate from the paper**, and why: the design is settled in `docs/protocols.md`. In short:
+//! the orderer is driven by events and pipelined, so that a lone record is stable after six network
+//! delays; record ids are (session, number) without gaps, so that the duplicate filter is one number a
+//! session and sessions keep their order; `check_tail` asks all replicas and takes the largest count,
+//! because a deposed leader does not know that it is; a view change stages the new view beside the old
+//! one's sealed state, so that an attempt that dies harms nothing.
+
+pub mod client;
+pub mod message;
+mod orderer;
+mod push;
+pub mod rules;
+pub mod sequencer;
+mod view_change;
+
+pub use client::LogClient;
+pub use message::Message;
+pub use sequencer::Sequencer;

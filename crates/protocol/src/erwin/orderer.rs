@@ -1,0 +1,303 @@
+//! Background ordering: how the leader binds what it holds (LazyLog §4.3).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use seriatim_model::{
+    Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Ticket, Time, View, limits,
+};
+
+use super::message::Message;
+use super::push::{BoundBatch, Pusher};
+use super::rules;
+use crate::deviation::{Deviation, Options};
+use crate::parts::{Gate, IdRun, Ring, Sessions};
+use crate::roles::RoleEffect;
+use crate::shard;
+
+/// How many batches may wait for the followers' confirmations.
+const DROP_WINDOW: usize = 64;
+
+/// The batch being bound, those that the followers are dropping, and how far everyone is.
+///
+/// Invariant: `stable <= own <= ordered of the replica <= pusher.end()`.
+#[derive(Debug)]
+pub(super) struct Orderer {
+    view: View,
+    options: Options,
+    pusher: Pusher,
+    /// The first ring slot that was not pushed yet.
+    next_slot: u64,
+    /// Batches that the shards hold and some follower has not confirmed.
+    drops: VecDeque<DropBatch>,
+    followers: BTreeMap<NodeId, Position>,
+    /// How far our own drops are durable, and those that are not yet.
+    own: Position,
+    own_pending: VecDeque<(Ticket, Position)>,
+    stable: Position,
+    shards: BTreeMap<ShardId, ShardProgress>,
+    waiting: BTreeMap<RecordId, Vec<Address>>,
+    located: BTreeMap<Position, Vec<(Address, RecordId)>>,
+}
+
+#[derive(Debug)]
+struct DropBatch {
+    from: Position,
+    to: Position,
+    runs: Vec<IdRun>,
+    sent_at: Time,
+}
+
+#[derive(Debug)]
+struct ShardProgress {
+    primary: Address,
+    told: Position,
+    known: Position,
+    told_at: Time,
+}
+
+impl Orderer {
+    /// Starts to order in `view`, whose leader we are. `slot` is where the ring begins.
+    pub(super) fn new(view: &View, me: NodeId, slot: u64, options: Options) -> Self {
+        let pusher = Pusher::new(view.number, view, view.start);
+        let progress =
+            |primary| ShardProgress { primary, told: view.start, known: view.start, told_at: Time::ZERO };
+        let others = view.sequencers.iter().map(|member| member.node).filter(|node| *node != me);
+        Self {
+            options,
+            next_slot: slot,
+            drops: VecDeque::new(),
+            followers: others.map(|node| (node, view.start)).collect(),
+            own: view.start,
+            own_pending: VecDeque::new(),
+            stable: view.start,
+            shards: pusher.shards().map(|(shard, primary)| (shard, progress(primary))).collect(),
+            waiting: BTreeMap::new(),
+            located: BTreeMap::new(),
+            pusher,
+            view: view.clone(),
+        }
+    }
+
+    /// The stable bound.
+    #[cfg(test)]
+    pub(super) fn stable(&self) -> Position {
+        self.stable
+    }
+
+    /// Whether entries could be bound now.
+    pub(super) fn can_push(&self, ring: &Ring, gate: &Gate) -> bool {
+        self.has_room() && self.next_entry_is_durable(ring, gate)
+    }
+
+    fn has_room(&self) -> bool {
+        self.pusher.has_room() && self.drops.len() < DROP_WINDOW
+    }
+
+    fn next_entry_is_durable(&self, ring: &Ring, gate: &Gate) -> bool {
+        ring.iter_from(self.next_slot).next().is_some_and(|(_, entry)| gate.is_durable(entry.ticket))
+    }
+
+    /// Binds what is held and durable, in the order of arrival, as far as the window allows, and tells
+    /// the shards what is stable.
+    pub(super) fn pump(&mut self, now: Time, ring: &Ring, gate: &Gate, out: &mut Vec<RoleEffect>) {
+        while self.can_push(ring, gate) {
+            let limits = self.options.limits;
+            let mut bytes = 0;
+            let mut count = 0;
+            let mut end = self.next_slot;
+            for (slot, entry) in ring.iter_from(self.next_slot).take(limits.batch_records) {
+                let fits = count == 0 || bytes + entry.record.size() <= limits.batch_bytes;
+                if !fits || !gate.is_durable(entry.ticket) {
+                    break;
+                }
+                bytes += entry.record.size();
+                count += 1;
+                end = slot + 1;
+            }
+            let batch = ring.iter_from(self.next_slot).map(|(_, entry)| entry).take(count);
+            let told = self.pusher.push(now, batch, self.stable, out);
+            self.next_slot = end;
+            for shard in told {
+                let progress = self.shards.get_mut(&shard).expect("pushes go to shards of the view");
+                progress.told = self.stable;
+                progress.told_at = now;
+            }
+        }
+        self.tell_stable(now, out);
+    }
+
+    fn tell_stable(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let (view, stable) = (self.view.number, self.stable);
+        for progress in self.shards.values_mut() {
+            let overdue = progress.known < stable && now >= progress.told_at + limits::RESEND_AFTER;
+            if progress.told < stable || overdue {
+                progress.told = stable;
+                progress.told_at = now;
+                let message = shard::Message::Stable { view, stable };
+                out.push(RoleEffect::Send { to: progress.primary, message: message.into() });
+            }
+        }
+    }
+
+    /// Takes note of what a shard knows to be stable.
+    pub(super) fn stable_known(&mut self, shard: ShardId, stable: Position) {
+        if let Some(progress) = self.shards.get_mut(&shard) {
+            progress.known = progress.known.max(stable);
+        }
+    }
+
+    /// Takes note that a shard holds its part of a batch.
+    pub(super) fn bound(&mut self, shard: ShardId, batch: Position) {
+        self.pusher.bound(shard, batch);
+    }
+
+    /// The oldest batch, if every shard holds it.
+    pub(super) fn take_bound(&mut self) -> Option<BoundBatch> {
+        self.pusher.take_bound()
+    }
+
+    /// We dropped the batch ourselves, with the write of `ticket`; the followers are told.
+    pub(super) fn dropped(
+        &mut self,
+        now: Time,
+        batch: BoundBatch,
+        ticket: Ticket,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        self.locate(&batch);
+        self.own_pending.push_back((ticket, batch.to));
+        let drop = DropBatch { from: batch.from, to: batch.to, runs: batch.ids, sent_at: now };
+        for follower in self.followers.keys() {
+            drop.send(self.view.number, *follower, out);
+        }
+        self.drops.push_back(drop);
+    }
+
+    /// Moves those who asked where a number is bound to the position that it got.
+    fn locate(&mut self, batch: &BoundBatch) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut position = batch.from;
+        for run in &batch.ids {
+            let id = |number| RecordId { session: run.session, number };
+            let range = id(run.first)..id(run.first + run.count);
+            let asked: Vec<_> = self.waiting.range(range).map(|(id, _)| *id).collect();
+            for id in asked {
+                let place = position + (id.number - run.first);
+                let askers = self.waiting.remove(&id).unwrap_or_default();
+                self.located.entry(place).or_default().extend(askers.into_iter().map(|asker| (asker, id)));
+            }
+            position += run.count;
+        }
+    }
+
+    /// A follower's `ordered`.
+    pub(super) fn follower_dropped(&mut self, follower: NodeId, ordered: Position) {
+        if let Some(confirmed) = self.followers.get_mut(&follower) {
+            *confirmed = (*confirmed).max(ordered);
+        }
+    }
+
+    /// Advances `stable` as far as everyone confirmed, and answers those who waited for it.
+    pub(super) fn advance(&mut self, gate: &Gate, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
+        while self.own_pending.front().is_some_and(|(ticket, _)| gate.is_durable(*ticket)) {
+            let (_, to) = self.own_pending.pop_front().expect("the front was just seen");
+            self.own = to;
+        }
+        let confirmed = rules::stable_bound(self.followers.values().copied().chain([self.own]));
+        let early = self.options.deviates(Deviation::StableEarly);
+        let stable = if early { self.drops.back().map_or(self.own, |drop| drop.to) } else { confirmed };
+        self.stable = self.stable.max(stable);
+        let everyone = rules::stable_bound(self.followers.values().copied());
+        let done = self.drops.partition_point(|drop| drop.to <= everyone || self.followers.is_empty());
+        self.drops.drain(..done);
+        self.answer_located(sessions, out);
+    }
+
+    fn answer_located(&mut self, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
+        while self.located.first_key_value().is_some_and(|(position, _)| *position < self.stable) {
+            let (position, askers) = self.located.pop_first().expect("the first was just seen");
+            for (asker, id) in askers {
+                debug_assert!(sessions.position(id.session, id.number).is_none_or(|known| known == position));
+                out.push(located(asker, id, position));
+            }
+        }
+    }
+
+    /// A client asks where a number is bound; it is answered when that is final.
+    pub(super) fn ask(
+        &mut self,
+        asker: Address,
+        session: SessionId,
+        number: u64,
+        sessions: &Sessions,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let id = RecordId { session, number };
+        match sessions.position(session, number) {
+            Some(position) if position < self.stable => out.push(located(asker, id, position)),
+            Some(position) => add_once(self.located.entry(position).or_default(), (asker, id)),
+            None if self.waiting.len() < limits::MAX_WAITING_READS => {
+                add_once(self.waiting.entry(id).or_default(), asker);
+            }
+            None => {}
+        }
+    }
+
+    /// The peer is gone, and so is its interest.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(Address) -> bool) {
+        self.waiting.retain(|_, askers| {
+            askers.retain(|asker| !is_gone(*asker));
+            !askers.is_empty()
+        });
+        self.located.retain(|_, askers| {
+            askers.retain(|(asker, _)| !is_gone(*asker));
+            !askers.is_empty()
+        });
+    }
+
+    /// Sends again what was not answered in time.
+    pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        self.pusher.resend(now, limits::RESEND_AFTER, self.stable, out);
+        let followers = &self.followers;
+        for drop in &mut self.drops {
+            if now < drop.sent_at + limits::RESEND_AFTER {
+                continue;
+            }
+            drop.sent_at = now;
+            for (follower, _) in followers.iter().filter(|(_, confirmed)| **confirmed < drop.to) {
+                drop.send(self.view.number, *follower, out);
+            }
+        }
+    }
+
+    /// When something is due to be sent again.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let drops = self.drops.iter().map(|drop| drop.sent_at + limits::RESEND_AFTER).min();
+        let lagging = self.shards.values().filter(|progress| progress.known < self.stable);
+        let stable = lagging.map(|progress| progress.told_at + limits::RESEND_AFTER).min();
+        [self.pusher.deadline(), drops, stable].into_iter().flatten().min()
+    }
+}
+
+impl DropBatch {
+    fn send(&self, view: seriatim_model::ViewNumber, follower: NodeId, out: &mut Vec<RoleEffect>) {
+        let message = Message::Drop { view, from: self.from, runs: self.runs.clone() };
+        out.push(RoleEffect::Send {
+            to: Address::Node(follower, Endpoint::Sequencer),
+            message: message.into(),
+        });
+    }
+}
+
+fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+fn located(asker: Address, id: RecordId, position: Position) -> RoleEffect {
+    let message = Message::Located { session: id.session, number: id.number, position };
+    RoleEffect::Send { to: asker, message: message.into() }
+}

@@ -1,0 +1,682 @@
+//! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands over
+//! what it holds when its view ends.
+
+use bytes::Bytes;
+use seriatim_model::storage::JournalEntry;
+use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire_struct};
+use seriatim_model::{
+    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, NodeId, Peer, Position, Record,
+    RecordId, SessionId, Ticket, Time, View, ViewNumber, limits,
+};
+
+use super::message::Message;
+use super::orderer::Orderer;
+use super::view_change::Flush;
+use crate::control;
+use crate::deviation::{Deviation, Options};
+use crate::parts::{Admission, Entry, Gate, IdRun, Ring, Sessions};
+use crate::roles::{self, RoleEffect, RoleInput};
+use crate::shard;
+
+/// How long a replica that is sealed waits for its new view before it asks for one.
+const SEALED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(400);
+
+/// One sequencing replica of one log.
+///
+/// Invariants: entries in `ring` and positions below `ordered` are disjoint and together hold every
+/// record that the replica acknowledged; `sessions` covers both; the replica is open only in a view that
+/// names this incarnation, while no higher claim was seen, and not after a restart.
+#[derive(Debug)]
+pub struct Sequencer {
+    pub(super) me: Member,
+    control: NodeId,
+    config: LogConfig,
+    pub(super) options: Options,
+    pub(super) gate: Gate,
+    /// The highest claim seen, or the number of the view.
+    pub(super) claim: ViewNumber,
+    /// The view that `ring`, `ordered` and `sessions` belong to.
+    pub(super) number: ViewNumber,
+    /// That view itself; missing when it was adopted by a seal before it was seen registered.
+    pub(super) view: Option<View>,
+    restarted: bool,
+    pub(super) ring: Ring,
+    pub(super) sessions: Sessions,
+    pub(super) ordered: Position,
+    pub(super) staged: Option<Staged>,
+    pub(super) flush: Option<Flush>,
+    pub(super) orderer: Option<Orderer>,
+    cannot_start: ViewNumber,
+    unavailable: Option<String>,
+    disk_full: bool,
+    report_at: Time,
+    work_is_due: bool,
+}
+
+/// A view that the replica is prepared to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Staged {
+    pub(super) claim: ViewNumber,
+    pub(super) ordered: Position,
+    pub(super) sessions: Sessions,
+}
+
+wire_struct! { Staged { claim, ordered, sessions } }
+
+/// What the replica's journal holds, at durability `disk`.
+#[derive(Debug)]
+enum JournalRecord {
+    Admitted { session: SessionId, first: u64, lowest: u64, records: Vec<Record> },
+    Dropped { from: Position, runs: Vec<IdRun> },
+    Claimed { claim: ViewNumber, adopts: bool },
+    Staged(Staged),
+    Started { view: View },
+    Snapshot(Snapshot),
+}
+
+wire_enum! {
+    JournalRecord {
+        1 => Admitted { session, first, lowest, records },
+        2 => Dropped { from, runs },
+        3 => Claimed { claim, adopts },
+        4 => Staged(staged),
+        5 => Started { view },
+        6 => Snapshot(snapshot),
+    }
+}
+
+/// The whole state, for a checkpoint.
+#[derive(Debug)]
+struct Snapshot {
+    claim: ViewNumber,
+    number: ViewNumber,
+    view: Option<View>,
+    ordered: Position,
+    sessions: Sessions,
+    staged: Option<Staged>,
+    entries: Vec<(RecordId, Record)>,
+}
+
+wire_struct! { Snapshot { claim, number, view, ordered, sessions, staged, entries } }
+
+impl Machine for Sequencer {
+    type Message = roles::Message;
+    type Request = std::convert::Infallible;
+    type Reply = std::convert::Infallible;
+
+    fn step(&mut self, now: Time, input: RoleInput, out: &mut Vec<RoleEffect>) {
+        match input {
+            Input::Message { from, message } => match message {
+                roles::Message::Erwin(message) => self.receive(now, from, message, out),
+                roles::Message::Shard(message) => self.shard_answered(now, from, message, out),
+                roles::Message::Control(message) => self.controlled(now, from, message, out),
+            },
+            Input::Persisted(ticket) => {
+                self.gate.persisted(ticket, out);
+                self.advance(out);
+                self.work_is_due |= self.orderer.is_some();
+            }
+            Input::Disconnected(peer) => self.disconnected(peer),
+            Input::DiskFull(full) => self.disk_full = full,
+            Input::Timer => self.timer(now, out),
+            Input::StoreFailed(..) | Input::Read(..) => {}
+            Input::Request { request, .. } => match request {},
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.work_is_due {
+            return Some(Time::ZERO);
+        }
+        let report = (!self.is_open()).then_some(self.report_at);
+        let flush = self.flush.as_ref().and_then(Flush::deadline);
+        let orderer = self.orderer.as_ref().and_then(Orderer::deadline);
+        [report, flush, orderer, self.forward_at()].into_iter().flatten().min()
+    }
+}
+
+impl Sequencer {
+    /// A replica without memory: it takes part in nothing until it is staged. `control` is the node of
+    /// the register and the controller.
+    #[must_use]
+    pub fn new(me: Member, control: NodeId, config: LogConfig, options: Options) -> Self {
+        let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
+        Self {
+            me,
+            control,
+            config,
+            options,
+            gate: Gate::new(waits),
+            claim: ViewNumber::NONE,
+            number: ViewNumber::NONE,
+            view: None,
+            restarted: true,
+            ring: Ring::default(),
+            sessions: Sessions::default(),
+            ordered: Position::ZERO,
+            staged: None,
+            flush: None,
+            orderer: None,
+            cannot_start: ViewNumber::NONE,
+            unavailable: None,
+            disk_full: false,
+            report_at: Time::ZERO,
+            work_is_due: false,
+        }
+    }
+
+    /// Rebuilds a replica from its journal. It has its memory, and waits for a new view.
+    ///
+    /// # Errors
+    /// If an entry is not one of ours.
+    pub fn recover(
+        me: Member,
+        control: NodeId,
+        config: LogConfig,
+        options: Options,
+        entries: impl IntoIterator<Item = JournalEntry>,
+    ) -> Result<Self, WireError> {
+        let mut replica = Self::new(me, control, config, options);
+        for entry in entries {
+            replica.replay(decode_one(entry)?);
+        }
+        Ok(replica)
+    }
+
+    /// The whole state as one journal entry, in place of all entries so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Bytes> {
+        let mut out = Encoder::new();
+        JournalRecord::Snapshot(Snapshot {
+            claim: self.claim,
+            number: self.number,
+            view: self.view.clone(),
+            ordered: self.ordered,
+            sessions: self.sessions.clone(),
+            staged: self.staged.clone(),
+            entries: self.ring.iter().map(|entry| (entry.id, entry.record.clone())).collect(),
+        })
+        .encode(&mut out);
+        out.finish()
+    }
+
+    /// What the log promises.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// This life of the replica.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        self.me
+    }
+
+    /// Whether it takes part in a view.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let named =
+            self.view.as_ref().is_some_and(|view| view.number == self.number && self.is_named_in(view));
+        named && self.claim == self.number && !self.restarted
+    }
+
+    /// The view that its state belongs to.
+    #[must_use]
+    pub fn view_number(&self) -> ViewNumber {
+        self.number
+    }
+
+    fn is_named_in(&self, view: &View) -> bool {
+        let forgetful = self.options.deviates(Deviation::AmnesiaAcknowledges);
+        view.names_sequencer(self.me)
+            || forgetful && view.sequencers.iter().any(|member| member.node == self.me.node)
+    }
+
+    fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            Message::Append { view, session, first, lowest, records } if self.accepts(view) => {
+                let run = IdRun { session, first, count: records.len() as u64 };
+                self.append(now, from, run, lowest, records, out);
+            }
+            Message::CheckTail { request, view } if self.accepts(view) => {
+                let count = self.ordered + self.ring.len() as u64;
+                reply(from, Message::Tail { request, view, count }, out);
+            }
+            Message::Locate { view, session, number } if self.accepts(view) && self.orderer.is_some() => {
+                let orderer = self.orderer.as_mut().expect("just seen");
+                orderer.ask(from, session, number, &self.sessions, out);
+            }
+            Message::Append { .. } | Message::CheckTail { .. } | Message::Locate { .. } => {
+                let why = self.unavailable.clone();
+                reply(from, Message::Rejected { view: self.registered_number(), why }, out);
+            }
+            Message::Forward { view, session, first, records } if self.accepts(view) => {
+                let run = IdRun { session, first, count: records.len() as u64 };
+                self.admit(now, run, 0, records, out);
+            }
+            Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
+            Message::Dropped { view, ordered } if self.accepts(view) => self.dropped(from, ordered, out),
+            Message::Status { request } => reply(from, self.status(request), out),
+            // The rest are answers to others, or belong to another view.
+            _ => {}
+        }
+    }
+
+    fn registered_number(&self) -> ViewNumber {
+        self.number.max(self.cannot_start)
+    }
+
+    fn accepts(&self, view: ViewNumber) -> bool {
+        self.is_open() && view == self.number
+    }
+
+    fn status(&self, request: u64) -> Message {
+        Message::StatusIs {
+            request,
+            view: self.number,
+            open: self.is_open(),
+            ordered: self.ordered,
+            held: self.ring.len() as u64,
+            sessions: self.sessions.len() as u64,
+        }
+    }
+
+    fn append(
+        &mut self,
+        now: Time,
+        from: Address,
+        run: IdRun,
+        lowest: u64,
+        records: Vec<Record>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (view, session) = (self.number, run.session);
+        match self.admission(run) {
+            Admission::Expired => reply(from, Message::Expired { session }, out),
+            Admission::Stale => reply(from, Message::Stale { session, number: run.first }, out),
+            Admission::OutOfOrder { expected } => {
+                reply(from, Message::OutOfOrder { view, session, expected }, out);
+            }
+            Admission::Full => {
+                let disk_full = false;
+                reply(from, Message::Busy { view, session, next: run.first, disk_full }, out);
+            }
+            Admission::Admit { .. } => {
+                let refused = self.admit(now, run, lowest, records, out);
+                let next = self.sessions.next(session).unwrap_or(0);
+                self.gate.confirm(from, Message::Acknowledged { view, session, next }, out);
+                match refused {
+                    Some(Cut::NoRoom) => {
+                        reply(from, Message::Busy { view, session, next, disk_full: self.disk_full }, out);
+                    }
+                    Some(Cut::TooLarge) => {
+                        let limit = self.config.max_record_bytes;
+                        reply(from, Message::TooLarge { session, number: next, limit }, out);
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn admission(&self, run: IdRun) -> Admission {
+        let idle = self.options.limits.session_idle_positions;
+        match self.sessions.admission(run, self.ordered, idle) {
+            Admission::OutOfOrder { .. } if self.options.deviates(Deviation::GapsAdmitted) => {
+                Admission::Admit { skip: 0 }
+            }
+            decision => decision,
+        }
+    }
+
+    /// Holds what is new of `run`, as far as there is room. Says why it stopped, if it did.
+    fn admit(
+        &mut self,
+        now: Time,
+        run: IdRun,
+        lowest: u64,
+        mut records: Vec<Record>,
+        out: &mut Vec<RoleEffect>,
+    ) -> Option<Cut> {
+        let Admission::Admit { skip } = self.admission(run) else { return None };
+        records.drain(..skip as usize);
+        let first = run.first + skip;
+        let (fits, cut) = self.room_for(&records);
+        records.truncate(fits);
+        let next = first + records.len() as u64;
+        let admitted = JournalRecord::Admitted { session: run.session, first, lowest, records };
+        // Knowing more about what the client waits for is not worth a write of its own.
+        let ticket = if next > first { self.persist(&admitted, out) } else { self.gate.issued() };
+        let JournalRecord::Admitted { records, .. } = admitted else { unreachable!("built above") };
+        self.hold(now, run.session, first, lowest, records, ticket);
+        self.work_is_due |= self.orderer.is_some();
+        cut
+    }
+
+    fn hold(
+        &mut self,
+        since: Time,
+        session: SessionId,
+        first: u64,
+        lowest: u64,
+        records: Vec<Record>,
+        ticket: Ticket,
+    ) {
+        self.sessions.admit(session, first + records.len() as u64, lowest, self.ordered);
+        for (number, record) in (first..).zip(records) {
+            self.ring.push(Entry { id: RecordId { session, number }, record, ticket, since });
+        }
+    }
+
+    fn room_for(&self, records: &[Record]) -> (usize, Option<Cut>) {
+        let limits = self.options.limits;
+        let mut bytes = self.ring.bytes();
+        for (index, record) in records.iter().enumerate() {
+            let largest = self.config.max_record_bytes as usize;
+            if record.payload().len() > largest
+                || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
+            {
+                return (index, Some(Cut::TooLarge));
+            }
+            bytes += record.size();
+            let full = self.ring.len() + index >= limits.ring_records || bytes > limits.ring_bytes;
+            if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
+                return (index, Some(Cut::NoRoom));
+            }
+        }
+        (records.len(), None)
+    }
+
+    /// Adds an entry to the journal, if the log keeps one.
+    fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
+        match self.config.durability {
+            Durability::Disk => self.gate.persist(record, out),
+            Durability::Memory => self.gate.issued(),
+        }
+    }
+
+    /// Follower: the leader bound these.
+    fn drop_batch(
+        &mut self,
+        leader: Address,
+        view: ViewNumber,
+        first: Position,
+        runs: Vec<IdRun>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let sealed_drops = self.options.deviates(Deviation::SealedDrops) && view == self.number;
+        if !(self.accepts(view) || sealed_drops) {
+            return;
+        }
+        let end = first + runs.iter().map(|run| run.count).sum::<u64>();
+        let unordered = self.options.deviates(Deviation::DropsUnordered) && first > self.ordered;
+        if first == self.ordered || unordered {
+            self.apply_drop(first, &runs);
+            self.persist(&JournalRecord::Dropped { from: first, runs }, out);
+        } else if end > self.ordered {
+            return;
+        }
+        self.gate.confirm(leader, Message::Dropped { view, ordered: self.ordered }, out);
+    }
+
+    fn apply_drop(&mut self, first: Position, runs: &[IdRun]) {
+        let mut position = first;
+        for run in runs {
+            self.ring.drop_run(*run);
+            self.sessions.bind(*run, position);
+            position += run.count;
+        }
+        self.ordered = position;
+        let idle = self.options.limits.session_idle_positions;
+        self.sessions.sweep(self.ordered, idle, |session| self.ring.holds(session));
+    }
+
+    /// Leader: a follower dropped what it was told.
+    fn dropped(&mut self, from: Address, ordered: Position, out: &mut Vec<RoleEffect>) {
+        let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
+        orderer.follower_dropped(node, ordered);
+        self.advance(out);
+        self.work_is_due = true;
+    }
+
+    fn advance(&mut self, out: &mut Vec<RoleEffect>) {
+        if let Some(orderer) = &mut self.orderer {
+            orderer.advance(&self.gate, &self.sessions, out);
+        }
+    }
+
+    fn shard_answered(
+        &mut self,
+        now: Time,
+        from: Address,
+        message: shard::Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Address::Node(_, Endpoint::Shard(shard)) = from else { return };
+        match message {
+            shard::Message::Bound { view, batch, stable } if self.accepts(view) => {
+                let Some(orderer) = &mut self.orderer else { return };
+                orderer.stable_known(shard, stable);
+                orderer.bound(shard, batch);
+                self.drop_bound(now, out);
+            }
+            shard::Message::StableKnown { view, stable } if self.accepts(view) => {
+                if let Some(orderer) = &mut self.orderer {
+                    orderer.stable_known(shard, stable);
+                }
+            }
+            shard::Message::Bound { view, batch, .. } => self.flush_bound(now, shard, view, batch, out),
+            _ => {}
+        }
+    }
+
+    /// Leader: drops the batches that every shard holds, in order, and has the followers do the same.
+    fn drop_bound(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        while let Some(batch) = self.orderer.as_mut().and_then(Orderer::take_bound) {
+            assert_eq!(batch.from, self.ordered, "batches are bound in order");
+            self.apply_drop(batch.from, &batch.ids);
+            let ticket =
+                self.persist(&JournalRecord::Dropped { from: batch.from, runs: batch.ids.clone() }, out);
+            let orderer = self.orderer.as_mut().expect("it gave the batch");
+            orderer.dropped(now, batch, ticket, out);
+        }
+        self.advance(out);
+        self.work_is_due = true;
+    }
+
+    fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
+            control::Message::Flush { claim, view } => self.begin_flush(now, from, claim, view, out),
+            control::Message::Stage { claim, ordered, sessions } => {
+                self.stage(from, Staged { claim, ordered, sessions }, out);
+            }
+            control::Message::Registered { entry } => self.registered(now, entry, out),
+            control::Message::Unavailable { why } => self.unavailable = Some(why),
+            _ => {}
+        }
+    }
+
+    /// A view is registered: starts it, if this replica is prepared for it.
+    fn registered(&mut self, now: Time, entry: control::LogEntry, out: &mut Vec<RoleEffect>) {
+        let Some(view) = entry.view else { return };
+        if view.number == self.number && self.view.is_none() && view.number == self.claim {
+            // Adopted by a seal whose attempt died; only a new view can help.
+            return;
+        }
+        if view.number <= self.number {
+            return;
+        }
+        let amnesia =
+            self.options.deviates(Deviation::AmnesiaAcknowledges) && self.number == ViewNumber::NONE;
+        let prepared = self.staged.as_ref().is_some_and(|staged| staged.claim == view.number);
+        if self.is_named_in(&view) && (prepared || amnesia) {
+            self.persist(&JournalRecord::Started { view: view.clone() }, out);
+            self.start(view);
+        } else {
+            self.cannot_start = self.cannot_start.max(view.number);
+            self.report_at = now;
+        }
+    }
+
+    fn start(&mut self, view: View) {
+        self.adopt_staged(view.number, view.start);
+        self.claim = self.claim.max(view.number);
+        self.orderer = (view.leader == self.me.node && self.claim == view.number)
+            .then(|| Orderer::new(&view, self.me.node, self.ring.end(), self.options));
+        self.view = Some(view);
+        self.flush = None;
+        self.unavailable = None;
+        self.restarted = false;
+        self.work_is_due = self.orderer.is_some();
+    }
+
+    /// The staged state becomes the replica's own, in place of that of the view before.
+    pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
+        let staged = self.staged.take().filter(|staged| staged.claim == number);
+        let staged =
+            staged.unwrap_or(Staged { claim: number, ordered: start, sessions: Sessions::default() });
+        self.number = number;
+        self.view = None;
+        self.orderer = None;
+        self.ring.clear();
+        self.ordered = staged.ordered;
+        let own = std::mem::replace(&mut self.sessions, staged.sessions);
+        if self.options.deviates(Deviation::FilterUnion) {
+            self.sessions.join(own);
+        }
+        if self.options.deviates(Deviation::FilterForgotten) {
+            self.sessions = Sessions::default();
+        }
+    }
+
+    fn disconnected(&mut self, peer: Peer) {
+        if let Some(orderer) = &mut self.orderer {
+            orderer.forget(|address| address.peer() == peer);
+        }
+    }
+
+    fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        self.work_is_due = false;
+        if self.is_open() {
+            if let Some(orderer) = &mut self.orderer {
+                orderer.pump(now, &self.ring, &self.gate, out);
+                orderer.resend(now, out);
+            }
+            self.forward_old(now, out);
+        } else {
+            if now >= self.report_at {
+                self.report_at = now + limits::REPORT_EVERY;
+                let message = control::Message::Report {
+                    view: self.number,
+                    cannot_start: self.cannot_start,
+                    incarnation: self.me.incarnation,
+                };
+                reply(Address::Node(self.control, Endpoint::Controller), message, out);
+            }
+            self.continue_flush(now, out);
+        }
+    }
+
+    /// Gives an attempt that sealed this replica time before it asks for a view itself.
+    pub(super) fn be_patient(&mut self, now: Time) {
+        self.report_at = now + SEALED_PATIENCE;
+    }
+
+    /// When a follower's oldest entry is so old that the leader may not have it.
+    fn forward_at(&self) -> Option<Time> {
+        let follows = self.is_open() && self.orderer.is_none();
+        let oldest = self.ring.iter().next().filter(|_| follows)?;
+        Some(oldest.since + limits::FORWARD_AFTER)
+    }
+
+    /// Follower: what a dead client left here only would stay for ever; the leader admits it like any
+    /// append.
+    fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Some(leader) = self.view.as_ref().map(|view| view.leader).filter(|_| self.orderer.is_none())
+        else {
+            return;
+        };
+        let mut batches: Vec<(SessionId, u64, Vec<Record>)> = vec![];
+        let mut bytes = 0;
+        for entry in self.ring.iter_mut().take(limits::BATCH_RECORDS) {
+            if now < entry.since + limits::FORWARD_AFTER || bytes > limits::BATCH_BYTES {
+                break;
+            }
+            entry.since = now;
+            bytes += entry.record.size();
+            match batches.last_mut() {
+                Some((session, first, records))
+                    if *session == entry.id.session && *first + records.len() as u64 == entry.id.number =>
+                {
+                    records.push(entry.record.clone());
+                }
+                _ => batches.push((entry.id.session, entry.id.number, vec![entry.record.clone()])),
+            }
+        }
+        for (session, first, records) in batches {
+            let message = Message::Forward { view: self.number, session, first, records };
+            reply(Address::Node(leader, Endpoint::Sequencer), message, out);
+        }
+    }
+
+    fn replay(&mut self, record: JournalRecord) {
+        match record {
+            JournalRecord::Admitted { session, first, lowest, records } => {
+                self.hold(Time::ZERO, session, first, lowest, records, Ticket(0));
+            }
+            JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
+            JournalRecord::Claimed { claim, adopts } => {
+                self.claim = claim;
+                if let Some(number) = self.staged.as_ref().map(|staged| staged.claim).filter(|_| adopts) {
+                    self.adopt_staged(number, Position::ZERO);
+                }
+            }
+            JournalRecord::Staged(staged) => {
+                self.claim = staged.claim;
+                self.staged = Some(staged);
+            }
+            JournalRecord::Started { view } => {
+                self.start(view);
+                self.orderer = None;
+                self.work_is_due = false;
+                self.restarted = true;
+            }
+            JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
+        }
+    }
+
+    fn restore(&mut self, snapshot: Snapshot) {
+        let Snapshot { claim, number, view, ordered, sessions, staged, entries } = snapshot;
+        (self.claim, self.number, self.view, self.ordered) = (claim, number, view, ordered);
+        (self.sessions, self.staged) = (sessions, staged);
+        self.ring.clear();
+        for (id, record) in entries {
+            self.ring.push(Entry { id, record, ticket: Ticket(0), since: Time::ZERO });
+        }
+    }
+
+    pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {
+        self.persist(&JournalRecord::Claimed { claim: self.claim, adopts }, out);
+    }
+
+    pub(super) fn persist_staged(&mut self, staged: &Staged, out: &mut Vec<RoleEffect>) {
+        self.persist(&JournalRecord::Staged(staged.clone()), out);
+    }
+
+    pub(super) fn sealed_state(&self) -> control::SealedState {
+        control::SealedState { ordered: self.ordered, held: self.ring.len() as u64 }
+    }
+}
+
+/// Why not all of an append was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    NoRoom,
+    TooLarge,
+}
+
+/// Sends what need not wait for the journal.
+pub(super) fn reply(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
+    out.push(RoleEffect::Send { to, message: message.into() });
+}

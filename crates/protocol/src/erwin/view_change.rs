@@ -1,0 +1,165 @@
+//! The sequencing replica's part in a view change: seal, flush, stage (erwin.md, steps 2 to 6).
+
+use seriatim_model::{Address, Position, ShardId, Time, View, ViewNumber, limits};
+
+use super::push::Pusher;
+use super::sequencer::{Sequencer, Staged, reply};
+use crate::control::Message;
+use crate::deviation::Deviation;
+use crate::parts::{Entry, Sessions};
+use crate::roles::RoleEffect;
+
+/// What the chosen replica binds on behalf of a claim. The replica's own state stays as it is: an
+/// attempt that dies here must leave it to the next.
+#[derive(Debug)]
+pub(super) struct Flush {
+    claim: ViewNumber,
+    controller: Address,
+    pusher: Pusher,
+    next_slot: u64,
+    first: Position,
+    sessions: Sessions,
+}
+
+impl Flush {
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.pusher.deadline()
+    }
+}
+
+impl Sequencer {
+    /// Step 2: obeys nobody below `claim` any more, and says what it holds of view `old`.
+    pub(super) fn seal(
+        &mut self,
+        now: Time,
+        from: Address,
+        claim: ViewNumber,
+        old: ViewNumber,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if claim < self.claim {
+            return reply(from, Message::Outbid { claim: self.claim }, out);
+        }
+        let skipped = self.options.deviates(Deviation::SealSkipped) && self.is_open();
+        if claim > self.claim && !skipped {
+            // A view that was registered, and that we did not see start, is the old view now.
+            let adopts = self.number < old && self.staged.as_ref().is_some_and(|staged| staged.claim == old);
+            self.claim = claim;
+            self.flush = None;
+            self.orderer = None;
+            if adopts {
+                self.adopt_staged(old, Position::ZERO);
+            }
+            self.persist_claim(adopts, out);
+        }
+        self.be_patient(now);
+        let holds_old = old != ViewNumber::NONE && self.number == old
+            || self.options.deviates(Deviation::StageDestroys) && self.number != ViewNumber::NONE;
+        let state = holds_old.then(|| self.sealed_state());
+        self.gate.confirm(from, Message::Sealed { claim, incarnation: self.me.incarnation, state }, out);
+    }
+
+    /// Step 5: binds what is held, in arrival order, from `ordered` on, tagged with the claim.
+    pub(super) fn begin_flush(
+        &mut self,
+        now: Time,
+        from: Address,
+        claim: ViewNumber,
+        view: View,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let skipped = self.options.deviates(Deviation::SealSkipped);
+        if claim != self.claim && !skipped {
+            return reply(from, Message::Outbid { claim: self.claim }, out);
+        }
+        if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
+            self.flush = Some(Flush {
+                claim,
+                controller: from,
+                pusher: Pusher::new(claim, &view, self.ordered),
+                next_slot: 0,
+                first: self.ordered,
+                sessions: self.sessions.clone(),
+            });
+        }
+        self.be_patient(now);
+        self.continue_flush(now, out);
+    }
+
+    /// Pushes as far as the window allows, and reports when everything is bound.
+    pub(super) fn continue_flush(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Some(flush) = &mut self.flush else { return };
+        let limits = self.options.limits;
+        let reversed = self.options.deviates(Deviation::FlushReversed);
+        flush.pusher.resend(now, limits::RESEND_AFTER, Position::ZERO, out);
+        while flush.pusher.has_room() && flush.next_slot < self.ring.end() {
+            let mut batch: Vec<&Entry> = vec![];
+            let mut bytes = 0;
+            for (slot, entry) in self.ring.iter_from(flush.next_slot).take(limits.batch_records) {
+                if !batch.is_empty() && bytes + entry.record.size() > limits.batch_bytes {
+                    break;
+                }
+                bytes += entry.record.size();
+                batch.push(entry);
+                flush.next_slot = slot + 1;
+            }
+            if batch.is_empty() {
+                break;
+            }
+            if reversed {
+                batch.reverse();
+            }
+            flush.pusher.push(now, batch.into_iter(), Position::ZERO, out);
+        }
+        if flush.pusher.is_empty() {
+            let message = Message::Flushed {
+                claim: flush.claim,
+                first: flush.first,
+                end: flush.pusher.end(),
+                sessions: flush.sessions.clone(),
+            };
+            reply(flush.controller, message, out);
+        }
+    }
+
+    /// A shard holds its part of a flushed batch.
+    pub(super) fn flush_bound(
+        &mut self,
+        now: Time,
+        shard: ShardId,
+        view: ViewNumber,
+        batch: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
+        flush.pusher.bound(shard, batch);
+        while let Some(bound) = flush.pusher.take_bound() {
+            let mut position = bound.from;
+            for run in bound.ids {
+                flush.sessions.bind(run, position);
+                position += run.count;
+            }
+        }
+        self.continue_flush(now, out);
+    }
+
+    /// Step 6: is prepared to start the claimed view, beside the state of the old one.
+    pub(super) fn stage(&mut self, from: Address, staged: Staged, out: &mut Vec<RoleEffect>) {
+        if staged.claim < self.claim || staged.claim <= self.number {
+            return reply(from, Message::Outbid { claim: self.claim }, out);
+        }
+        let claim = staged.claim;
+        if self.staged.as_ref() != Some(&staged) {
+            self.claim = claim;
+            self.orderer = None;
+            self.persist_staged(&staged, out);
+            if self.options.deviates(Deviation::StageDestroys) {
+                self.ring.clear();
+                self.ordered = staged.ordered;
+                self.sessions = staged.sessions.clone();
+            }
+            self.staged = Some(staged);
+        }
+        self.gate.confirm(from, Message::Staged { claim, incarnation: self.me.incarnation }, out);
+    }
+}

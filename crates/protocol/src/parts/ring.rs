@@ -1,0 +1,164 @@
+//! The bounded in-memory log of a sequencing replica: records that are held and not yet dropped, in
+//! arrival order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use seriatim_model::{Record, RecordId, SessionId, Ticket, Time};
+
+use super::sessions::IdRun;
+
+/// A record that a sequencing replica holds.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub id: RecordId,
+    /// What was appended.
+    pub record: Record,
+    /// The write that makes it durable here.
+    pub ticket: Ticket,
+    /// When it arrived, or was last forwarded.
+    pub since: Time,
+}
+
+/// Entries in arrival order, of which any session's oldest ones can leave first.
+///
+/// Invariant: `by_session` lists, for each session, the slots of its entries, in the order of their
+/// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots; the first slot
+/// is occupied.
+#[derive(Debug, Default)]
+pub struct Ring {
+    first_slot: u64,
+    slots: VecDeque<Option<Entry>>,
+    by_session: BTreeMap<SessionId, VecDeque<u64>>,
+    held: usize,
+    bytes: usize,
+}
+
+impl Ring {
+    /// How many entries it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held
+    }
+
+    /// Whether it holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// How many bytes of records it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it holds an entry of the session.
+    #[must_use]
+    pub fn holds(&self, session: SessionId) -> bool {
+        self.by_session.contains_key(&session)
+    }
+
+    /// Adds the newest entry. Its number must be above those of its session's other entries.
+    pub fn push(&mut self, entry: Entry) {
+        let slots = self.by_session.entry(entry.id.session).or_default();
+        slots.push_back(self.first_slot + self.slots.len() as u64);
+        self.held += 1;
+        self.bytes += entry.record.size();
+        self.slots.push_back(Some(entry));
+    }
+
+    /// The entries from slot `from` on, oldest first, with their slots.
+    pub fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &Entry)> + Clone {
+        let skip = from.saturating_sub(self.first_slot) as usize;
+        let first = self.first_slot + skip as u64;
+        let slots = self.slots.range(skip.min(self.slots.len())..);
+        (first..).zip(slots).filter_map(|(slot, entry)| entry.as_ref().map(|entry| (slot, entry)))
+    }
+
+    /// All entries, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
+        self.slots.iter().flatten()
+    }
+
+    /// The slot that the next entry will take.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first_slot + self.slots.len() as u64
+    }
+
+    /// Drops the entries that `run` names; those that it does not hold are passed over.
+    pub fn drop_run(&mut self, run: IdRun) {
+        let Some(slots) = self.by_session.get_mut(&run.session) else { return };
+        while let Some(slot) = slots.front() {
+            let index = (slot - self.first_slot) as usize;
+            let entry = self.slots[index].as_ref().expect("a listed slot is occupied");
+            if entry.id.number >= run.first + run.count {
+                break;
+            }
+            assert!(entry.id.number >= run.first, "entry {} is dropped out of order", entry.id);
+            self.bytes -= entry.record.size();
+            self.held -= 1;
+            self.slots[index] = None;
+            slots.pop_front();
+        }
+        if slots.is_empty() {
+            self.by_session.remove(&run.session);
+        }
+        self.pop_empty();
+    }
+
+    /// All entries, oldest first, mutable.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        *self = Self { first_slot: self.end(), ..Self::default() };
+    }
+
+    fn pop_empty(&mut self) {
+        while let Some(None) = self.slots.front() {
+            self.slots.pop_front();
+            self.first_slot += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::Position;
+
+    use super::*;
+
+    fn entry(session: u64, number: u64) -> Entry {
+        let id = RecordId { session: SessionId::new(Position(0), session), number };
+        Entry { id, record: Record::new(b"x", 0), ticket: Ticket(0), since: Time::ZERO }
+    }
+
+    fn run(session: u64, first: u64, count: u64) -> IdRun {
+        IdRun { session: SessionId::new(Position(0), session), first, count }
+    }
+
+    fn ids(ring: &Ring) -> Vec<(u64, u64)> {
+        ring.iter().map(|entry| (entry.id.session.0 as u64, entry.id.number)).collect()
+    }
+
+    #[test]
+    fn entries_leave_in_another_order_than_they_came() {
+        let mut ring = Ring::default();
+        for (session, number) in [(1, 0), (2, 5), (1, 1), (2, 6)] {
+            ring.push(entry(session, number));
+        }
+        ring.drop_run(run(2, 4, 2));
+        assert_eq!(ids(&ring), [(1, 0), (1, 1), (2, 6)]);
+        ring.drop_run(run(1, 0, 9));
+        assert_eq!(ids(&ring), [(2, 6)]);
+        assert_eq!((ring.len(), ring.bytes()), (1, 10));
+        assert_eq!(ring.iter_from(0).next().unwrap().0, 3);
+        ring.drop_run(run(3, 0, 1));
+        ring.clear();
+        assert!(ring.is_empty() && ring.end() == 4);
+    }
+}

@@ -1,0 +1,297 @@
+//! The duplicate filter: which numbers of which sessions are held or bound (erwin.md, "Sessions").
+
+use std::collections::{BTreeMap, VecDeque};
+
+use seriatim_model::wire::wire_struct;
+use seriatim_model::{Position, SessionId, limits};
+
+/// Consecutive numbers of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRun {
+    /// The session.
+    pub session: SessionId,
+    /// The first number.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+wire_struct! { IdRun { session, first, count } }
+
+/// Numbers of a session that were bound to consecutive positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BoundRun {
+    number: u64,
+    position: Position,
+    count: u64,
+}
+
+wire_struct! { BoundRun { number, position, count } }
+
+/// What a replica knows about one session.
+///
+/// Invariant: `lowest <= next`; `bound` is in increasing order of numbers, all of them in
+/// `lowest..next`, apart from the part of its first run that lies below `lowest`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Session {
+    id: SessionId,
+    next: u64,
+    lowest: u64,
+    last_bound: Position,
+    bound: Vec<BoundRun>,
+}
+
+wire_struct! { Session { id, next, lowest, last_bound, bound } }
+
+/// What is to happen to an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The first `skip` records are held or bound already; the rest is new.
+    Admit {
+        /// How many to skip; all of them for a duplicate.
+        skip: u64,
+    },
+    /// The session's numbers go on at `expected`.
+    OutOfOrder {
+        /// The number to send from.
+        expected: u64,
+    },
+    /// The client said itself that it does not wait for these numbers any more.
+    Stale,
+    /// The session is not known any more, or was never opened.
+    Expired,
+    /// There are too many sessions for one more.
+    Full,
+}
+
+/// The sessions of one log, as one sequencing replica knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sessions {
+    sessions: BTreeMap<SessionId, Session>,
+    /// Where the next search for forgotten sessions is due.
+    sweep_at: Position,
+}
+
+impl seriatim_model::wire::Wire for Sessions {
+    fn encode(&self, out: &mut seriatim_model::wire::Encoder) {
+        (self.sessions.len() as u32).encode(out);
+        for session in self.sessions.values() {
+            session.encode(out);
+        }
+        self.sweep_at.encode(out);
+    }
+
+    fn decode(input: &mut seriatim_model::wire::Decoder) -> Result<Self, seriatim_model::wire::WireError> {
+        let sessions = Vec::<Session>::decode(input)?;
+        let sessions = sessions.into_iter().map(|session| (session.id, session)).collect();
+        Ok(Self { sessions, sweep_at: Position::decode(input)? })
+    }
+}
+
+impl Sessions {
+    /// How many sessions are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether no session is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// The number that the session goes on with, if it is known.
+    #[must_use]
+    pub fn next(&self, session: SessionId) -> Option<u64> {
+        self.sessions.get(&session).map(|session| session.next)
+    }
+
+    /// The lowest number that the session's client still waits for, if the session is known.
+    #[must_use]
+    pub fn lowest(&self, session: SessionId) -> Option<u64> {
+        self.sessions.get(&session).map(|session| session.lowest)
+    }
+
+    /// Decides about an append of `run`, on a replica whose `ordered` is given. Changes nothing.
+    #[must_use]
+    pub fn admission(&self, run: IdRun, ordered: Position, idle_positions: u64) -> Admission {
+        let Some(session) = self.sessions.get(&run.session) else {
+            return if run.first > 0 || ordered.since(run.session.opened_at()) > idle_positions {
+                Admission::Expired
+            } else if self.sessions.len() >= limits::MAX_SESSIONS {
+                Admission::Full
+            } else {
+                Admission::Admit { skip: 0 }
+            };
+        };
+        if run.first + run.count <= session.lowest && run.count > 0 {
+            Admission::Stale
+        } else if run.first > session.next {
+            Admission::OutOfOrder { expected: session.next }
+        } else {
+            Admission::Admit { skip: (session.next - run.first).min(run.count) }
+        }
+    }
+
+    /// Takes note that the session's numbers below `next` are held, and that its client does not wait
+    /// for those below `lowest` any more. `ordered` dates a session that is new.
+    pub fn admit(&mut self, id: SessionId, next: u64, lowest: u64, ordered: Position) {
+        let session = self.entry(id, ordered);
+        session.next = session.next.max(next);
+        session.raise_lowest(lowest);
+    }
+
+    /// Takes note that `run` was bound to the positions from `position` on. Numbers that were not seen
+    /// yet count as seen.
+    pub fn bind(&mut self, run: IdRun, position: Position) {
+        let session = self.entry(run.session, position);
+        session.next = session.next.max(run.first + run.count);
+        session.last_bound = session.last_bound.max(position + run.count);
+        session.remember(BoundRun { number: run.first, position, count: run.count });
+    }
+
+    /// The position that a number was bound to, if it was and the client may still ask.
+    #[must_use]
+    pub fn position(&self, session: SessionId, number: u64) -> Option<Position> {
+        let runs = &self.sessions.get(&session)?.bound;
+        let index = runs.partition_point(|run| run.number <= number);
+        let run = runs.get(index.checked_sub(1)?)?;
+        (number < run.number + run.count).then(|| run.position + (number - run.number))
+    }
+
+    /// Forgets sessions that bound nothing for more than `idle_positions` before `ordered`, unless
+    /// `is_held` says that the replica holds records of theirs. Looks at most every sixteenth of that.
+    pub fn sweep(&mut self, ordered: Position, idle_positions: u64, is_held: impl Fn(SessionId) -> bool) {
+        if ordered < self.sweep_at {
+            return;
+        }
+        self.sweep_at = ordered + (idle_positions / 16).max(1);
+        self.sessions
+            .retain(|id, session| ordered.since(session.last_bound) <= idle_positions || is_held(*id));
+    }
+
+    /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a mistake
+    /// that the simulator shows to be one; see [`crate::Deviation::FilterUnion`].
+    pub(crate) fn join(&mut self, others: Self) {
+        for (id, other) in others.sessions {
+            let session = self.entry(id, other.last_bound);
+            session.next = session.next.max(other.next);
+        }
+    }
+
+    fn entry(&mut self, id: SessionId, now: Position) -> &mut Session {
+        self.sessions.entry(id).or_insert_with(|| Session {
+            id,
+            next: 0,
+            lowest: 0,
+            last_bound: now,
+            bound: vec![],
+        })
+    }
+}
+
+impl Session {
+    fn raise_lowest(&mut self, lowest: u64) {
+        if lowest > self.lowest {
+            self.lowest = lowest.min(self.next);
+            let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
+            self.bound.drain(..settled);
+        }
+    }
+
+    fn remember(&mut self, run: BoundRun) {
+        if run.number + run.count <= self.lowest {
+            return;
+        }
+        if let Some(last) = self.bound.last_mut()
+            && last.number + last.count == run.number
+            && last.position + last.count == run.position
+        {
+            last.count += run.count;
+            return;
+        }
+        self.bound.push(run);
+    }
+}
+
+/// Joins ids that follow each other into runs.
+#[must_use]
+pub fn runs_of(ids: impl Iterator<Item = seriatim_model::RecordId>) -> Vec<IdRun> {
+    let mut runs: VecDeque<IdRun> = VecDeque::new();
+    for id in ids {
+        match runs.back_mut() {
+            Some(run) if run.session == id.session && run.first + run.count == id.number => run.count += 1,
+            _ => runs.push_back(IdRun { session: id.session, first: id.number, count: 1 }),
+        }
+    }
+    runs.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: u64 = 100;
+
+    fn session(n: u64) -> SessionId {
+        SessionId::new(Position(0), n)
+    }
+
+    fn run(first: u64, count: u64) -> IdRun {
+        IdRun { session: session(1), first, count }
+    }
+
+    #[test]
+    fn numbers_are_admitted_without_gaps() {
+        let mut sessions = Sessions::default();
+        let ask = |s: &Sessions, first, count| s.admission(run(first, count), Position(0), IDLE);
+        assert_eq!(ask(&sessions, 1, 1), Admission::Expired);
+        assert_eq!(ask(&sessions, 0, 3), Admission::Admit { skip: 0 });
+        sessions.admit(session(1), 3, 0, Position(0));
+        assert_eq!(ask(&sessions, 0, 3), Admission::Admit { skip: 3 });
+        assert_eq!(ask(&sessions, 2, 3), Admission::Admit { skip: 1 });
+        assert_eq!(ask(&sessions, 4, 1), Admission::OutOfOrder { expected: 3 });
+        sessions.admit(session(1), 5, 2, Position(0));
+        assert_eq!(ask(&sessions, 0, 2), Admission::Stale);
+        assert_eq!(ask(&sessions, 1, 2), Admission::Admit { skip: 2 });
+    }
+
+    #[test]
+    fn positions_are_kept_down_to_the_lowest_number_waited_for() {
+        let mut sessions = Sessions::default();
+        sessions.bind(run(0, 2), Position(10));
+        sessions.bind(run(2, 2), Position(12));
+        sessions.bind(run(4, 1), Position(20));
+        assert_eq!(sessions.position(session(1), 3), Some(Position(13)));
+        assert_eq!(sessions.position(session(1), 4), Some(Position(20)));
+        assert_eq!(sessions.position(session(1), 5), None);
+        sessions.admit(session(1), 5, 4, Position(30));
+        assert_eq!(sessions.position(session(1), 3), None);
+        assert_eq!(sessions.position(session(1), 4), Some(Position(20)));
+    }
+
+    #[test]
+    fn an_idle_session_is_forgotten_and_its_number_0_is_refused() {
+        let mut sessions = Sessions::default();
+        sessions.bind(run(0, 1), Position(0));
+        sessions.sweep(Position(101), IDLE, |_| false);
+        assert_eq!(sessions.len(), 1);
+        sessions.sweep(Position(202), IDLE, |_| true);
+        assert_eq!(sessions.len(), 1);
+        sessions.sweep(Position(300), IDLE, |_| false);
+        assert!(sessions.is_empty());
+        assert_eq!(sessions.admission(run(0, 1), Position(300), IDLE), Admission::Expired);
+        let fresh = IdRun { session: SessionId::new(Position(250), 1), first: 0, count: 1 };
+        assert_eq!(sessions.admission(fresh, Position(300), IDLE), Admission::Admit { skip: 0 });
+    }
+
+    #[test]
+    fn a_snapshot_comes_back() {
+        let mut sessions = Sessions::default();
+        sessions.bind(run(0, 2), Position(10));
+        sessions.admit(session(2), 7, 3, Position(11));
+        let bytes = seriatim_model::wire::encode_one(&sessions);
+        assert_eq!(seriatim_model::wire::decode_one::<Sessions>(bytes).unwrap(), sessions);
+    }
+}

@@ -1,0 +1,239 @@
+//! The messages of the shard contract. See the [module](super) for what they promise.
+
+use seriatim_model::storage::{Run, Stored};
+use seriatim_model::wire::wire_enum;
+use seriatim_model::{Incarnation, LogConfig, Member, Position, ViewNumber};
+
+/// Why a read or a trim was not answered with what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The position lies below the trim point.
+    #[error("positions below {first} are trimmed; the first one is {first}")]
+    Trimmed {
+        /// The first position that can still be read.
+        first: Position,
+    },
+    /// The record is damaged on this replica.
+    #[error("the record at position {position} is damaged on the replica that was asked")]
+    Damaged {
+        /// Where.
+        position: Position,
+    },
+    /// The disk of the replica failed.
+    #[error("the disk of the replica that was asked failed: {reason}")]
+    Disk {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// The replica serves too many waiting readers.
+    #[error("the replica serves too many readers; try again later")]
+    Busy,
+    /// The trim point asked for is not stable yet; ask again when it is.
+    #[error("position {stable} is the first that is not final yet; only final positions can be trimmed")]
+    NotStable {
+        /// The stable bound.
+        stable: Position,
+    },
+}
+
+wire_enum! {
+    ReadError {
+        1 => Trimmed { first },
+        2 => Damaged { position },
+        3 => Disk { reason },
+        4 => Busy {},
+        5 => NotStable { stable },
+    }
+}
+
+/// Messages of the shard contract.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Sequencing layer to primary: hold these records at these positions.
+    Bind {
+        /// The view that pushes them.
+        view: ViewNumber,
+        /// Names the batch within the view: the first position of the batch on any shard.
+        batch: Position,
+        /// The backups that must hold them too.
+        backups: Vec<Member>,
+        /// The stable bound that the sender knows.
+        stable: Position,
+        /// The records.
+        runs: Vec<Run>,
+    },
+    /// Primary to sequencing layer: held on every replica.
+    Bound {
+        /// The view of the batch.
+        view: ViewNumber,
+        /// The batch.
+        batch: Position,
+        /// The stable bound that the shard knows.
+        stable: Position,
+    },
+    /// Sequencing layer to primary: positions below this are final.
+    Stable {
+        /// The view that says so.
+        view: ViewNumber,
+        /// The bound.
+        stable: Position,
+    },
+    /// Primary to sequencing layer: the answer to `Stable`.
+    StableKnown {
+        /// The view that said so.
+        view: ViewNumber,
+        /// The bound that the shard knows.
+        stable: Position,
+    },
+    /// Replica to controller: fenced. Also to anyone whose view is over: a higher claim was seen.
+    Fenced {
+        /// The highest claim seen.
+        claim: ViewNumber,
+        /// This life of the replica.
+        incarnation: Incarnation,
+    },
+    /// Controller to replica: refuse whatever is below this claim.
+    Fence {
+        /// The claim.
+        claim: ViewNumber,
+        /// What the log promises, for a replica that is new.
+        config: LogConfig,
+    },
+
+    /// Primary to backup: hold these records.
+    Replicate {
+        /// The view that pushes them.
+        view: ViewNumber,
+        /// Names the batch.
+        batch: Position,
+        /// Which life of the backup is meant.
+        incarnation: Incarnation,
+        /// The stable bound that the primary knows.
+        stable: Position,
+        /// The records.
+        runs: Vec<Run>,
+    },
+    /// Backup to primary: held.
+    Replicated {
+        /// The view of the batch.
+        view: ViewNumber,
+        /// The batch.
+        batch: Position,
+    },
+
+    /// Reader to replica: records from a position on. Waits until there is one, or `wait_ms` are over.
+    Read {
+        /// Names the read.
+        request: u64,
+        /// The first position wanted.
+        from: Position,
+        /// The position after the last one wanted.
+        end: Position,
+        /// At most this many records.
+        max_records: u32,
+        /// How long to wait while `from` is not final.
+        wait_ms: u32,
+    },
+    /// Replica to reader: the answer to `Read`.
+    Records {
+        /// The read answered.
+        request: u64,
+        /// The records of this shard in `from..upto`.
+        records: Vec<Stored>,
+        /// Everything of this shard below it, from where the reader asked on, is in `records`.
+        upto: Position,
+    },
+    /// Replica to reader: the answer to `Read`, `Subscribe` or `Trim` when it failed.
+    ReadFailed {
+        /// The read, subscription or trim.
+        request: u64,
+        /// Why.
+        error: ReadError,
+    },
+    /// Reader to replica: records from a position on, as they become final, until told to stop.
+    Subscribe {
+        /// Names the subscription.
+        request: u64,
+        /// The first position wanted.
+        from: Position,
+        /// How many bytes of records may be sent before more credit comes.
+        credit: u64,
+    },
+    /// Replica to reader: the next records of a subscription.
+    Deliver {
+        /// The subscription.
+        request: u64,
+        /// Where this delivery starts: the `upto` of the one before.
+        from: Position,
+        /// The records of this shard in `from..upto`.
+        records: Vec<Stored>,
+        /// Everything of this shard below it has been delivered.
+        upto: Position,
+    },
+    /// Reader to replica: that many more bytes may be sent.
+    Credit {
+        /// The subscription.
+        request: u64,
+        /// Bytes of records.
+        bytes: u64,
+    },
+    /// Reader to replica: stop.
+    Cancel {
+        /// The read or subscription.
+        request: u64,
+    },
+    /// Client to every replica: positions below are gone for good.
+    Trim {
+        /// Names the trim.
+        request: u64,
+        /// The first position to keep.
+        position: Position,
+    },
+    /// Replica to client: gone, durably.
+    Trimmed {
+        /// The trim answered.
+        request: u64,
+        /// The trim point.
+        first: Position,
+    },
+    /// Client to replica: how far are you?
+    Status {
+        /// Names the question.
+        request: u64,
+    },
+    /// Replica to client: this far.
+    StatusIs {
+        /// The question answered.
+        request: u64,
+        /// The view that it takes part in.
+        view: ViewNumber,
+        /// The stable bound that it knows.
+        stable: Position,
+        /// The trim point.
+        trim: Position,
+    },
+}
+
+wire_enum! {
+    Message {
+        1 => Bind { view, batch, backups, stable, runs },
+        2 => Bound { view, batch, stable },
+        3 => Stable { view, stable },
+        4 => StableKnown { view, stable },
+        5 => Fenced { claim, incarnation },
+        6 => Fence { claim, config },
+        7 => Replicate { view, batch, incarnation, stable, runs },
+        8 => Replicated { view, batch },
+        9 => Read { request, from, end, max_records, wait_ms },
+        10 => Records { request, records, upto },
+        11 => ReadFailed { request, error },
+        12 => Subscribe { request, from, credit },
+        13 => Deliver { request, from, records, upto },
+        14 => Credit { request, bytes },
+        15 => Cancel { request },
+        16 => Trim { request, position },
+        17 => Trimmed { request, first },
+        18 => Status { request },
+        19 => StatusIs { request, view, stable, trim },
+    }
+}

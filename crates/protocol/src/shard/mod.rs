@@ -1,0 +1,36 @@
+//! The shard contract: what the sequencing layer, the controller and readers may ask of a shard.
+//!
+//! An ordering sees a shard only through [`Message`]. Ours is a primary and any number of backups
+//! ([`primary_backup::Replica`]); an adapter to something that exists (a Kafka partition, say) answers
+//! the same messages and has to keep the same promises:
+//!
+//! * **bind**: hold records at given positions, tagged with the view that pushed them; answer `Bound`
+//!   only when they are as durable as the log promises, on every replica. Batches may arrive more than
+//!   once and in any order; binding again what is bound changes nothing.
+//! * **fence**: after `Fenced { claim }`, durably, nothing of a lower view is bound and no `Stable` of a
+//!   lower view is believed. Nothing that was bound is dropped: an attempt that dies must leave
+//!   everything as it found it.
+//! * **settle**: per position there may be versions from several views. The valid one is that of the
+//!   latest *registered* view whose `first` is at or below the position. The registered history comes
+//!   with `Registered`. A store that can only append (Kafka) writes the versions one after another and
+//!   keeps the history beside them.
+//! * **stable**: positions below it are final. Only they are ever given to a reader.
+//! * **read, subscribe**: valid records of this shard at positions below `stable`, in order. `upto` in an
+//!   answer says: everything of this shard below it, from where the reader asked on, has been given.
+//! * **trim**: positions below are gone for good, on every replica, durably.
+//!
+//! ```text
+//! leader          primary          backup          reader
+//!   |--- Bind ------->|-- Replicate -->|              |
+//!   |                 |<- Replicated --|              |
+//!   |<-- Bound -------|                |              |
+//!   |   (followers drop and confirm)   |              |
+//!   |--- Stable ----->|--- Deliver ------------------>|
+//! ```
+
+pub mod message;
+pub mod primary_backup;
+mod readers;
+
+pub use message::{Message, ReadError};
+pub use primary_backup::Replica;

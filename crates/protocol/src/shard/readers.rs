@@ -1,0 +1,251 @@
+//! Who waits for what at a shard replica: reads that wait for positions to become final, and
+//! subscriptions that are sent them as they do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::storage::{ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::{Address, Peer, Position, Ticket, Time, limits};
+
+use super::message::{Message, ReadError};
+use super::primary_backup::send;
+use crate::roles::RoleEffect;
+
+/// The readers of one replica.
+///
+/// A request number belongs to the reader that chose it; together with the reader's address it names
+/// one read or subscription.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    /// Reads whose first position is not final yet.
+    waiting: BTreeMap<(Address, u64), WaitingRead>,
+    subscriptions: BTreeMap<(Address, u64), Subscription>,
+    /// Reads from the store on their way.
+    reading: BTreeMap<Ticket, (Address, u64, Purpose, ReadRange)>,
+    last_ticket: Ticket,
+}
+
+#[derive(Debug)]
+struct WaitingRead {
+    from: Position,
+    end: Position,
+    max_records: u32,
+    until: Time,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    next: Position,
+    credit: u64,
+    is_reading: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Read,
+    Subscription,
+}
+
+impl Readers {
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        from: Address,
+        message: Message,
+        stable: Position,
+        trim: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match message {
+            Message::Read { request, from: first, end, max_records, wait_ms } => {
+                if first < trim {
+                    return fail(from, request, ReadError::Trimmed { first: trim }, out);
+                }
+                let until = now + Duration::from_millis(wait_ms.into());
+                let read = WaitingRead { from: first, end, max_records, until };
+                if first < stable || first >= end {
+                    self.start_read(from, request, &read, stable, out);
+                } else if wait_ms == 0 {
+                    send(from, Message::Records { request, records: vec![], upto: first }, out);
+                } else if self.is_full() {
+                    fail(from, request, ReadError::Busy, out);
+                } else {
+                    self.waiting.insert((from, request), read);
+                }
+            }
+            Message::Subscribe { request, from: first, credit } => {
+                if first < trim {
+                    return fail(from, request, ReadError::Trimmed { first: trim }, out);
+                }
+                if self.is_full() {
+                    return fail(from, request, ReadError::Busy, out);
+                }
+                let subscription = Subscription { next: first, credit, is_reading: false };
+                self.subscriptions.insert((from, request), subscription);
+                self.feed(from, request, stable, out);
+            }
+            Message::Credit { request, bytes } => {
+                if let Some(subscription) = self.subscriptions.get_mut(&(from, request)) {
+                    subscription.credit = subscription.credit.saturating_add(bytes);
+                    self.feed(from, request, stable, out);
+                }
+            }
+            Message::Cancel { request } => {
+                self.waiting.remove(&(from, request));
+                self.subscriptions.remove(&(from, request));
+            }
+            // The rest are answers to others.
+            _ => {}
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() + self.subscriptions.len() >= limits::MAX_WAITING_READS
+    }
+
+    fn start_read(
+        &mut self,
+        reader: Address,
+        request: u64,
+        read: &WaitingRead,
+        stable: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let range = ReadRange {
+            from: read.from,
+            end: read.end.min(stable),
+            max_records: read.max_records.clamp(1, limits::READ_RECORDS),
+            max_bytes: limits::READ_BYTES,
+        };
+        self.read_store(reader, request, Purpose::Read, range, out);
+    }
+
+    fn read_store(
+        &mut self,
+        reader: Address,
+        request: u64,
+        purpose: Purpose,
+        range: ReadRange,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        self.last_ticket.0 += 1;
+        self.reading.insert(self.last_ticket, (reader, request, purpose, range));
+        out.push(RoleEffect::Read { ticket: self.last_ticket, range });
+    }
+
+    /// Sends a subscription what is final, as far as its credit goes.
+    fn feed(&mut self, reader: Address, request: u64, stable: Position, out: &mut Vec<RoleEffect>) {
+        let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
+        if subscription.is_reading || subscription.credit == 0 || subscription.next >= stable {
+            return;
+        }
+        subscription.is_reading = true;
+        let range = ReadRange {
+            from: subscription.next,
+            end: stable,
+            max_records: limits::READ_RECORDS,
+            max_bytes: limits::READ_BYTES.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
+        };
+        self.read_store(reader, request, Purpose::Subscription, range, out);
+    }
+
+    /// The store answered.
+    pub(super) fn read(
+        &mut self,
+        ticket: Ticket,
+        outcome: ReadOutcome,
+        stable: Position,
+        trim: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Some((reader, request, purpose, range)) = self.reading.remove(&ticket) else { return };
+        let answer = outcome.map(|records| (upto(&records, range), records)).map_err(error_of);
+        let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
+        match (purpose, answer) {
+            (Purpose::Read, Ok((upto, records))) => {
+                send(reader, Message::Records { request, records, upto }, out)
+            }
+            (Purpose::Subscription, Ok((upto, records))) => {
+                let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
+                let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
+                subscription.is_reading = false;
+                subscription.credit = subscription.credit.saturating_sub(bytes);
+                let from = std::mem::replace(&mut subscription.next, upto);
+                send(reader, Message::Deliver { request, from, records, upto }, out);
+                self.feed(reader, request, stable, out);
+            }
+            (_, Err(error)) => {
+                self.subscriptions.remove(&(reader, request));
+                fail(reader, request, error, out);
+            }
+        }
+    }
+
+    pub(super) fn stable_advanced(&mut self, stable: Position, trim: Position, out: &mut Vec<RoleEffect>) {
+        let ready: Vec<_> =
+            self.waiting.iter().filter(|(_, read)| read.from < stable).map(|(key, _)| *key).collect();
+        for (reader, request) in ready {
+            let read = self.waiting.remove(&(reader, request)).expect("just seen");
+            if read.from < trim {
+                fail(reader, request, ReadError::Trimmed { first: trim }, out);
+            } else {
+                self.start_read(reader, request, &read, stable, out);
+            }
+        }
+        let keys: Vec<_> = self.subscriptions.keys().copied().collect();
+        for (reader, request) in keys {
+            self.feed(reader, request, stable, out);
+        }
+    }
+
+    /// Positions below `trim` are gone: who waits for one of them is told.
+    pub(super) fn trimmed(&mut self, trim: Position, out: &mut Vec<RoleEffect>) {
+        let gone = |position: Position| position < trim;
+        let keys: Vec<_> =
+            self.subscriptions.iter().filter(|(_, s)| gone(s.next)).map(|(key, _)| *key).collect();
+        for (reader, request) in keys {
+            self.subscriptions.remove(&(reader, request));
+            fail(reader, request, ReadError::Trimmed { first: trim }, out);
+        }
+    }
+
+    pub(super) fn forget(&mut self, peer: Peer) {
+        self.waiting.retain(|(reader, _), _| reader.peer() != peer);
+        self.subscriptions.retain(|(reader, _), _| reader.peer() != peer);
+    }
+
+    /// Answers the reads that waited long enough.
+    pub(super) fn expire(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let over: Vec<_> =
+            self.waiting.iter().filter(|(_, read)| now >= read.until).map(|(key, _)| *key).collect();
+        for (reader, request) in over {
+            let read = self.waiting.remove(&(reader, request)).expect("just seen");
+            send(reader, Message::Records { request, records: vec![], upto: read.from }, out);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.waiting.values().map(|read| read.until).min()
+    }
+}
+
+/// How far the records of a read reach: to the end of the range, unless a limit stopped it before.
+fn upto(records: &[Stored], range: ReadRange) -> Position {
+    let bytes: usize = records.iter().map(|stored| stored.record.size()).sum();
+    let stopped = records.len() >= range.max_records as usize || bytes >= range.max_bytes as usize;
+    match records.last() {
+        Some(last) if stopped => last.position.next(),
+        _ => range.end.max(range.from),
+    }
+}
+
+fn error_of(failure: ReadFailure) -> ReadError {
+    match failure {
+        ReadFailure::Damaged(position) => ReadError::Damaged { position },
+        ReadFailure::Disk(reason) => ReadError::Disk { reason },
+    }
+}
+
+fn fail(reader: Address, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
+    send(reader, Message::ReadFailed { request, error }, out);
+}

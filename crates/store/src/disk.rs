@@ -1,0 +1,107 @@
+//! What the store asks of a disk, and three disks: a real one, one in memory that fails on request, and
+//! one that forgets what was not synced when its process dies.
+
+mod faulty;
+mod real;
+mod volatile;
+
+use std::{fmt, io};
+
+use bytes::Bytes;
+
+pub use faulty::{DiskCounters, MemoryDisk};
+pub use real::{DataDirectoryError, RealDisk};
+pub use volatile::VolatileDisk;
+
+/// A tree of files. Names are relative, their parts separated by `/`: `journal/0001`.
+///
+/// What is written is visible to reads at once, and durable when [`Disk::sync`] of the file returned.
+/// Until then a crash may keep or lose any part of it, in any order, in units of 512 aligned bytes.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// The names of the files and directories in `dir`, without `dir`, in order; none if there is no
+    /// such directory.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+
+    /// Makes sure that there is a file, and the directories above it. A new file is empty; one that
+    /// exists stays as it is.
+    ///
+    /// # Errors
+    /// If the disk fails or is full.
+    fn create(&self, name: &str) -> io::Result<()>;
+
+    /// The length of a file, in bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if there is no such file.
+    fn len(&self, name: &str) -> io::Result<u64>;
+
+    /// Up to `len` bytes from `offset` on: fewer only where the file ends.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes>;
+
+    /// Writes the chunks one after another, the first at `offset`. A file grows as needed; a gap reads
+    /// as zeros.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] if there is no room: part of the bytes may have been written.
+    /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
+    fn write_at(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()>;
+
+    /// Cuts a file off, or extends it with zeros.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()>;
+
+    /// Makes the file's bytes, its length, and its name durable.
+    ///
+    /// # Errors
+    /// Any error is final for what was written since the last sync: it may be lost, whatever a later
+    /// sync says. [`io::ErrorKind::NotFound`] if there is no such file.
+    fn sync(&self, name: &str) -> io::Result<()>;
+
+    /// Removes a file, durably. One that is not there is no error.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn delete(&self, name: &str) -> io::Result<()>;
+
+    /// Removes a directory with all that is in it, durably. One that is not there is no error.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn delete_dir(&self, dir: &str) -> io::Result<()>;
+}
+
+/// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile needs no
+/// sync.
+///
+/// # Errors
+/// The first sync that failed; it is final for the store that named the file.
+pub fn sync_files(disk: &dyn Disk, names: &[String]) -> io::Result<()> {
+    for name in names {
+        match disk.sync(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// The names directly below `dir` among `names`, each once.
+fn children<'a>(dir: &str, names: impl Iterator<Item = &'a String>) -> std::collections::BTreeSet<String> {
+    names
+        .filter_map(|name| name.strip_prefix(dir)?.strip_prefix('/'))
+        .map(|rest| rest.split('/').next().unwrap_or(rest).to_owned())
+        .collect()
+}
+
+/// Whether `name` lies in `dir` or below it.
+fn is_within(dir: &str, name: &str) -> bool {
+    name.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+}

@@ -1,0 +1,391 @@
+//! A disk in memory for simulations: it knows what was synced, and fails when told to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::{Disk, children, is_within};
+
+/// The unit that a crash keeps or loses, in bytes.
+const SECTOR_BYTES: u64 = 512;
+
+/// A deterministic disk in memory. Clones share one disk; [`MemoryDisk::fork`] copies it.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+}
+
+/// How often what was done, since the disk was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Calls of [`Disk::read_at`].
+    pub reads: u64,
+    /// Calls of [`Disk::write_at`].
+    pub writes: u64,
+    /// Calls of [`Disk::sync`].
+    pub syncs: u64,
+    /// Bytes that were read.
+    pub bytes_read: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    files: BTreeMap<String, MemoryFile>,
+    counters: DiskCounters,
+    capacity: Option<u64>,
+    failing_syncs: u64,
+    failing_writes: u64,
+    unreadable: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct MemoryFile {
+    /// What reads see.
+    content: Vec<u8>,
+    /// What a crash cannot take.
+    synced: Vec<u8>,
+    /// What was done since the last sync.
+    unsynced: Vec<Change>,
+    name_is_durable: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(u64, Bytes),
+    Truncate(u64),
+}
+
+impl MemoryDisk {
+    /// An empty disk without faults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An independent copy of everything, faults included.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { state: Arc::new(Mutex::new(self.lock().clone())) }
+    }
+
+    /// The power fails: each sector of each unsynced write is kept or lost, and each file whose name is
+    /// not durable may vanish, as `seed` says. Requested failures of writes and syncs are forgotten.
+    pub fn crash(&self, seed: u64) {
+        let mut state = self.lock();
+        let mut random = SplitMix(seed);
+        let quarters_kept = random.below(5);
+        state.failing_syncs = 0;
+        state.failing_writes = 0;
+        state.files.retain(|_, file| {
+            if !file.name_is_durable && random.below(4) >= quarters_kept {
+                return false;
+            }
+            file.crash(|| random.below(4) < quarters_kept);
+            true
+        });
+    }
+
+    /// The next `count` syncs fail, and what they should have made durable never will be.
+    pub fn fail_syncs(&self, count: u64) {
+        self.lock().failing_syncs = count;
+    }
+
+    /// The next `count` writes fail with an error that is not about room.
+    pub fn fail_writes(&self, count: u64) {
+        self.lock().failing_writes = count;
+    }
+
+    /// Limits the sum of all file lengths, in bytes. A write that does not fit is done in part, then
+    /// fails with [`io::ErrorKind::StorageFull`].
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.lock().capacity = bytes;
+    }
+
+    /// Whether reads of a file fail.
+    pub fn set_unreadable(&self, name: &str, unreadable: bool) {
+        let mut state = self.lock();
+        if unreadable {
+            state.unreadable.insert(name.to_owned());
+        } else {
+            state.unreadable.remove(name);
+        }
+    }
+
+    /// Flips one bit (0 to 7) of the byte at `offset`, durably. Does nothing beyond the file's end.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
+        if let Some(file) = self.lock().files.get_mut(name) {
+            for bytes in [&mut file.content, &mut file.synced] {
+                if let Some(byte) = bytes.get_mut(offset as usize) {
+                    *byte ^= 1 << bit;
+                }
+            }
+        }
+    }
+
+    /// The sum of all file lengths, in bytes.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.lock().used()
+    }
+
+    /// How often what was done.
+    #[must_use]
+    pub fn counters(&self) -> DiskCounters {
+        self.lock().counters
+    }
+
+    /// The names of all files, in order.
+    #[must_use]
+    pub fn files(&self) -> Vec<String> {
+        self.lock().files.keys().cloned().collect()
+    }
+
+    /// What reads of a file see, if there is such a file.
+    #[must_use]
+    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
+        self.lock().files.get(name).map(|file| file.content.clone())
+    }
+
+    /// Puts a durable file onto the disk, in place of one of that name.
+    pub fn put(&self, name: &str, content: Vec<u8>) {
+        let file = MemoryFile { synced: content.clone(), content, unsynced: vec![], name_is_durable: true };
+        self.lock().files.insert(name.to_owned(), file);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.files.values().map(|file| file.content.len() as u64).sum()
+    }
+
+    fn file(&mut self, name: &str) -> io::Result<&mut MemoryFile> {
+        self.files.get_mut(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such file"))
+    }
+
+    /// How far the file may reach, in bytes.
+    fn longest(&mut self, name: &str) -> io::Result<u64> {
+        let free = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()));
+        Ok((self.file(name)?.content.len() as u64).saturating_add(free))
+    }
+}
+
+impl MemoryFile {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.content);
+        self.unsynced.push(change);
+    }
+
+    fn sync(&mut self) {
+        for change in self.unsynced.drain(..) {
+            change.apply(&mut self.synced);
+        }
+        self.name_is_durable = true;
+    }
+
+    fn crash(&mut self, mut is_kept: impl FnMut() -> bool) {
+        for change in std::mem::take(&mut self.unsynced) {
+            for part in change.sectors() {
+                if is_kept() {
+                    part.apply(&mut self.synced);
+                }
+            }
+        }
+        self.content.clone_from(&self.synced);
+        self.name_is_durable = true;
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Truncate(len) => bytes.resize(*len as usize, 0),
+            Self::Write(offset, data) => {
+                let (start, end) = (*offset as usize, *offset as usize + data.len());
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[start..end].copy_from_slice(data);
+            }
+        }
+    }
+
+    /// The parts that are kept or lost separately.
+    fn sectors(self) -> Vec<Self> {
+        let Self::Write(mut offset, mut data) = self else { return vec![self] };
+        let mut parts = Vec::new();
+        while !data.is_empty() {
+            let len = (SECTOR_BYTES - offset % SECTOR_BYTES).min(data.len() as u64);
+            parts.push(Self::Write(offset, data.split_to(len as usize)));
+            offset += len;
+        }
+        parts
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        Ok(children(dir, self.lock().files.keys()).into_iter().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<()> {
+        self.lock().files.entry(name.to_owned()).or_default();
+        Ok(())
+    }
+
+    fn len(&self, name: &str) -> io::Result<u64> {
+        Ok(self.lock().file(name)?.content.len() as u64)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes> {
+        let mut state = self.lock();
+        state.counters.reads += 1;
+        if state.unreadable.contains(name) {
+            return Err(io::Error::other("the disk cannot read this file"));
+        }
+        let content = &state.file(name)?.content;
+        let start = content.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let bytes = Bytes::copy_from_slice(&content[start..content.len().min(start.saturating_add(len))]);
+        state.counters.bytes_read += bytes.len() as u64;
+        Ok(bytes)
+    }
+
+    fn write_at(&self, name: &str, mut offset: u64, chunks: &[Bytes]) -> io::Result<()> {
+        let mut state = self.lock();
+        state.counters.writes += 1;
+        if state.failing_writes > 0 {
+            state.failing_writes -= 1;
+            return Err(io::Error::other("the disk failed to write"));
+        }
+        let longest = state.longest(name)?;
+        for chunk in chunks {
+            let fits = longest.saturating_sub(offset).min(chunk.len() as u64);
+            state.file(name)?.change(Change::Write(offset, chunk.slice(..fits as usize)));
+            state.counters.bytes_written += fits;
+            if fits < chunk.len() as u64 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            offset += fits;
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.lock().file(name)?.change(Change::Truncate(len));
+        Ok(())
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        state.counters.syncs += 1;
+        if state.failing_syncs > 0 {
+            state.failing_syncs -= 1;
+            state.file(name)?.unsynced.clear();
+            return Err(io::Error::other("the disk failed to sync"));
+        }
+        state.file(name)?.sync();
+        Ok(())
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.lock().files.remove(name);
+        Ok(())
+    }
+
+    fn delete_dir(&self, dir: &str) -> io::Result<()> {
+        self.lock().files.retain(|name, _| !is_within(dir, name));
+        Ok(())
+    }
+}
+
+/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (OOPSLA '14).
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(disk: &MemoryDisk, name: &str, offset: u64, byte: u8, len: usize) {
+        disk.create(name).unwrap();
+        disk.write_at(name, offset, &[Bytes::from(vec![byte; len])]).unwrap();
+    }
+
+    #[test]
+    fn a_crash_takes_only_what_was_not_synced() {
+        let disk = MemoryDisk::new();
+        written(&disk, "d/f", 0, 1, 2048);
+        disk.sync("d/f").unwrap();
+        written(&disk, "d/f", 1024, 2, 2048);
+        written(&disk, "d/new", 0, 3, 10);
+        let mut outcomes = BTreeSet::new();
+        for seed in 0..200 {
+            let after = disk.fork();
+            after.crash(seed);
+            let content = after.content("d/f").unwrap();
+            assert!(content[..1024].iter().all(|byte| *byte == 1));
+            let sectors: Vec<u8> = content.iter().step_by(512).copied().collect();
+            outcomes.insert((sectors, after.content("d/new").is_some()));
+            let again = disk.fork();
+            again.crash(seed);
+            assert_eq!(again.content("d/f"), Some(content));
+        }
+        assert!(outcomes.len() > 15, "crashes differ: {}", outcomes.len());
+    }
+
+    #[test]
+    fn a_full_disk_writes_what_fits() {
+        let disk = MemoryDisk::new();
+        written(&disk, "a", 0, 1, 90);
+        disk.set_capacity(Some(100));
+        disk.create("b").unwrap();
+        let error =
+            disk.write_at("b", 0, &[Bytes::from_static(&[2; 8]), Bytes::from_static(&[3; 8])]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(disk.content("b").unwrap(), [2, 2, 2, 2, 2, 2, 2, 2, 3, 3]);
+        disk.write_at("a", 80, &[Bytes::from_static(&[4; 10])]).unwrap();
+    }
+
+    #[test]
+    fn a_failed_sync_loses_for_good() {
+        let disk = MemoryDisk::new();
+        written(&disk, "a", 0, 1, 4);
+        disk.sync("a").unwrap();
+        written(&disk, "a", 0, 2, 4);
+        disk.fail_syncs(1);
+        disk.sync("a").unwrap_err();
+        disk.sync("a").unwrap();
+        assert_eq!(disk.content("a").unwrap(), [2; 4]);
+        disk.crash(0);
+        assert_eq!(disk.content("a").unwrap(), [1; 4]);
+    }
+
+    #[test]
+    fn directories_list_and_go() {
+        let disk = MemoryDisk::new();
+        for name in ["a/b/c", "a/b/d", "a/e", "ab/f"] {
+            disk.create(name).unwrap();
+        }
+        assert_eq!(disk.list("a").unwrap(), ["b", "e"]);
+        assert_eq!(disk.list("none").unwrap(), Vec::<String>::new());
+        disk.delete_dir("a").unwrap();
+        assert_eq!(disk.files(), ["ab/f"]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Why files could not be opened. The journal and the shard store share these causes.
+
+use std::io;
+
+/// Why a journal or a shard store could not be opened. Nothing was changed by an open that failed,
+/// except that files may have been cut back to what was valid in them.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Bytes that were durable are not what was written. They must come from a peer.
+    #[error("{file} is damaged at byte {offset}: {what}")]
+    Damaged {
+        /// The file's name on its disk.
+        file: String,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The file was written by another cluster, node, log or shard.
+    #[error("{file} belongs to {found}, not to {expected}")]
+    Foreign {
+        /// The file's name on its disk.
+        file: String,
+        /// Whose it is.
+        found: String,
+        /// Who opened it.
+        expected: String,
+    },
+    /// The file was written by a newer program.
+    #[error("{file} has format version {found}; this program knows versions up to {known}")]
+    Version {
+        /// The file's name on its disk.
+        file: String,
+        /// The file's version.
+        found: u16,
+        /// The newest version that this program can read.
+        known: u16,
+    },
+    /// The file uses a feature that this program must not ignore and does not know.
+    #[error("{file} uses features that this program does not know (critical flags {flags:#06x})")]
+    Features {
+        /// The file's name on its disk.
+        file: String,
+        /// Its critical flags.
+        flags: u16,
+    },
+    /// The disk did not do what was asked.
+    #[error("{file}: {source}")]
+    Io {
+        /// The file's name on its disk.
+        file: String,
+        /// The disk's error.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn damaged(file: &str, offset: u64, what: &'static str) -> Self {
+        Self::Damaged { file: file.to_owned(), offset, what }
+    }
+
+    /// For `map_err`: the disk's error, with the file it is about.
+    pub(crate) fn io(file: &str) -> impl FnOnce(io::Error) -> Self + '_ {
+        move |source| Self::Io { file: file.to_owned(), source }
+    }
+}

@@ -1,0 +1,336 @@
+//! The node's one journal: entries of all roles, group-committed, in recycled prewritten files.
+//!
+//! ```text
+//! append ──▶ queue of batches ──next_write──▶ JournalWrite::perform ──written──▶ durable
+//! (memory)                       (one at a time; run by a syncer)
+//! ```
+//!
+//! The journal itself never waits and never touches the disk after [`Journal::open`]: it hands out what
+//! is to be written and is told how that went. Because at most one batch is on its way to the disk, at
+//! most the last batch can be torn after a crash. Anything else that is unreadable is damage.
+//!
+//! **Files** are called `journal/NNNN` and used again and again. Each use has a *sequence* number, one
+//! higher than that of the file before. It stands in the file's header and in each batch, so what an
+//! earlier use left behind is never taken for current. Numbers of entries ([`Lsn`]) have no gaps, so a
+//! batch that is missing between two others is noticed. `journal/batch.rs` has the layout.
+//!
+//! **Checkpoints** bound what recovery reads. `begin_checkpoint` fixes where ordinary entries start to
+//! count; `finish_checkpoint` appends a snapshot of each role as of that instant, and an end marker.
+//! When the marker is durable, files that hold only earlier entries are free for their next use.
+
+mod batch;
+mod files;
+mod recovery;
+mod write;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use seriatim_model::wire::{Wire, wire_struct};
+use seriatim_model::{Endpoint, LogId, NodeId};
+
+use crate::disk::Disk;
+use crate::error::OpenError;
+use batch::{Entry, PendingBatch};
+use files::Files;
+
+pub use write::{JournalWrite, WriteFailure};
+
+/// Snapshots are split into entries of this size, in bytes.
+const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
+
+/// The number of an entry: from 1, without gaps, for the whole journal. 0 is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whose entry it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RoleKey {
+    /// The log that the role works for.
+    pub log: LogId,
+    /// Which of the log's roles on this node.
+    pub endpoint: Endpoint,
+}
+
+wire_struct! { RoleKey { log, endpoint } }
+
+/// Whose journal it is. Another cluster's or node's journal is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalIdentity {
+    /// The cluster.
+    pub cluster: u128,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Sizes of a journal. They may differ from one opening to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalOptions {
+    /// How long a prewritten file is, in bytes. A batch that is larger gets a larger file.
+    pub file_bytes: u64,
+    /// How many bytes of entries one write carries at most, unless a single entry is larger.
+    pub batch_bytes: usize,
+    /// After how many bytes of entries a checkpoint is due.
+    pub checkpoint_bytes: u64,
+    /// How many files are kept for their next use; more are deleted.
+    pub spare_files: usize,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self { file_bytes: 16 << 20, batch_bytes: 8 << 20, checkpoint_bytes: 64 << 20, spare_files: 8 }
+    }
+}
+
+/// What a journal held when it was opened.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// For each role the bytes of its snapshot in the last complete checkpoint, in pieces whose
+    /// boundaries mean nothing.
+    pub snapshots: Vec<(RoleKey, Vec<Bytes>)>,
+    /// The entries since that checkpoint began, in the order in which they were appended.
+    pub entries: Vec<(RoleKey, Bytes)>,
+}
+
+/// The journal does not work any more: what was not reported durable may or may not be. Only opening it
+/// again, after the cause is gone, brings it back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the journal failed: {cause}")]
+pub struct JournalError {
+    /// What the disk said.
+    pub cause: String,
+}
+
+/// Names a checkpoint that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a checkpoint counts when it is finished"]
+pub struct CheckpointId(Lsn);
+
+/// The journal of a node. See the module's documentation.
+#[derive(Debug)]
+pub struct Journal {
+    options: JournalOptions,
+    files: Files,
+    /// Batches that were not handed out yet, oldest first. None is empty but the last may be.
+    queue: VecDeque<PendingBatch>,
+    /// The batch that was handed out.
+    offered: Option<Offered>,
+    next: Lsn,
+    durable: Lsn,
+    is_full: bool,
+    failure: Option<JournalError>,
+    checkpoint: Checkpoint,
+}
+
+/// A batch on its way to the disk.
+#[derive(Debug)]
+struct Offered {
+    write: JournalWrite,
+    last: Lsn,
+    bytes: usize,
+    /// Whether it was taken and not yet reported; false after the disk was full.
+    in_flight: bool,
+}
+
+#[derive(Debug, Default)]
+struct Checkpoint {
+    /// Where the one in progress starts.
+    begun: Option<Lsn>,
+    /// The end marker that is on its way, and where its checkpoint starts.
+    ending: Option<(Lsn, Lsn)>,
+    /// Bytes of entries since the last one.
+    bytes_since: u64,
+}
+
+impl Journal {
+    /// Opens the journal in the directory `journal` of `disk`, or starts one. What it accepts is durable
+    /// when it returns, and a torn last batch can never come back.
+    ///
+    /// # Errors
+    /// If the journal is damaged, belongs to someone else, is of a newer format, or the disk fails.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        identity: JournalIdentity,
+        options: JournalOptions,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let found = recovery::recover(&**disk, identity, options.file_bytes)?;
+        let bytes_since = found.recovered.entries.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let journal = Self {
+            options,
+            files: found.files,
+            queue: VecDeque::new(),
+            offered: None,
+            next: found.next,
+            durable: Lsn(found.next.0 - 1),
+            is_full: false,
+            failure: None,
+            checkpoint: Checkpoint { bytes_since, ..Checkpoint::default() },
+        };
+        Ok((journal, found.recovered))
+    }
+
+    /// Adds an entry, in memory. It becomes durable with a later write; entries do so in order.
+    pub fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
+        let len: usize = chunks.iter().map(Bytes::len).sum();
+        self.checkpoint.bytes_since += len as u64;
+        self.push(len, |out| Entry::encode_ordinary(key, len, chunks, out))
+    }
+
+    /// What is to be written next, if anything: everything pending, up to the batch size. At most one
+    /// write is out at a time; [`Journal::written`] must follow before there is another. After the disk
+    /// was full, the same write is offered again.
+    pub fn next_write(&mut self) -> Option<JournalWrite> {
+        if self.failure.is_some() {
+            return None;
+        }
+        if self.offered.is_none() {
+            let batch = self.queue.pop_front()?;
+            let (last, bytes) = (batch.last(), batch.bytes());
+            let write = self.files.place(batch);
+            self.offered = Some(Offered { write, last, bytes, in_flight: false });
+        }
+        let offered = self.offered.as_mut()?;
+        let is_free = !std::mem::replace(&mut offered.in_flight, true);
+        is_free.then(|| offered.write.clone())
+    }
+
+    /// Reports how the last write went, and returns the last entry that is durable. If there was no
+    /// room ([`Journal::is_full`]), nothing else changes and the write is offered again.
+    ///
+    /// # Errors
+    /// If the write failed otherwise, now or ever before: that is final.
+    ///
+    /// # Panics
+    /// If no write is out.
+    pub fn written(&mut self, outcome: Result<(), WriteFailure>) -> Result<Lsn, JournalError> {
+        let offered = self.offered.as_mut().filter(|offered| offered.in_flight);
+        offered.expect("a write was handed out before its outcome is reported").in_flight = false;
+        match outcome {
+            Ok(()) => {
+                let offered = self.offered.take().expect("it is there");
+                self.durable = offered.last;
+                self.is_full = false;
+                self.release_files();
+            }
+            Err(WriteFailure::Full { .. }) => self.is_full = true,
+            Err(failure @ WriteFailure::Failed { .. }) => {
+                self.failure.get_or_insert(JournalError { cause: failure.to_string() });
+            }
+        }
+        self.failure.clone().map_or(Ok(self.durable), Err)
+    }
+
+    /// Whether the last write found no room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Why the journal does not work any more, if it does not.
+    #[must_use]
+    pub fn failure(&self) -> Option<&JournalError> {
+        self.failure.as_ref()
+    }
+
+    /// The last entry that is durable. All before it are, too.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// How many bytes were appended and are not durable yet, framing included.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        let queued: usize = self.queue.iter().map(PendingBatch::bytes).sum();
+        queued + self.offered.as_ref().map_or(0, |offered| offered.bytes)
+    }
+
+    /// Whether enough was appended since the last checkpoint, and none is in progress.
+    #[must_use]
+    pub fn checkpoint_due(&self) -> bool {
+        let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
+        is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes
+    }
+
+    /// Begins a checkpoint: the snapshots that finish it must hold what all entries appended so far
+    /// did, and nothing of later ones. One that is in progress is given up.
+    pub fn begin_checkpoint(&mut self) -> CheckpointId {
+        self.checkpoint.begun = Some(self.next);
+        self.checkpoint.bytes_since = 0;
+        CheckpointId(self.next)
+    }
+
+    /// Finishes a checkpoint with a snapshot of every role that is to exist after a recovery. The files
+    /// that the snapshots rely on must be synced before. Returns the entry that, once durable, makes
+    /// the checkpoint count.
+    ///
+    /// # Panics
+    /// If another checkpoint was begun since.
+    pub fn finish_checkpoint(&mut self, id: CheckpointId, snapshots: &[(RoleKey, Vec<Bytes>)]) -> Lsn {
+        let begun = self.checkpoint.begun.take();
+        assert_eq!(begun, Some(id.0), "the checkpoint that is finished is the one in progress");
+        for (key, chunks) in snapshots {
+            for piece in pieces(chunks) {
+                let entry = Entry::Snapshot { start: id.0.0, key: *key, bytes: piece };
+                self.push(entry.estimated_bytes(), |out| entry.encode(out));
+            }
+        }
+        let marker = Entry::End { start: id.0.0 };
+        let end = self.push(marker.estimated_bytes(), |out| marker.encode(out));
+        self.checkpoint.ending = Some((end, id.0));
+        end
+    }
+
+    /// Gives up the checkpoint in progress, if there is one.
+    pub fn abandon_checkpoint(&mut self) {
+        self.checkpoint.begun = None;
+    }
+
+    /// Adds an entry of about `len` bytes to the last batch of the queue that has room.
+    fn push(&mut self, len: usize, encode: impl FnOnce(&mut seriatim_model::wire::Encoder)) -> Lsn {
+        let lsn = self.next;
+        self.next = Lsn(lsn.0 + 1);
+        let limit = self.options.batch_bytes;
+        if self.queue.back().is_none_or(|batch| batch.bytes() + len > limit) {
+            self.queue.push_back(PendingBatch::new(lsn));
+        }
+        self.queue.back_mut().expect("there is a last batch").add(encode);
+        lsn
+    }
+
+    /// Frees the files that a checkpoint made superfluous when it became durable.
+    fn release_files(&mut self) {
+        if let Some((end, start)) = self.checkpoint.ending
+            && end <= self.durable
+        {
+            self.checkpoint.ending = None;
+            self.files.release_below(start, self.options.spare_files);
+        }
+    }
+}
+
+/// The bytes of a snapshot in pieces that fit well into batches: at least one, for an empty snapshot.
+fn pieces(chunks: &[Bytes]) -> Vec<Bytes> {
+    let mut pieces = Vec::new();
+    for chunk in chunks {
+        let mut rest = chunk.clone();
+        while !rest.is_empty() {
+            pieces.push(rest.split_to(rest.len().min(SNAPSHOT_CHUNK_BYTES)));
+        }
+    }
+    if pieces.is_empty() {
+        pieces.push(Bytes::new());
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests;

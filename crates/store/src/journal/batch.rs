@@ -1,0 +1,267 @@
+//! The layout of a journal file.
+//!
+//! A file is a header (512 bytes, see `format.rs`, with [`FileIdentity`] as its body) and batches. A
+//! batch starts at a multiple of 512 bytes and is padded with zeros to the next:
+//!
+//! ```text
+//! magic (4) · 0 (4) · sequence (8) · first lsn (8) · entries (4) · body length (4) · body crc (4) ·
+//! crc of the 36 bytes before (4) · body · padding
+//! ```
+//!
+//! The body checksum covers the padding too, so every bit of a batch is checked.
+
+use bytes::Bytes;
+use seriatim_model::NodeId;
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
+
+use super::{Lsn, RoleKey};
+use crate::format::{Magic, u32_at, u64_at};
+
+/// Batches start at multiples of this, and a disk writes this much at once or not at all, in bytes.
+pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// What a journal file starts with.
+pub(super) const FILE_MAGIC: Magic = *b"SERIAJNL";
+
+/// How long a file's header is, in bytes.
+pub(super) const FILE_HEADER_BYTES: u64 = SECTOR_BYTES;
+
+/// What a batch starts with.
+const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
+
+/// How long a batch's header is, in bytes.
+const BATCH_HEADER_BYTES: usize = 40;
+
+/// What stands in the header of a journal file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileIdentity {
+    pub(super) cluster: u128,
+    pub(super) node: NodeId,
+    /// Which use of a file this is; one higher than that of the file before.
+    pub(super) sequence: u64,
+    /// The first entry of the file's first batch.
+    pub(super) first: u64,
+}
+
+wire_struct! { FileIdentity { cluster, node, sequence, first } }
+
+/// What a batch holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// What a role appended.
+    Ordinary { key: RoleKey, bytes: Bytes },
+    /// A piece of a role's snapshot, of the checkpoint that starts at `start`.
+    Snapshot { start: u64, key: RoleKey, bytes: Bytes },
+    /// All snapshots of the checkpoint that starts at `start` stand before this.
+    End { start: u64 },
+}
+
+const TAG_ORDINARY: u8 = 1;
+
+wire_enum! { Entry { 1 => Ordinary { key, bytes }, 2 => Snapshot { start, key, bytes }, 3 => End { start } } }
+
+impl Entry {
+    /// Appends an ordinary entry whose bytes, `len` in all, are in `chunks`: the same as encoding an
+    /// [`Entry::Ordinary`], without joining them first.
+    pub(super) fn encode_ordinary(key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
+        TAG_ORDINARY.encode(out);
+        key.encode(out);
+        u32::try_from(len).expect("an entry is far below 4 GiB").encode(out);
+        for chunk in chunks {
+            out.put_shared(chunk);
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn estimated_bytes(&self) -> usize {
+        match self {
+            Self::Ordinary { bytes, .. } | Self::Snapshot { bytes, .. } => bytes.len() + 64,
+            Self::End { .. } => 64,
+        }
+    }
+}
+
+/// Entries that will be written together.
+#[derive(Debug)]
+pub(super) struct PendingBatch {
+    first: Lsn,
+    entries: u32,
+    body: Encoder,
+}
+
+impl PendingBatch {
+    pub(super) fn new(first: Lsn) -> Self {
+        Self { first, entries: 0, body: Encoder::new() }
+    }
+
+    pub(super) fn add(&mut self, encode: impl FnOnce(&mut Encoder)) {
+        encode(&mut self.body);
+        self.entries += 1;
+    }
+
+    pub(super) fn first(&self) -> Lsn {
+        self.first
+    }
+
+    pub(super) fn last(&self) -> Lsn {
+        Lsn(self.first.0 + u64::from(self.entries) - 1)
+    }
+
+    /// How many bytes its entries take.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// How many bytes it takes on disk.
+    pub(super) fn padded_bytes(&self) -> u64 {
+        padded(self.body.len())
+    }
+
+    /// The bytes that go to the disk, as a part of the file with this sequence number.
+    pub(super) fn seal(self, sequence: u64) -> Vec<Bytes> {
+        let header = BatchHeader {
+            sequence,
+            first: self.first,
+            entries: self.entries,
+            body_len: u32::try_from(self.body.len()).expect("a batch is far below 4 GiB"),
+        };
+        let mut chunks = vec![Bytes::new()];
+        chunks.extend(self.body.finish());
+        chunks.push(Bytes::from(vec![0; header.padding()]));
+        let body_crc = chunks.iter().fold(0, |crc, chunk| crc32c::crc32c_append(crc, chunk));
+        chunks[0] = header.encode(body_crc);
+        chunks
+    }
+}
+
+fn padded(body_len: usize) -> u64 {
+    (BATCH_HEADER_BYTES as u64 + body_len as u64).next_multiple_of(SECTOR_BYTES)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BatchHeader {
+    pub(super) sequence: u64,
+    pub(super) first: Lsn,
+    entries: u32,
+    body_len: u32,
+}
+
+impl BatchHeader {
+    fn encode(self, body_crc: u32) -> Bytes {
+        let mut out = Vec::with_capacity(BATCH_HEADER_BYTES);
+        out.extend_from_slice(&BATCH_MAGIC.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.first.0.to_le_bytes());
+        out.extend_from_slice(&self.entries.to_le_bytes());
+        out.extend_from_slice(&self.body_len.to_le_bytes());
+        out.extend_from_slice(&body_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out.into()
+    }
+
+    /// Reads a header, without its batch's body.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
+        let is_valid = u32_at(bytes, 0) == BATCH_MAGIC
+            && u32_at(bytes, 4) == 0
+            && crc32c::crc32c(&bytes[..BATCH_HEADER_BYTES - 4]) == u32_at(bytes, BATCH_HEADER_BYTES - 4);
+        is_valid.then(|| Self {
+            sequence: u64_at(bytes, 8),
+            first: Lsn(u64_at(bytes, 16)),
+            entries: u32_at(bytes, 24),
+            body_len: u32_at(bytes, 28),
+        })
+    }
+
+    /// How many bytes the batch takes on disk.
+    pub(super) fn padded_bytes(&self) -> u64 {
+        padded(self.body_len as usize)
+    }
+
+    fn padding(&self) -> usize {
+        self.padded_bytes() as usize - BATCH_HEADER_BYTES - self.body_len as usize
+    }
+}
+
+/// A whole batch, as it was read.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) header: BatchHeader,
+    body: Bytes,
+}
+
+impl Batch {
+    /// The batch at `offset` of a file's bytes, if a whole and valid one is there.
+    pub(super) fn at(file: &Bytes, offset: u64) -> Option<Self> {
+        let start = usize::try_from(offset).ok()?;
+        let header = BatchHeader::decode(file.get(start..)?)?;
+        let end = start.checked_add(usize::try_from(header.padded_bytes()).ok()?)?;
+        let checked = file.get(start + BATCH_HEADER_BYTES..end)?;
+        if crc32c::crc32c(checked) != u32_at(&file[start..], 32) {
+            return None;
+        }
+        let body = start + BATCH_HEADER_BYTES;
+        Some(Self { header, body: file.slice(body..body + header.body_len as usize) })
+    }
+
+    /// The number after its last entry.
+    pub(super) fn end(&self) -> Lsn {
+        Lsn(self.header.first.0.saturating_add(u64::from(self.header.entries)))
+    }
+
+    pub(super) fn entries(self) -> Result<Vec<Entry>, WireError> {
+        let mut decoder = Decoder::new(self.body);
+        let mut entries = Vec::new();
+        for _ in 0..self.header.entries {
+            entries.push(Entry::decode(&mut decoder)?);
+        }
+        match decoder.remaining() {
+            0 => Ok(entries),
+            left => Err(WireError::LeftOver(left)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Endpoint, LogId};
+
+    use super::*;
+
+    fn batch(len: usize) -> Bytes {
+        let key = RoleKey { log: LogId(1), endpoint: Endpoint::Sequencer };
+        let mut batch = PendingBatch::new(Lsn(5));
+        let bytes = Bytes::from(vec![7; len]);
+        batch.add(|out| {
+            Entry::encode_ordinary(key, len, &[bytes.slice(..len / 2), bytes.slice(len / 2..)], out)
+        });
+        batch.add(|out| Entry::End { start: 5 }.encode(out));
+        batch.seal(3).concat().into()
+    }
+
+    #[test]
+    fn a_batch_comes_back() {
+        for len in [0, 1, 400, 3000] {
+            let file = batch(len);
+            assert_eq!(file.len() as u64 % SECTOR_BYTES, 0);
+            let batch = Batch::at(&file, 0).unwrap();
+            assert_eq!((batch.header.sequence, batch.end()), (3, Lsn(7)));
+            assert_eq!(batch.header.padded_bytes(), file.len() as u64);
+            let entries = batch.entries().unwrap();
+            assert!(matches!(&entries[0], Entry::Ordinary { bytes, .. } if bytes.len() == len));
+            assert_eq!(entries[1], Entry::End { start: 5 });
+        }
+    }
+
+    #[test]
+    fn every_bit_of_a_batch_counts() {
+        let good = batch(100);
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Batch::at(&bytes.into(), 0).is_none(), "bit {bit}");
+        }
+    }
+}

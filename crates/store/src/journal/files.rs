@@ -1,0 +1,117 @@
+//! Which file a batch goes to: the end of the current one, or the start of the next.
+
+use std::collections::VecDeque;
+
+use super::batch::{FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, PendingBatch, SECTOR_BYTES};
+use super::write::{JournalWrite, Step};
+use super::{JournalIdentity, Lsn};
+use crate::format::encode_header;
+
+/// The directory of the journal.
+pub(super) const DIRECTORY: &str = "journal";
+
+/// The name of the file with this number.
+pub(super) fn file_name(number: u32) -> String {
+    format!("{DIRECTORY}/{number:04}")
+}
+
+/// A file in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LiveFile {
+    pub(super) number: u32,
+    pub(super) sequence: u64,
+    /// The first entry of its first batch.
+    pub(super) first: Lsn,
+}
+
+/// A file that waits for its next use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpareFile {
+    pub(super) number: u32,
+    /// Whether its blocks are all there.
+    pub(super) is_prewritten: bool,
+}
+
+/// The files of a journal.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) identity: JournalIdentity,
+    pub(super) file_bytes: u64,
+    /// In the order of their sequence numbers, which have no gaps. The last takes the next batch.
+    pub(super) live: VecDeque<LiveFile>,
+    pub(super) spare: Vec<SpareFile>,
+    /// Files to be deleted with the next write.
+    pub(super) doomed: Vec<u32>,
+    /// Where the next batch goes in the last live file, in bytes.
+    pub(super) end: u64,
+    /// The number that the next new file gets.
+    pub(super) next_number: u32,
+}
+
+impl Files {
+    pub(super) fn new(identity: JournalIdentity, file_bytes: u64) -> Self {
+        Self {
+            identity,
+            file_bytes,
+            live: VecDeque::new(),
+            spare: vec![],
+            doomed: vec![],
+            end: 0,
+            next_number: 1,
+        }
+    }
+
+    /// Gives a batch its place, and says what is to be done to write it there.
+    pub(super) fn place(&mut self, batch: PendingBatch) -> JournalWrite {
+        let doomed = self.doomed.drain(..).map(|number| Step::Delete { name: file_name(number) });
+        let mut steps: Vec<Step> = doomed.collect();
+        let bytes = batch.padded_bytes();
+        match self.live.back() {
+            Some(file) if self.end + bytes <= self.file_bytes => {
+                let name = file_name(file.number);
+                let chunks = batch.seal(file.sequence);
+                steps.push(Step::Write { name: name.clone(), offset: self.end, chunks });
+                steps.push(Step::Sync { name });
+                self.end += bytes;
+            }
+            _ => self.start_file(batch, &mut steps),
+        }
+        JournalWrite { steps }
+    }
+
+    /// Places a batch at the start of the next file, together with the file's header.
+    fn start_file(&mut self, batch: PendingBatch, steps: &mut Vec<Step>) {
+        let spare = self.spare.pop().unwrap_or_else(|| {
+            let number = self.next_number;
+            self.next_number += 1;
+            SpareFile { number, is_prewritten: false }
+        });
+        let sequence = self.live.back().map_or(1, |file| file.sequence + 1);
+        let name = file_name(spare.number);
+        if !spare.is_prewritten {
+            steps.push(Step::Prewrite { name: name.clone(), len: self.file_bytes });
+        }
+        self.live.push_back(LiveFile { number: spare.number, sequence, first: batch.first() });
+        self.end = FILE_HEADER_BYTES + batch.padded_bytes();
+        let JournalIdentity { cluster, node } = self.identity;
+        let identity = FileIdentity { cluster, node, sequence, first: batch.first().0 };
+        let mut chunks = vec![encode_header(FILE_MAGIC, &identity, FILE_HEADER_BYTES as usize)];
+        chunks.extend(batch.seal(sequence));
+        steps.push(Step::Write { name: name.clone(), offset: 0, chunks });
+        steps.push(Step::Sync { name });
+    }
+
+    /// Frees the files whose entries are all below `start`: `spares` of them stay for their next use.
+    pub(super) fn release_below(&mut self, start: Lsn, spares: usize) {
+        while self.live.get(1).is_some_and(|second| second.first <= start) {
+            let file = self.live.pop_front().expect("there are two");
+            if self.spare.len() < spares {
+                self.spare.push(SpareFile { number: file.number, is_prewritten: true });
+            } else {
+                self.doomed.push(file.number);
+            }
+        }
+    }
+}
+
+const _: () = assert!(FILE_HEADER_BYTES.is_multiple_of(SECTOR_BYTES));

@@ -1,0 +1,289 @@
+//! What a journal holds after a crash.
+//!
+//! The files with the highest sequence numbers, without a gap, are read in order. Entry numbers must
+//! have no gap either:
+//!
+//! - The last batch may be torn: then nothing with a higher entry number follows it, in its file or in a
+//!   later one, because one batch was on its way at a time. It is cut off.
+//! - Anything else that is missing is damage, unless a checkpoint has made it superfluous.
+//!
+//! What was accepted must not disappear later, and what was cut off must not come back:
+//!
+//! - The last batch is written again and synced. Its bytes may so far exist in the page cache alone,
+//!   even without being marked for writing (after a sync that failed).
+//! - The first sector of what was cut off is overwritten with zeros, so that its header cannot meet
+//!   fitting remains of its body when a later batch at that place is torn.
+//! - The same is done in spare files that hold the remains of a batch with a sequence number that is
+//!   going to be used again.
+
+use bytes::Bytes;
+
+use super::batch::{Batch, BatchHeader, Entry, FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, SECTOR_BYTES};
+use super::files::{DIRECTORY, Files, LiveFile, SpareFile, file_name};
+use super::{JournalIdentity, Lsn, Recovered, RoleKey};
+use crate::disk::Disk;
+use crate::error::OpenError;
+use crate::format::{decode_header, is_blank};
+
+/// A role's snapshot, in pieces.
+type Snapshot = (RoleKey, Vec<Bytes>);
+
+/// A journal as it was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) files: Files,
+    /// The number of the next entry.
+    pub(super) next: Lsn,
+    pub(super) recovered: Recovered,
+}
+
+/// Reads the journal, and makes durable what it accepts and what it cuts off.
+pub(super) fn recover(
+    disk: &dyn Disk,
+    identity: JournalIdentity,
+    file_bytes: u64,
+) -> Result<Found, OpenError> {
+    let mut files = survey(disk, identity, file_bytes)?;
+    let mut contents = Contents::new(files.live.front().map_or(Lsn(1), |file| file.first));
+    for index in 0..files.live.len() {
+        let next_first = files.live.get(index + 1).map(|next| next.first);
+        contents.read_file(disk, files.live[index], next_first)?;
+    }
+    let start = contents.check_complete(&files)?;
+    files.end = contents.end;
+    contents.settle(disk)?;
+    files.release_below(start, usize::MAX);
+    clear_spares(disk, &files)?;
+    Ok(Found { files, next: contents.next, recovered: contents.recovered(start) })
+}
+
+/// Finds the files and the run of the latest ones, from their headers.
+fn survey(disk: &dyn Disk, identity: JournalIdentity, file_bytes: u64) -> Result<Files, OpenError> {
+    let mut files = Files::new(identity, file_bytes);
+    let mut used = Vec::new();
+    for entry in disk.list(DIRECTORY).map_err(OpenError::io(DIRECTORY))? {
+        let Ok(number) = entry.parse::<u32>() else { continue };
+        files.next_number = files.next_number.max(number.saturating_add(1));
+        match read_header(disk, number, identity)? {
+            Some(found) => {
+                used.push(LiveFile { number, sequence: found.sequence, first: Lsn(found.first) });
+            }
+            None => files.spare.push(spare(disk, number, file_bytes)?),
+        }
+    }
+    used.sort_unstable_by_key(|file| std::cmp::Reverse(file.sequence));
+    for file in used {
+        match files.live.front() {
+            Some(later) if later.sequence == file.sequence => {
+                let what = "two files have the same sequence number";
+                return Err(OpenError::damaged(&file_name(file.number), 0, what));
+            }
+            Some(later) if later.sequence != file.sequence + 1 => {
+                files.spare.push(spare(disk, file.number, file_bytes)?);
+            }
+            _ => files.live.push_front(file),
+        }
+    }
+    Ok(files)
+}
+
+/// The header of a file; nothing if the file never came into use.
+fn read_header(
+    disk: &dyn Disk,
+    number: u32,
+    identity: JournalIdentity,
+) -> Result<Option<FileIdentity>, OpenError> {
+    let name = file_name(number);
+    let header = disk.read_at(&name, 0, FILE_HEADER_BYTES as usize).map_err(OpenError::io(&name))?;
+    if is_blank(&header) {
+        return Ok(None);
+    }
+    let found: FileIdentity = decode_header(&name, FILE_MAGIC, &header)?;
+    let owner = JournalIdentity { cluster: found.cluster, node: found.node };
+    if owner != identity {
+        let describe = |who: JournalIdentity| format!("node {} of cluster {:032x}", who.node, who.cluster);
+        return Err(OpenError::Foreign { file: name, found: describe(owner), expected: describe(identity) });
+    }
+    Ok(Some(found))
+}
+
+fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, OpenError> {
+    let name = file_name(number);
+    let len = disk.len(&name).map_err(OpenError::io(&name))?;
+    Ok(SpareFile { number, is_prewritten: len >= file_bytes })
+}
+
+/// Overwrites what a torn batch left at the start of a file whose header never became durable.
+fn clear_spares(disk: &dyn Disk, files: &Files) -> Result<(), OpenError> {
+    let last = files.live.back().map_or(0, |file| file.sequence);
+    for spare in &files.spare {
+        let name = file_name(spare.number);
+        let sector =
+            disk.read_at(&name, FILE_HEADER_BYTES, SECTOR_BYTES as usize).map_err(OpenError::io(&name))?;
+        if BatchHeader::decode(&sector).is_some_and(|header| header.sequence > last) {
+            clear_sector(disk, &name, FILE_HEADER_BYTES)?;
+            disk.sync(&name).map_err(OpenError::io(&name))?;
+        }
+    }
+    Ok(())
+}
+
+fn clear_sector(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenError> {
+    let zeros = Bytes::from_static(&[0; SECTOR_BYTES as usize]);
+    disk.write_at(name, offset, &[zeros]).map_err(OpenError::io(name))
+}
+
+/// What was read so far.
+#[derive(Debug)]
+struct Contents {
+    /// The number that the next entry must have.
+    next: Lsn,
+    entries: Vec<(Lsn, RoleKey, Bytes)>,
+    /// The snapshots of a checkpoint whose end was not seen yet.
+    building: (Lsn, Vec<Snapshot>),
+    /// The last complete checkpoint.
+    complete: Option<(Lsn, Vec<Snapshot>)>,
+    /// Entries that are missing before others that are there.
+    missing: Vec<Missing>,
+    /// The file that was read last, its bytes, and where its last valid batch starts.
+    last: Option<(String, Bytes, u64)>,
+    /// Where the valid batches of that file end.
+    end: u64,
+}
+
+#[derive(Debug)]
+struct Missing {
+    file: String,
+    offset: u64,
+    /// The number after the last missing entry.
+    end: Lsn,
+}
+
+impl Contents {
+    fn new(next: Lsn) -> Self {
+        Self {
+            next,
+            entries: vec![],
+            building: (Lsn(0), vec![]),
+            complete: None,
+            missing: vec![],
+            last: None,
+            end: FILE_HEADER_BYTES,
+        }
+    }
+
+    /// Reads a file's batches. `next_first` is where the next file starts, if there is one.
+    fn read_file(
+        &mut self,
+        disk: &dyn Disk,
+        file: LiveFile,
+        next_first: Option<Lsn>,
+    ) -> Result<(), OpenError> {
+        let name = file_name(file.number);
+        let len = disk.len(&name).map_err(OpenError::io(&name))?;
+        let bytes = disk.read_at(&name, 0, len as usize).map_err(OpenError::io(&name))?;
+        let (mut offset, mut last) = (FILE_HEADER_BYTES, FILE_HEADER_BYTES);
+        while let Some(batch) = Batch::at(&bytes, offset) {
+            if batch.header.sequence != file.sequence || batch.header.first != self.next {
+                break;
+            }
+            last = offset;
+            offset += batch.header.padded_bytes();
+            self.take(batch).map_err(|what| OpenError::damaged(&name, last, what))?;
+        }
+        match next_first {
+            Some(first) if first < self.next => {
+                return Err(OpenError::damaged(&name, offset, "the next file starts inside this one"));
+            }
+            Some(first) if first > self.next => {
+                self.missing.push(Missing { file: name.clone(), offset, end: first });
+                self.next = first;
+            }
+            Some(_) => {}
+            None if has_later_batch(&bytes, offset, file.sequence, self.next) => {
+                return Err(OpenError::damaged(
+                    &name,
+                    offset,
+                    "a batch is unreadable, and later ones follow",
+                ));
+            }
+            None => {}
+        }
+        self.last = Some((name, bytes, last));
+        self.end = offset;
+        Ok(())
+    }
+
+    fn take(&mut self, batch: Batch) -> Result<(), &'static str> {
+        let mut lsn = batch.header.first;
+        let end = batch.end();
+        for entry in batch.entries().map_err(|_| "a batch is not readable")? {
+            match entry {
+                Entry::Ordinary { key, bytes } => self.entries.push((lsn, key, bytes)),
+                Entry::Snapshot { start, key, bytes } => self.take_snapshot(Lsn(start), key, bytes),
+                Entry::End { start } => self.take_end(Lsn(start)),
+            }
+            lsn.0 += 1;
+        }
+        self.next = end;
+        Ok(())
+    }
+
+    fn take_snapshot(&mut self, start: Lsn, key: RoleKey, bytes: Bytes) {
+        if self.building.0 != start {
+            self.building = (start, vec![]);
+        }
+        match self.building.1.last_mut() {
+            Some((last, chunks)) if *last == key => chunks.push(bytes),
+            _ => self.building.1.push((key, vec![bytes])),
+        }
+    }
+
+    fn take_end(&mut self, start: Lsn) {
+        let (built, snapshots) = std::mem::replace(&mut self.building, (Lsn(0), vec![]));
+        let snapshots = if built == start { snapshots } else { vec![] };
+        self.complete = Some((start, snapshots));
+        self.entries.retain(|(lsn, ..)| *lsn >= start);
+    }
+
+    /// Where ordinary entries start to count, if all from there on are there.
+    fn check_complete(&self, files: &Files) -> Result<Lsn, OpenError> {
+        let start = self.complete.as_ref().map_or(Lsn(1), |(start, _)| *start);
+        if let Some(file) = files.live.front().filter(|file| file.first > start) {
+            let what = "the files before this one are missing";
+            return Err(OpenError::damaged(&file_name(file.number), 0, what));
+        }
+        match self.missing.iter().find(|missing| missing.end > start) {
+            Some(Missing { file, offset, .. }) => {
+                Err(OpenError::damaged(file, *offset, "a batch is unreadable, and later ones follow"))
+            }
+            None => Ok(start),
+        }
+    }
+
+    /// Makes the last batch durable for sure, and the torn one after it harmless.
+    fn settle(&self, disk: &dyn Disk) -> Result<(), OpenError> {
+        let Some((name, bytes, last)) = &self.last else { return Ok(()) };
+        let batch = bytes.slice(*last as usize..self.end as usize);
+        disk.write_at(name, *last, &[batch]).map_err(OpenError::io(name))?;
+        if bytes.get(self.end as usize..).is_some_and(|rest| BatchHeader::decode(rest).is_some()) {
+            clear_sector(disk, name, self.end)?;
+        }
+        disk.sync(name).map_err(OpenError::io(name))
+    }
+
+    fn recovered(self, start: Lsn) -> Recovered {
+        let entries = self.entries.into_iter().filter(|(lsn, ..)| *lsn >= start);
+        Recovered {
+            snapshots: self.complete.map_or_else(Vec::new, |(_, snapshots)| snapshots),
+            entries: entries.map(|(_, key, bytes)| (key, bytes)).collect(),
+        }
+    }
+}
+
+/// Whether a later batch of this use of the file follows after `offset`.
+fn has_later_batch(bytes: &Bytes, offset: u64, sequence: u64, next: Lsn) -> bool {
+    let sectors = bytes.get(offset as usize..).unwrap_or_default().chunks(SECTOR_BYTES as usize);
+    let mut headers = sectors.skip(1).filter_map(BatchHeader::decode);
+    headers.any(|header| header.sequence == sequence && header.first > next)
+}

@@ -1,0 +1,448 @@
+//! The journal against crashes, full disks, damage, and a simple model.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::files::DIRECTORY;
+use super::*;
+use crate::disk::MemoryDisk;
+
+const IDENTITY: JournalIdentity = JournalIdentity { cluster: 7, node: NodeId(3) };
+const OPTIONS: JournalOptions =
+    JournalOptions { file_bytes: 8 << 10, batch_bytes: 3000, checkpoint_bytes: 10_000, spare_files: 3 };
+const KEY: RoleKey = RoleKey { log: LogId(1), endpoint: Endpoint::Sequencer };
+const OTHER: RoleKey = RoleKey { log: LogId(2), endpoint: Endpoint::Shard(seriatim_model::ShardId(4)) };
+
+fn try_open(disk: &MemoryDisk) -> Result<(Journal, Recovered), OpenError> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Journal::open(&disk, IDENTITY, OPTIONS)
+}
+
+fn open(disk: &MemoryDisk) -> (Journal, Recovered) {
+    try_open(disk).unwrap()
+}
+
+fn append(journal: &mut Journal, bytes: &[u8]) -> Lsn {
+    journal.append(KEY, &[Bytes::copy_from_slice(bytes)])
+}
+
+/// Writes everything that is pending.
+fn drain(journal: &mut Journal, disk: &MemoryDisk) {
+    while let Some(write) = journal.next_write() {
+        journal.written(write.perform(disk)).unwrap();
+    }
+}
+
+/// Appends and writes one entry.
+fn store(journal: &mut Journal, disk: &MemoryDisk, bytes: &[u8]) {
+    append(journal, bytes);
+    drain(journal, disk);
+}
+
+fn bytes_of(recovered: &Recovered) -> Vec<Vec<u8>> {
+    recovered.entries.iter().map(|(_, bytes)| bytes.to_vec()).collect()
+}
+
+/// The file that was written last, and where its last batch starts and ends.
+fn last_batch(journal: &Journal, len: u64) -> (String, u64, u64) {
+    let name = files::file_name(journal.files.live.back().unwrap().number);
+    (name, journal.files.end - len, journal.files.end)
+}
+
+#[test]
+fn entries_come_back_in_order_with_their_roles() {
+    let disk = MemoryDisk::new();
+    let (mut journal, recovered) = open(&disk);
+    assert!(recovered.entries.is_empty() && recovered.snapshots.is_empty());
+    let long = Bytes::from(vec![9; 20_000]);
+    assert_eq!(journal.append(KEY, &[Bytes::from_static(b"a"), Bytes::from_static(b"b")]), Lsn(1));
+    assert_eq!(journal.append(OTHER, std::slice::from_ref(&long)), Lsn(2));
+    assert_eq!(journal.append(KEY, &[]), Lsn(3));
+    assert!(journal.pending_bytes() > 20_000);
+    drain(&mut journal, &disk);
+    assert_eq!((journal.durable(), journal.pending_bytes()), (Lsn(3), 0));
+    disk.crash(1);
+    let (mut journal, recovered) = open(&disk);
+    assert_eq!(recovered.entries, [(KEY, "ab".into()), (OTHER, long), (KEY, Bytes::new())]);
+    assert_eq!(journal.durable(), Lsn(3));
+    assert_eq!(append(&mut journal, b"c"), Lsn(4));
+}
+
+#[test]
+fn one_write_is_out_at_a_time_and_takes_what_is_pending() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    assert!(journal.next_write().is_none());
+    append(&mut journal, b"a");
+    let write = journal.next_write().unwrap();
+    append(&mut journal, b"b");
+    append(&mut journal, b"c");
+    assert!(journal.next_write().is_none());
+    assert_eq!(journal.written(write.perform(&disk)), Ok(Lsn(1)));
+    let syncs = disk.counters().syncs;
+    let write = journal.next_write().unwrap();
+    assert_eq!(journal.written(write.perform(&disk)), Ok(Lsn(3)));
+    assert_eq!(disk.counters().syncs, syncs + 1);
+}
+
+#[test]
+fn a_torn_last_batch_is_cut_off_at_every_byte_and_stays_gone() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"first");
+    let before = disk.fork();
+    store(&mut journal, &disk, &[7; 1200]);
+    let (name, start, end) = last_batch(&journal, 1536);
+    let (old, new) = (before.content(&name).unwrap(), disk.content(&name).unwrap());
+    // The padding is zeros, as the prewritten file was: the batch is whole without it.
+    for cut in start..end - 300 {
+        let torn = before.fork();
+        let mut content = old.clone();
+        content[start as usize..cut as usize].copy_from_slice(&new[start as usize..cut as usize]);
+        torn.put(&name, content);
+        let (mut journal, recovered) = open(&torn);
+        assert_eq!(bytes_of(&recovered), [b"first"], "cut at {cut}");
+        append(&mut journal, b"next");
+        drain(&mut journal, &torn);
+        torn.crash(cut);
+        assert_eq!(bytes_of(&open(&torn).1), [&b"first"[..], b"next"], "cut at {cut}");
+    }
+}
+
+#[test]
+fn remains_of_a_cut_off_batch_do_not_come_back() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"first");
+    let before = disk.fork();
+    // A batch of three sectors whose last one is lost; then one that has just that last sector.
+    store(&mut journal, &disk, &[7; 1200]);
+    let (name, start, end) = last_batch(&journal, 1536);
+    let whole = disk.content(&name).unwrap();
+    let torn = before.fork();
+    torn.write_at(&name, start, &[Bytes::copy_from_slice(&whole[start as usize..end as usize - 512])])
+        .unwrap();
+    let (_, recovered) = open(&torn);
+    assert_eq!(bytes_of(&recovered), [b"first"]);
+    torn.write_at(&name, end - 512, &[Bytes::copy_from_slice(&whole[end as usize - 512..end as usize])])
+        .unwrap();
+    assert_eq!(bytes_of(&open(&torn).1), [b"first"]);
+}
+
+#[test]
+fn remains_of_a_batch_in_a_file_that_never_came_to_be_do_not_come_back() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    for n in 0..7u8 {
+        store(&mut journal, &disk, &[n; 700]);
+    }
+    store(&mut journal, &disk, &[9; 700]);
+    assert_eq!(journal.files.live.len(), 2);
+    let (name, ..) = last_batch(&journal, 1024);
+    let header = disk.read_at(&name, 0, 512).unwrap();
+    // The batch reached the disk, the sector with the file's header did not.
+    disk.write_at(&name, 0, &[Bytes::from(vec![0; 512])]).unwrap();
+    assert_eq!(open(&disk).1.entries.len(), 7);
+    // The next batch gets the same file and sequence number; only its header reaches the disk.
+    disk.write_at(&name, 0, &[header]).unwrap();
+    assert_eq!(open(&disk).1.entries.len(), 7);
+}
+
+#[test]
+fn damage_before_the_last_batch_is_named() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    for n in 0..30u8 {
+        store(&mut journal, &disk, &[n; 700]);
+    }
+    assert!(journal.files.live.len() >= 3);
+    let last = files::file_name(journal.files.live.back().unwrap().number);
+    for name in disk.files() {
+        // Each file holds seven batches of two sectors behind its header.
+        let end = if name == last { journal.files.end - 1024 } else { 512 + 7 * 1024 };
+        for offset in (0..end).step_by(97) {
+            let damaged = disk.fork();
+            damaged.flip_bit(&name, offset, (offset % 8) as u8);
+            match try_open(&damaged) {
+                Err(OpenError::Damaged { file, offset: at, .. }) => {
+                    assert_eq!(file, name);
+                    assert!(at <= offset && offset < at + 1024, "bit at {offset} reported at {at}");
+                }
+                Err(OpenError::Version { .. } | OpenError::Features { .. }) if offset < 16 => {}
+                other => panic!("bit at {offset} of {name}: {:?}", other.map(|(_, recovered)| recovered)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_noticed() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    for n in 0..30u8 {
+        store(&mut journal, &disk, &[n; 700]);
+    }
+    let last = files::file_name(journal.files.live.back().unwrap().number);
+    for name in disk.files().into_iter().filter(|name| *name != last) {
+        let damaged = disk.fork();
+        damaged.delete(&name).unwrap();
+        assert!(matches!(try_open(&damaged), Err(OpenError::Damaged { .. })), "{name}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_survived() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"first");
+    disk.set_capacity(Some(disk.used() + 100));
+    append(&mut journal, &[1; 9000]);
+    append(&mut journal, b"last");
+    for _ in 0..3 {
+        let write = journal.next_write().unwrap();
+        let outcome = write.perform(&disk);
+        assert!(matches!(outcome, Err(WriteFailure::Full { .. })));
+        assert_eq!(journal.written(outcome), Ok(Lsn(1)));
+        assert!(journal.is_full());
+    }
+    let crashed = disk.fork();
+    crashed.crash(5);
+    assert_eq!(bytes_of(&open(&crashed).1), [b"first"]);
+    disk.set_capacity(None);
+    drain(&mut journal, &disk);
+    assert!(!journal.is_full());
+    assert_eq!(bytes_of(&open(&disk).1), [b"first".to_vec(), vec![1; 9000], b"last".to_vec()]);
+}
+
+#[test]
+fn a_failed_sync_is_final() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"first");
+    append(&mut journal, b"lost");
+    disk.fail_syncs(1);
+    let write = journal.next_write().unwrap();
+    assert!(journal.written(write.perform(&disk)).is_err());
+    assert!(journal.failure().is_some());
+    append(&mut journal, b"later");
+    assert!(journal.next_write().is_none());
+    assert_eq!(journal.durable(), Lsn(1));
+    // The batch is in the page cache, but never reached the disk: what recovery accepts, it keeps.
+    let (_, recovered) = open(&disk);
+    assert_eq!(bytes_of(&recovered), [&b"first"[..], b"lost"]);
+    disk.crash(0);
+    assert_eq!(bytes_of(&open(&disk).1), [&b"first"[..], b"lost"]);
+}
+
+#[test]
+fn another_node_or_cluster_is_refused() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"a");
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    for identity in
+        [JournalIdentity { node: NodeId(4), ..IDENTITY }, JournalIdentity { cluster: 8, ..IDENTITY }]
+    {
+        assert!(matches!(Journal::open(&disk, identity, OPTIONS), Err(OpenError::Foreign { .. })));
+    }
+}
+
+#[test]
+fn checkpoints_replace_what_came_before() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"old");
+    let id = journal.begin_checkpoint();
+    append(&mut journal, b"between");
+    let large = Bytes::from((0..3_000_000u32).map(|n| n as u8).collect::<Vec<_>>());
+    let snapshots = [(KEY, vec![Bytes::from_static(b"s"), large.clone()]), (OTHER, vec![])];
+    let end = journal.finish_checkpoint(id, &snapshots);
+    append(&mut journal, b"after");
+    let before_end = disk.fork();
+    before_end.put("journal/not-a-number", vec![1]);
+    while journal.durable() < end {
+        let write = journal.next_write().unwrap();
+        let is_last = journal.offered.as_ref().unwrap().last >= end;
+        if !is_last {
+            write.perform(&before_end).unwrap();
+        }
+        journal.written(write.perform(&disk)).unwrap();
+    }
+    drain(&mut journal, &disk);
+    let (_, recovered) = open(&disk);
+    assert_eq!(bytes_of(&recovered), [&b"between"[..], b"after"]);
+    assert_eq!(recovered.snapshots[0].1.concat(), [b"s", &large[..]].concat());
+    assert_eq!(recovered.snapshots[1], (OTHER, vec![Bytes::new()]));
+    let (_, recovered) = open(&before_end);
+    assert!(recovered.snapshots.is_empty());
+    assert_eq!(bytes_of(&recovered), [&b"old"[..], b"between"]);
+}
+
+#[test]
+fn files_are_used_again() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    let mut names = BTreeSet::new();
+    for round in 0..40u32 {
+        while !journal.checkpoint_due() {
+            store(&mut journal, &disk, &[round as u8; 900]);
+        }
+        let id = journal.begin_checkpoint();
+        journal.finish_checkpoint(id, &[(KEY, vec![Bytes::copy_from_slice(&round.to_le_bytes())])]);
+        drain(&mut journal, &disk);
+        names.extend(disk.files());
+        if round % 7 == 0 {
+            let (reopened, recovered) = open(&disk);
+            assert_eq!(recovered.snapshots, [(KEY, vec![Bytes::copy_from_slice(&round.to_le_bytes())])]);
+            assert!(recovered.entries.is_empty());
+            journal = reopened;
+        }
+    }
+    assert!(names.len() <= 6, "{names:?}");
+    assert!(disk.used() <= 6 * OPTIONS.file_bytes + 4096);
+}
+
+/// Drives a journal with random appends, checkpoints and crashes, next to a model.
+struct Soak {
+    disk: MemoryDisk,
+    random: u64,
+    journal: Journal,
+    /// What the last complete or possibly complete checkpoint stands for, then all entries in order.
+    entries: Vec<Vec<u8>>,
+    /// How many of them a snapshot must or may cover, and the entry that completes it.
+    checkpoints: Vec<(usize, Lsn)>,
+    first: u64,
+}
+
+impl Soak {
+    fn new(seed: u64) -> Self {
+        let disk = MemoryDisk::new();
+        let (journal, _) = open(&disk);
+        Self { disk, random: seed, journal, entries: vec![], checkpoints: vec![(0, Lsn(0))], first: 0 }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % bound
+    }
+
+    fn step(&mut self) {
+        match self.below(20) {
+            0..9 => {
+                let (len, byte) = (self.below(1800) as usize, self.below(3) as u8);
+                let mut bytes = self.first.to_le_bytes().to_vec();
+                self.first += 1;
+                bytes.resize(8 + len, byte);
+                append(&mut self.journal, &bytes);
+                self.entries.push(bytes);
+            }
+            9..17 => {
+                if let Some(write) = self.journal.next_write() {
+                    self.journal.written(write.perform(&self.disk)).unwrap();
+                }
+            }
+            17 => self.checkpoint(),
+            _ => self.crash(),
+        }
+    }
+
+    /// The snapshot is the number of entries that it stands for.
+    fn checkpoint(&mut self) {
+        let id = self.journal.begin_checkpoint();
+        let covered = self.entries.len();
+        let mut snapshot = (covered as u64).to_le_bytes().to_vec();
+        snapshot.resize(self.below(9000) as usize + 8, 1);
+        let end = self.journal.finish_checkpoint(id, &[(KEY, vec![snapshot.into()])]);
+        self.checkpoints.push((covered, end));
+    }
+
+    /// Power fails, in the middle of a write or between two; recovery may be interrupted as well.
+    fn crash(&mut self) {
+        if let Some(write) = self.journal.next_write() {
+            let steps = self.below(write.steps.len() as u64 + 1) as usize;
+            JournalWrite { steps: write.steps[..steps].to_vec() }.perform(&self.disk).unwrap();
+        }
+        let durable = self.journal.durable();
+        for _ in 0..=self.below(3) {
+            let seed = self.below(1 << 30);
+            self.disk.crash(seed);
+            self.recover(durable);
+        }
+    }
+
+    fn recover(&mut self, durable: Lsn) {
+        let (journal, recovered) = open(&self.disk);
+        assert!(journal.durable() >= durable, "what was durable is there");
+        let covered = recovered
+            .snapshots
+            .first()
+            .map_or(0, |(_, chunks)| u64::from_le_bytes(chunks[0][..8].try_into().unwrap()) as usize);
+        let checkpoint = self.checkpoints.iter().rposition(|(_, end)| *end <= journal.durable()).unwrap();
+        assert_eq!(self.checkpoints[checkpoint].0, covered, "the last complete checkpoint counts");
+        self.checkpoints.truncate(checkpoint + 1);
+        self.entries.truncate(covered + recovered.entries.len());
+        assert_eq!(bytes_of(&recovered), self.entries[covered..]);
+        self.journal = journal;
+    }
+}
+
+#[test]
+fn random_crashes_lose_nothing_durable_and_invent_nothing() {
+    for seed in 0..1000 {
+        let mut soak = Soak::new(seed);
+        for _ in 0..150 {
+            soak.step();
+        }
+        soak.crash();
+    }
+}
+
+fn real_journal() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    for n in 0..12u8 {
+        store(&mut journal, &disk, &[n; 900]);
+        if n == 6 {
+            let id = journal.begin_checkpoint();
+            journal.finish_checkpoint(id, &[(OTHER, vec![Bytes::from_static(b"snapshot")])]);
+        }
+    }
+    disk
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn garbage_files_never_panic(files in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3000), 1..4)) {
+        let disk = MemoryDisk::new();
+        for (n, bytes) in files.into_iter().enumerate() {
+            disk.put(&format!("{DIRECTORY}/{n:04}"), bytes);
+        }
+        let _ = try_open(&disk);
+    }
+
+    #[test]
+    fn damaged_journals_never_panic(
+        flips in prop::collection::vec((0usize..3, 0u64..9000, 0u8..8), 0..4),
+        swap in any::<bool>(),
+        cut in prop::option::of((0usize..3, 0u64..9000)),
+    ) {
+        let disk = real_journal();
+        let names = disk.files();
+        for (file, offset, bit) in flips {
+            disk.flip_bit(&names[file % names.len()], offset, bit);
+        }
+        if let Some((file, len)) = cut {
+            disk.truncate(&names[file % names.len()], len).unwrap();
+        }
+        if swap {
+            let (first, second) = (disk.content(&names[0]).unwrap(), disk.content(&names[1]).unwrap());
+            disk.put(&names[0], second);
+            disk.put(&names[1], first);
+        }
+        let _ = try_open(&disk);
+    }
+}

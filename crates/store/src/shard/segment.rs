@@ -1,0 +1,331 @@
+//! Segments: records in arrival order, without positions.
+//!
+//! A file of a segment, records or bindings, is a header (64 bytes, see `format.rs`, with
+//! [`FileIdentity`] as its body), entries, and when it is sealed a footer (32 bytes):
+//!
+//! ```text
+//! "SERIAEND" (8) · entries (8) · length before the footer (8) · crc of that (4) · crc of the 28 bytes before (4)
+//! ```
+//!
+//! A record's frame, whose checksum covers all that follows it:
+//!
+//! ```text
+//! crc (4) · length of the encoded record (4) · session (16) · number (8) · encoded record
+//! ```
+
+use bytes::Bytes;
+use seriatim_model::wire::{Decoder, Encoder, Wire, wire_struct};
+use seriatim_model::{Position, Record, RecordId};
+
+use super::binding::Binding;
+use super::index::MAX_RUN_BYTES;
+use super::{Owner, Part, Place, Remembered, StoreError};
+use crate::disk::Disk;
+use crate::format::{Magic, encode_header, u32_at, u64_at};
+
+/// What a file of records starts with.
+pub(super) const RECORDS_MAGIC: Magic = *b"SERIAREC";
+
+/// What a binding log starts with.
+pub(super) const BINDINGS_MAGIC: Magic = *b"SERIABND";
+
+/// How long a file's header is, in bytes.
+pub(super) const HEADER_BYTES: u64 = 64;
+
+/// How long a sealed file's footer is, in bytes.
+pub(super) const FOOTER_BYTES: u64 = 32;
+
+/// What a footer starts with.
+const FOOTER_MAGIC: Magic = *b"SERIAEND";
+
+/// How many bytes a record's frame has before the encoded record.
+const FRAME_HEADER_BYTES: usize = 32;
+
+/// What stands in the header of a segment's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileIdentity {
+    pub(super) owner: Owner,
+    pub(super) segment: u32,
+}
+
+wire_struct! { FileIdentity { owner, segment } }
+
+/// Records that were put one after another, and the positions that they are to have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Put {
+    pub(super) first: Position,
+    pub(super) count: u16,
+    pub(super) offset: u32,
+    pub(super) bytes: u32,
+}
+
+/// How many bytes the frames of `records` take.
+pub(super) fn records_bytes(records: &[(RecordId, Record)]) -> u64 {
+    records.iter().map(|(_, record)| (FRAME_HEADER_BYTES + record.size()) as u64).sum()
+}
+
+/// The frames of all parts, and where each stretch of at most [`MAX_RUN_BYTES`] (or one record) lies
+/// when the first frame is written at `offset`.
+pub(super) fn encode_records(parts: &[Part<'_>], offset: u64) -> (Vec<Put>, Vec<Bytes>) {
+    let mut out = Encoder::new();
+    let mut puts = Vec::new();
+    for part in parts {
+        let mut put: Option<Put> = None;
+        for (index, (id, record)) in part.records.iter().enumerate() {
+            let start = offset + out.len() as u64;
+            encode_record(*id, record, &mut out);
+            let bytes = (FRAME_HEADER_BYTES + record.size()) as u32;
+            match &mut put {
+                Some(put) if put.bytes + bytes <= MAX_RUN_BYTES => {
+                    put.bytes += bytes;
+                    put.count += 1;
+                }
+                _ => {
+                    let offset = u32::try_from(start).expect("a segment is far below 4 GiB");
+                    let next = Put { first: part.first + index as u64, count: 1, offset, bytes };
+                    puts.extend(put.replace(next));
+                }
+            }
+        }
+        puts.extend(put);
+    }
+    (puts, out.finish())
+}
+
+fn encode_record(id: RecordId, record: &Record, out: &mut Encoder) {
+    let mut header = [0; FRAME_HEADER_BYTES];
+    header[4..8].copy_from_slice(&(record.size() as u32).to_le_bytes());
+    header[8..24].copy_from_slice(&id.session.0.to_le_bytes());
+    header[24..].copy_from_slice(&id.number.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&header[4..]), record.encoded());
+    header[..4].copy_from_slice(&crc.to_le_bytes());
+    out.put(&header);
+    out.put_shared(record.encoded());
+}
+
+/// Walks over the frames of records in `bytes`.
+#[derive(Debug)]
+pub(super) struct Frames {
+    bytes: Bytes,
+}
+
+/// A record's frame is not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DamagedFrame;
+
+impl Frames {
+    pub(super) fn new(bytes: Bytes) -> Self {
+        Self { bytes }
+    }
+
+    /// How many bytes are left.
+    pub(super) fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Passes over a frame without checking it.
+    pub(super) fn skip(&mut self) -> Result<(), DamagedFrame> {
+        self.take().map(|_| ())
+    }
+
+    /// The next record and its name, checked. After a frame that is damaged in its contents alone, the
+    /// next one follows.
+    pub(super) fn next(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
+        let frame = self.take()?;
+        if crc32c::crc32c(&frame[4..]) != u32_at(&frame, 0) {
+            return Err(DamagedFrame);
+        }
+        let mut id = Decoder::new(frame.slice(8..FRAME_HEADER_BYTES));
+        let id = RecordId::decode(&mut id).map_err(|_| DamagedFrame)?;
+        let record = Record::from_encoded(frame.slice(FRAME_HEADER_BYTES..)).map_err(|_| DamagedFrame)?;
+        Ok((id, record))
+    }
+
+    fn take(&mut self) -> Result<Bytes, DamagedFrame> {
+        let header = self.bytes.get(..FRAME_HEADER_BYTES).ok_or(DamagedFrame)?;
+        let len = FRAME_HEADER_BYTES.checked_add(u32_at(header, 4) as usize).ok_or(DamagedFrame)?;
+        if len > self.bytes.len() {
+            return Err(DamagedFrame);
+        }
+        Ok(self.bytes.split_to(len))
+    }
+}
+
+/// How far a file is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trusted {
+    /// Its length, in bytes, header included.
+    pub(super) len: u64,
+    /// How many entries it holds.
+    pub(super) entries: u64,
+    /// The checksum of all that.
+    pub(super) crc: u32,
+}
+
+wire_struct! { Trusted { len, entries, crc } }
+
+impl Trusted {
+    /// A file that consists of these bytes.
+    pub(super) fn of(bytes: &[u8], entries: u64) -> Self {
+        Self { len: bytes.len() as u64, entries, crc: crc32c::crc32c(bytes) }
+    }
+
+    pub(super) fn footer(&self) -> Bytes {
+        let mut out = Vec::with_capacity(FOOTER_BYTES as usize);
+        out.extend_from_slice(&FOOTER_MAGIC);
+        out.extend_from_slice(&self.entries.to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.crc.to_le_bytes());
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out.into()
+    }
+
+    /// Reads what the footer of a file of `file_len` bytes says, if it is one.
+    pub(super) fn from_footer(footer: &[u8], file_len: u64) -> Option<Self> {
+        let is_valid = footer.len() as u64 == FOOTER_BYTES
+            && footer[..8] == FOOTER_MAGIC
+            && crc32c::crc32c(&footer[..28]) == u32_at(footer, 28)
+            && u64_at(footer, 16).checked_add(FOOTER_BYTES) == Some(file_len);
+        is_valid.then(|| Self {
+            len: u64_at(footer, 16),
+            entries: u64_at(footer, 8),
+            crc: u32_at(footer, 24),
+        })
+    }
+}
+
+/// A file that is appended to.
+#[derive(Debug)]
+pub(super) struct AppendFile {
+    name: String,
+    trusted: Trusted,
+}
+
+/// What was written at the end of a file and does not count yet.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "it counts when it is committed"]
+pub(super) struct Appended(Trusted);
+
+impl AppendFile {
+    pub(super) fn new(name: String, trusted: Trusted) -> Self {
+        Self { name, trusted }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.trusted.len
+    }
+
+    pub(super) fn trusted(&self) -> Trusted {
+        self.trusted
+    }
+
+    /// Whether it holds no entries.
+    pub(super) fn is_empty(&self) -> bool {
+        self.trusted.entries == 0
+    }
+
+    pub(super) fn commit(&mut self, appended: Appended) {
+        self.trusted = appended.0;
+    }
+
+    fn append(&self, disk: &dyn Disk, chunks: &[Bytes], entries: u64) -> Result<Appended, StoreError> {
+        disk.write_at(&self.name, self.trusted.len, chunks).map_err(StoreError::at(&self.name))?;
+        let Trusted { len, entries: before, crc } = self.trusted;
+        Ok(Appended(Trusted {
+            len: len + chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>(),
+            entries: before + entries,
+            crc: chunks.iter().fold(crc, |crc, chunk| crc32c::crc32c_append(crc, chunk)),
+        }))
+    }
+
+    /// Gives back the room of what was written and does not count. What stays is overwritten later.
+    fn cut_back(&self, disk: &dyn Disk) {
+        let _ = disk.truncate(&self.name, self.trusted.len);
+    }
+}
+
+/// The segment that takes new records, and its binding log.
+#[derive(Debug)]
+pub(super) struct ActiveSegment {
+    pub(super) number: u32,
+    pub(super) records: AppendFile,
+    pub(super) bindings: AppendFile,
+}
+
+impl ActiveSegment {
+    /// Makes the files of a new segment. Its binding log starts with what is remembered.
+    pub(super) fn create(place: &Place, number: u32, remembered: &Remembered) -> Result<Self, StoreError> {
+        let identity = FileIdentity { owner: place.owner, segment: number };
+        let header = |magic| encode_header(magic, &identity, HEADER_BYTES as usize);
+        let initial = remembered.bindings();
+        let bindings = [header(BINDINGS_MAGIC), Binding::encode_all(&initial)].concat();
+        let create = |name: String, bytes: Bytes, entries: u64| {
+            place
+                .disk
+                .create(&name)
+                .and_then(|()| place.disk.truncate(&name, 0))
+                .map_err(StoreError::at(&name))?;
+            let trusted = Trusted::of(&bytes, entries);
+            place.disk.write_at(&name, 0, &[bytes]).map_err(StoreError::at(&name))?;
+            Ok(AppendFile::new(name, trusted))
+        };
+        Ok(Self {
+            number,
+            records: create(place.records_file(number), header(RECORDS_MAGIC), 0)?,
+            bindings: create(place.bindings_file(number), bindings.into(), initial.len() as u64)?,
+        })
+    }
+
+    /// Adds the footers, and makes the next segment. If that fails, this one goes on as it was.
+    pub(super) fn seal_and_start_next(
+        &self,
+        place: &Place,
+        remembered: &Remembered,
+    ) -> Result<Self, StoreError> {
+        let number = self.number + 1;
+        let outcome = self.seal(&*place.disk).and_then(|()| Self::create(place, number, remembered));
+        if outcome.is_err() {
+            for name in place.segment_files(number) {
+                let _ = place.disk.delete(&name);
+            }
+            self.cut_back(&*place.disk);
+        }
+        outcome
+    }
+
+    fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        for file in [&self.records, &self.bindings] {
+            let footer = file.trusted.footer();
+            disk.write_at(&file.name, file.trusted.len, &[footer]).map_err(StoreError::at(&file.name))?;
+        }
+        Ok(())
+    }
+
+    fn cut_back(&self, disk: &dyn Disk) {
+        self.records.cut_back(disk);
+        self.bindings.cut_back(disk);
+    }
+
+    pub(super) fn append_records(
+        &self,
+        disk: &dyn Disk,
+        chunks: &[Bytes],
+        count: u64,
+    ) -> Result<Appended, StoreError> {
+        self.records.append(disk, chunks, count).inspect_err(|_| self.cut_back(disk))
+    }
+
+    pub(super) fn append_bindings(
+        &self,
+        disk: &dyn Disk,
+        chunks: &[Bytes],
+        count: u64,
+    ) -> Result<Appended, StoreError> {
+        self.bindings.append(disk, chunks, count).inspect_err(|_| self.cut_back(disk))
+    }
+}

@@ -1,0 +1,363 @@
+//! The shard store against crashes, full disks, damage, and a simple model.
+
+use seriatim_model::storage::{ReadFailure, ReadRange, Stored};
+use seriatim_model::{Incarnation, LogConfig, SessionId};
+
+use super::*;
+use crate::disk::{MemoryDisk, sync_files};
+
+const LOG: LogId = LogId(0xabc);
+const SHARD: ShardId = ShardId(2);
+const OPTIONS: ShardOptions = ShardOptions { segment_bytes: 4096 };
+
+fn try_open(disk: &MemoryDisk, mode: OpenMode) -> Result<ShardStore, OpenError> {
+    ShardStore::open(Arc::new(disk.clone()), LOG, SHARD, mode, OPTIONS)
+}
+
+fn write_behind(disk: &MemoryDisk) -> ShardStore {
+    try_open(disk, OpenMode::WriteBehind).unwrap()
+}
+
+fn journaled(disk: &MemoryDisk, checkpoint: Option<&Bytes>) -> ShardStore {
+    try_open(disk, OpenMode::Journaled { checkpoint: checkpoint.cloned() }).unwrap()
+}
+
+fn id(number: u64) -> RecordId {
+    RecordId { session: SessionId(5), number }
+}
+
+fn record(number: u64, len: usize) -> (RecordId, Record) {
+    let mut payload = number.to_le_bytes().to_vec();
+    payload.resize(8 + len, number as u8);
+    (id(number), Record::new(&payload, number))
+}
+
+/// Binds `count` records of `len` bytes, numbered from `number` on.
+fn bind(view: u64, first: u64, number: u64, count: u64, len: usize) -> StorageCommand {
+    let records = (number..number + count).map(|number| record(number, len)).collect();
+    StorageCommand::Bind { view: ViewNumber(view), runs: vec![Run { first: Position(first), records }] }
+}
+
+fn remember(steps: &[(u64, u64)]) -> StorageCommand {
+    let mut history = ViewHistory::default();
+    for (view, first) in steps {
+        history.push(ViewNumber(*view), Position(*first));
+    }
+    StorageCommand::Remember(ShardMemory {
+        incarnation: Incarnation(1),
+        config: LogConfig::default(),
+        claim: history.latest(),
+        view: None,
+        history,
+    })
+}
+
+fn range(from: u64, end: u64, max_records: u32, max_bytes: u32) -> ReadRange {
+    ReadRange { from: Position(from), end: Position(end), max_records, max_bytes }
+}
+
+fn read_all(store: &ShardStore) -> Vec<Stored> {
+    store.read(range(0, u64::MAX, u32::MAX, u32::MAX)).unwrap()
+}
+
+fn numbers(store: &ShardStore) -> Vec<(u64, u64)> {
+    read_all(store).iter().map(|stored| (stored.position.0, stored.id.number)).collect()
+}
+
+/// A store that remembers a first view and has executed these commands.
+fn filled(disk: &MemoryDisk, commands: &[StorageCommand]) -> ShardStore {
+    let mut store = write_behind(disk);
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    for command in commands {
+        store.execute(command).unwrap();
+    }
+    store
+}
+
+#[test]
+fn records_come_back_at_their_positions() {
+    let disk = MemoryDisk::new();
+    let mut store = write_behind(&disk);
+    store.execute(&bind(1, 10, 0, 3, 5000)).unwrap();
+    assert!(read_all(&store).is_empty(), "no view is registered yet");
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    store.execute(&StorageCommand::Stable(Position(12))).unwrap();
+    assert_eq!(numbers(&store), [(10, 0), (11, 1), (12, 2)]);
+    assert_eq!(read_all(&store)[2].record, record(2, 5000).1);
+    let recovery = store.recovery();
+    drop(store);
+    let store = write_behind(&disk);
+    assert_eq!(numbers(&store), [(10, 0), (11, 1), (12, 2)]);
+    assert_eq!(store.recovery(), recovery);
+    assert_eq!((recovery.stable, recovery.trim), (Position(12), Position(0)));
+}
+
+#[test]
+fn reads_stop_at_their_limits_and_not_before() {
+    let disk = MemoryDisk::new();
+    let store = filled(&disk, &[bind(1, 0, 0, 50, 91), bind(1, 100, 50, 50, 91)]);
+    let len = |from, end, records, bytes| store.read(range(from, end, records, bytes)).unwrap().len();
+    assert_eq!(len(0, 1000, u32::MAX, u32::MAX), 100);
+    assert_eq!(len(7, 8, u32::MAX, u32::MAX), 1);
+    assert_eq!(len(50, 100, u32::MAX, u32::MAX), 0);
+    assert_eq!(len(45, 105, u32::MAX, u32::MAX), 10);
+    assert_eq!(len(45, 1000, 7, u32::MAX), 7);
+    assert_eq!(len(0, 1000, 0, 0), 1, "at least one, if there is one");
+    let size = record(0, 91).1.size() as u32;
+    assert_eq!(len(0, 1000, u32::MAX, 60 * size), 60);
+    assert_eq!(len(0, 1000, u32::MAX, 60 * size + 1), 61);
+}
+
+#[test]
+fn records_that_follow_one_another_are_read_at_once() {
+    let disk = MemoryDisk::new();
+    let options = ShardOptions::default();
+    let mut store =
+        ShardStore::open(Arc::new(disk.clone()), LOG, SHARD, OpenMode::WriteBehind, options).unwrap();
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    for stripe in 0..40 {
+        store.execute(&bind(1, stripe * 128, stripe * 64, 64, 100)).unwrap();
+    }
+    let before = disk.counters();
+    assert_eq!(store.read(range(0, 10_000, u32::MAX, 1 << 20)).unwrap().len(), 40 * 64);
+    assert_eq!(disk.counters().reads, before.reads + 1);
+    let writes = disk.counters().writes;
+    store.execute(&bind(1, 6000, 9000, 64, 100)).unwrap();
+    assert_eq!(disk.counters().writes, writes + 2, "one write for each file");
+}
+
+#[test]
+fn the_version_of_the_covering_view_is_valid() {
+    let disk = MemoryDisk::new();
+    let commands = [bind(1, 0, 0, 10, 10), bind(2, 5, 100, 3, 10), bind(3, 6, 200, 2, 10)];
+    let mut store = filled(&disk, &commands);
+    assert_eq!(numbers(&store).len(), 10, "views 2 and 3 are not registered");
+    store.execute(&remember(&[(1, 0), (3, 6)])).unwrap();
+    let expected = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 200), (7, 201)];
+    assert_eq!(numbers(&store), expected);
+    drop(store);
+    assert_eq!(numbers(&write_behind(&disk)), expected);
+}
+
+#[test]
+fn binding_again_is_harmless_and_the_latest_wins() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[bind(1, 0, 0, 20, 10)]);
+    let used = disk.used();
+    store.execute(&bind(1, 0, 0, 20, 10)).unwrap();
+    store.execute(&bind(1, 5, 5, 3, 10)).unwrap();
+    assert_eq!(disk.used(), used, "what is held is not written again");
+    store.execute(&bind(1, 18, 18, 4, 10)).unwrap();
+    store.execute(&bind(1, 7, 700, 2, 10)).unwrap();
+    let expected: Vec<(u64, u64)> =
+        (0..22).map(|n| (n, if n == 7 || n == 8 { n + 693 } else { n })).collect();
+    assert_eq!(numbers(&store), expected);
+    drop(store);
+    assert_eq!(numbers(&write_behind(&disk)), expected);
+}
+
+#[test]
+fn trim_deletes_whole_segments_even_on_a_full_disk() {
+    let disk = MemoryDisk::new();
+    let commands: Vec<_> = (0..30).map(|n| bind(1, n * 10, n * 10, 10, 50)).collect();
+    let mut store = filled(&disk, &commands);
+    let files = disk.files().len();
+    assert!(files > 12);
+    disk.set_capacity(Some(disk.used()));
+    store.execute(&StorageCommand::Trim(Position(205))).unwrap();
+    store.execute(&StorageCommand::Trim(Position(100))).unwrap();
+    assert!(disk.files().len() <= files - 8, "{:?}", disk.files());
+    assert_eq!(numbers(&store).first(), Some(&(205, 205)));
+    // Those below are gone for good, and what is pushed there is not stored again.
+    let used = disk.used();
+    store.execute(&bind(1, 100, 100, 10, 50)).unwrap();
+    assert_eq!(disk.used(), used);
+    drop(store);
+    let store = write_behind(&disk);
+    assert_eq!(store.recovery().trim, Position(205));
+    assert_eq!(numbers(&store).len(), 95);
+    let index_runs = store.index.len();
+    assert!(index_runs <= 10, "{index_runs}");
+}
+
+#[test]
+fn a_trim_survives_a_crash_although_its_journal_entry_does_not() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    let commands: Vec<_> = (0..30).map(|n| bind(1, n * 10, n * 10, 10, 50)).collect();
+    for command in &commands {
+        store.execute(command).unwrap();
+    }
+    store.execute(&StorageCommand::Trim(Position(205))).unwrap();
+    for seed in 0..50 {
+        let disk = disk.fork();
+        disk.crash(seed);
+        let mut store = journaled(&disk, Some(&checkpoint));
+        for command in &commands {
+            store.execute(command).unwrap();
+        }
+        assert_eq!(store.recovery().trim, Position(205));
+        assert_eq!(numbers(&store), (205..300).map(|n| (n, n)).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_half_done() {
+    let disk = MemoryDisk::new();
+    let store = filled(&disk, &[bind(1, 0, 0, 30, 50)]);
+    let (used, before) = (disk.used(), numbers(&store));
+    drop(store);
+    // A bind that seals the segment, and one that does not.
+    for (command, after) in [(bind(1, 30, 30, 20, 100), 50), (bind(1, 30, 30, 2, 50), 32)] {
+        let mut failures = 0;
+        for room in 0..5000 {
+            let disk = disk.fork();
+            disk.set_capacity(Some(used + room));
+            let mut store = write_behind(&disk);
+            let Err(error) = store.execute(&command) else { break };
+            failures += 1;
+            assert_eq!(error.failure(), StorageFailure::Full);
+            assert_eq!(numbers(&store), before);
+            assert_eq!(numbers(&write_behind(&disk.fork())), before, "{room} bytes of room");
+            disk.set_capacity(None);
+            store.execute(&command).unwrap();
+            assert_eq!(numbers(&store).len(), after);
+            assert_eq!(numbers(&write_behind(&disk)).len(), after);
+        }
+        assert!((150..5000).contains(&failures), "{failures}");
+    }
+}
+
+#[test]
+fn other_failures_are_final() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[bind(1, 0, 0, 3, 50)]);
+    disk.fail_writes(1);
+    let error = store.execute(&bind(1, 3, 3, 1, 50)).unwrap_err();
+    assert_eq!(error.failure(), StorageFailure::Failed);
+    assert!(matches!(store.execute(&StorageCommand::Stable(Position(1))), Err(StoreError::FailedEarlier(_))));
+    assert_eq!(numbers(&store).len(), 3);
+}
+
+#[test]
+fn damage_is_found_by_the_read_that_meets_it_and_healed_by_binding_again() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[bind(1, 0, 0, 10, 100)]);
+    let frame = 32 + record(0, 100).1.size() as u64;
+    disk.flip_bit(store.active.records.name(), 64 + 4 * frame + 40, 3);
+    let failure = store.read(range(0, 10, u32::MAX, u32::MAX)).unwrap_err();
+    assert_eq!(failure, ReadFailure::Damaged(Position(4)));
+    assert_eq!(store.read(range(0, 4, u32::MAX, u32::MAX)).unwrap().len(), 4);
+    assert_eq!(store.read(range(5, 10, u32::MAX, u32::MAX)).unwrap().len(), 5);
+    disk.set_unreadable(store.active.records.name(), true);
+    assert!(matches!(store.read(range(0, 4, 1, 1)), Err(ReadFailure::Disk(_))));
+    disk.set_unreadable(store.active.records.name(), false);
+    store.execute(&bind(1, 0, 0, 10, 100)).unwrap();
+    assert_eq!(numbers(&store).len(), 10);
+}
+
+#[test]
+fn every_flipped_bit_below_the_trusted_lengths_is_found() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    for n in 0..12 {
+        store.execute(&bind(1, n * 10, n * 10, 10, 20)).unwrap();
+    }
+    store.execute(&StorageCommand::Stable(Position(100))).unwrap();
+    store.execute(&StorageCommand::Trim(Position(3))).unwrap();
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    let expected = numbers(&store);
+    for name in disk.files() {
+        for offset in 0..disk.len(&name).unwrap() {
+            let damaged = disk.fork();
+            damaged.flip_bit(&name, offset, (offset % 8) as u8);
+            let mode = OpenMode::Journaled { checkpoint: Some(checkpoint.clone()) };
+            match try_open(&damaged, mode) {
+                Err(OpenError::Damaged { file, .. }) => assert_eq!(file, name),
+                Err(_) if offset < 16 => {}
+                Err(other) => panic!("{name} at {offset}: {other}"),
+                Ok(store) => {
+                    assert!(name.ends_with(".records"), "{name} at {offset} was not noticed");
+                    let found = store.read(range(0, 1000, u32::MAX, u32::MAX));
+                    // Only records below the trim point may be damaged unnoticed.
+                    let is_trimmed = offset < 64 + 3 * (32 + 37) && name.ends_with("1.records");
+                    assert!(found.is_err() || is_trimmed, "{name} at {offset} was not noticed");
+                    assert!(found.is_err() || numbers(&store) == expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_short_or_foreign_is_named() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    for n in 0..12 {
+        store.execute(&bind(1, n * 10, n * 10, 10, 20)).unwrap();
+    }
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    let attempt =
+        |disk: &MemoryDisk| try_open(disk, OpenMode::Journaled { checkpoint: Some(checkpoint.clone()) });
+    for name in disk.files().into_iter().filter(|name| !name.ends_with("trim")) {
+        let damaged = disk.fork();
+        damaged.truncate(&name, disk.len(&name).unwrap() - 1).unwrap();
+        assert!(matches!(attempt(&damaged), Err(OpenError::Damaged { file, .. }) if file == name));
+        damaged.delete(&name).unwrap();
+        assert!(matches!(attempt(&damaged), Err(OpenError::Damaged { file, .. }) if file == name));
+    }
+    let foreign = MemoryDisk::new();
+    for name in disk.files() {
+        foreign.put(&name.replace("shard-2", "shard-3"), disk.content(&name).unwrap());
+    }
+    let opened = ShardStore::open(Arc::new(foreign), LOG, ShardId(3), OpenMode::WriteBehind, OPTIONS);
+    assert!(matches!(opened, Err(OpenError::Foreign { .. })));
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_at_every_byte() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[bind(1, 0, 0, 5, 50)]);
+    let before = disk.fork();
+    store.execute(&bind(1, 5, 5, 4, 50)).unwrap();
+    let [records, bindings] = [store.active.records.name(), store.active.bindings.name()];
+    for name in [records, bindings] {
+        for len in before.len(name).unwrap()..disk.len(name).unwrap() {
+            let torn = disk.fork();
+            torn.truncate(name, len).unwrap();
+            let mut store = write_behind(&torn);
+            assert_eq!(numbers(&store).len(), 5, "{name} cut at {len}");
+            store.execute(&bind(1, 5, 50, 4, 60)).unwrap();
+            assert_eq!(numbers(&write_behind(&torn)), numbers(&store));
+            assert_eq!(numbers(&store).len(), 9);
+        }
+    }
+}
+
+#[test]
+fn a_destroyed_store_leaves_nothing() {
+    let disk = MemoryDisk::new();
+    drop(filled(&disk, &[bind(1, 0, 0, 5, 50)]));
+    ShardStore::destroy(&disk, LOG, SHARD).unwrap();
+    assert!(disk.files().is_empty());
+}
+
+#[test]
+fn ten_million_records_in_stripes_take_few_runs() {
+    let mut index = Index::default();
+    for stripe in 0..10_000u64 {
+        for n in 0..4u64 {
+            let offset = (stripe * 64 + n * 16) as u32 * 132;
+            let put = Put { first: Position(stripe * 128 + n * 16), count: 16, offset, bytes: 16 * 132 };
+            index.insert(ViewNumber(1), put.first, IndexRun::new(1, put));
+        }
+    }
+    assert_eq!(index.len(), 10_000, "the runs of a stripe are joined");
+}

@@ -1,0 +1,88 @@
+//! The trim point, in a file of its own that is overwritten in place.
+//!
+//! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it is
+//! never torn. It is synced before the first segment goes: a segment that is missing was trimmed.
+
+use bytes::Bytes;
+use seriatim_model::Position;
+use seriatim_model::wire::wire_struct;
+
+use super::{Owner, Place, StoreError};
+use crate::error::OpenError;
+use crate::format::{Magic, decode_header, encode_header, is_blank};
+
+/// What the file starts with.
+const MAGIC: Magic = *b"SERIATRM";
+
+/// How long the file is, in bytes.
+const FILE_BYTES: usize = 64;
+
+/// The trim point and the oldest segment that was not deleted.
+#[derive(Debug)]
+pub(super) struct TrimFile {
+    name: String,
+    content: Content,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Content {
+    owner: Owner,
+    trim: Position,
+    first_segment: u32,
+}
+
+wire_struct! { Content { owner, trim, first_segment } }
+
+impl TrimFile {
+    /// Reads the file of a store, or makes it.
+    pub(super) fn open(place: &Place) -> Result<Self, OpenError> {
+        let name = format!("{}/trim", place.dir);
+        place.disk.create(&name).map_err(OpenError::io(&name))?;
+        let bytes = place.disk.read_at(&name, 0, FILE_BYTES).map_err(OpenError::io(&name))?;
+        if is_blank(&bytes) {
+            let content = Content { owner: place.owner, trim: Position::ZERO, first_segment: 1 };
+            let bytes = encode_header(MAGIC, &content, FILE_BYTES);
+            place.disk.write_at(&name, 0, &[bytes]).map_err(OpenError::io(&name))?;
+            return Ok(Self { name, content });
+        }
+        let content: Content = decode_header(&name, MAGIC, &bytes)?;
+        place.check_owner(&name, content.owner)?;
+        Ok(Self { name, content })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.content.trim
+    }
+
+    pub(super) fn first_segment(&self) -> u32 {
+        self.content.first_segment
+    }
+
+    /// Takes over a trim point from a checkpoint.
+    pub(super) fn raise_to(&mut self, trim: Position) {
+        self.content.trim = self.content.trim.max(trim);
+    }
+
+    /// Raises the trim point; durably, if segments are going to be deleted.
+    pub(super) fn raise(
+        &mut self,
+        place: &Place,
+        trim: Position,
+        first_segment: u32,
+    ) -> Result<(), StoreError> {
+        let content = Content { trim, first_segment, ..self.content };
+        let bytes: Bytes = encode_header(MAGIC, &content, FILE_BYTES);
+        place.disk.write_at(&self.name, 0, &[bytes]).map_err(StoreError::at(&self.name))?;
+        if first_segment > self.content.first_segment {
+            // No sync failure is about room alone: what was written may be gone.
+            let failed = |source| StoreError::Failed { file: self.name.clone(), source };
+            place.disk.sync(&self.name).map_err(failed)?;
+        }
+        self.content = content;
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! Files of every released format version open for ever, and hold what was put into them.
+//!
+//! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard that
+//! the checkpoint speaks of. A new format version gets a new directory and leaves the old ones alone:
+//! raise the version in `format.rs`, add it to [`VERSIONS`], and run
+//! `SERIATIM_GOLDEN=write cargo test -p seriatim-store --test golden` once. It never overwrites files
+//! that exist: remove a directory that was not released yet to have it written again.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "golden files are real files")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use seriatim_model::record::Header;
+use seriatim_model::storage::{ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::wire::{decode_one, encode_one};
+use seriatim_model::{
+    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ShardId,
+    ViewHistory, ViewNumber,
+};
+use seriatim_store::{
+    Disk, Journal, JournalIdentity, JournalOptions, MemoryDisk, OpenMode, RoleKey, ShardOptions, ShardStore,
+    sync_files,
+};
+
+const VERSIONS: [u32; 1] = [1];
+
+const LOG: LogId = LogId(0x5e71a71);
+const SHARD: ShardId = ShardId(1);
+const SHARD_ROLE: RoleKey = RoleKey { log: LOG, endpoint: Endpoint::Shard(SHARD) };
+const SEQUENCER: RoleKey = RoleKey { log: LOG, endpoint: Endpoint::Sequencer };
+const IDENTITY: JournalIdentity = JournalIdentity { cluster: 0x601d, node: NodeId(2) };
+const OPTIONS: ShardOptions = ShardOptions { segment_bytes: 2048 };
+
+fn journal_options() -> JournalOptions {
+    JournalOptions { file_bytes: 4096, ..JournalOptions::default() }
+}
+
+fn directory(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/v{version}"))
+}
+
+fn record(number: u64) -> (RecordId, Record) {
+    let id = RecordId { session: SessionId::new(Position(3), 0xabcd), number };
+    let payload = format!("record {number}");
+    let headers = [Header { kind: 40_000, value: Bytes::from_static(b"header") }];
+    let record = match number % 3 {
+        0 => Record::new(payload.as_bytes(), 1000 + number),
+        1 => Record::build(payload.as_bytes(), 1000 + number, Some(b"key"), &[]),
+        _ => Record::build(payload.as_bytes(), 1000 + number, None, &headers),
+    };
+    (id, record)
+}
+
+fn bind(view: u64, first: u64, numbers: std::ops::Range<u64>) -> StorageCommand {
+    let run = Run { first: Position(first), records: numbers.map(record).collect() };
+    StorageCommand::Bind { view: ViewNumber(view), runs: vec![run] }
+}
+
+fn memory() -> ShardMemory {
+    let mut history = ViewHistory::default();
+    history.push(ViewNumber(1), Position(0));
+    history.push(ViewNumber(4), Position(60));
+    let claim = ViewNumber(5);
+    ShardMemory { incarnation: Incarnation(77), config: LogConfig::default(), claim, view: None, history }
+}
+
+/// What happened before the checkpoint, and after it.
+fn commands() -> (Vec<StorageCommand>, Vec<StorageCommand>) {
+    let mut before = vec![StorageCommand::Remember(memory())];
+    before.extend((0..7).map(|n| bind(1, n * 10, n * 10..n * 10 + 10)));
+    before.extend([
+        bind(4, 60, 100..105),
+        StorageCommand::Stable(Position(60)),
+        StorageCommand::Trim(Position(7)),
+    ]);
+    (before, vec![bind(4, 65, 105..110), StorageCommand::Stable(Position(65))])
+}
+
+/// The number of the record at each position.
+fn expected() -> Vec<(u64, u64)> {
+    (7..60).map(|n| (n, n)).chain((60..70).map(|n| (n, n + 40))).collect()
+}
+
+fn write(version: u32) {
+    let disk = MemoryDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (mut journal, _) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
+    let mode = OpenMode::Journaled { checkpoint: None };
+    let mut store = ShardStore::open(Arc::clone(&shared), LOG, SHARD, mode, OPTIONS).unwrap();
+    let (before, after) = commands();
+    for command in &before {
+        store.execute(command).unwrap();
+    }
+    journal.append(SEQUENCER, &[Bytes::from_static(b"before")]);
+    let id = journal.begin_checkpoint();
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    journal.finish_checkpoint(id, &[(SHARD_ROLE, vec![checkpoint])]);
+    for command in &after {
+        store.execute(command).unwrap();
+        journal.append(SHARD_ROLE, &[encode_one(command)]);
+    }
+    journal.append(SEQUENCER, &[Bytes::from_static(b"after")]);
+    while let Some(write) = journal.next_write() {
+        journal.written(write.perform(&disk)).unwrap();
+    }
+    for name in disk.files() {
+        let path = directory(version).join(&name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, disk.content(&name).unwrap()).unwrap();
+    }
+}
+
+fn load(disk: &MemoryDisk, root: &Path, dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            load(disk, root, &path);
+        } else {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+            disk.put(name, fs::read(&path).unwrap());
+        }
+    }
+}
+
+fn check_content(store: &ShardStore) {
+    let recovery = store.recovery();
+    assert_eq!(recovery.memory, Some(memory()));
+    assert_eq!((recovery.stable, recovery.trim), (Position(65), Position(7)));
+    let all = ReadRange { from: Position(0), end: Position(1000), max_records: 1000, max_bytes: 1 << 20 };
+    let found = store.read(all).unwrap();
+    let places: Vec<_> = found.iter().map(|stored| (stored.position.0, stored.id.number)).collect();
+    assert_eq!(places, expected());
+    for stored in found {
+        assert_eq!((stored.id, stored.record), record(stored.id.number));
+    }
+}
+
+#[test]
+fn files_of_all_versions_open() {
+    for version in VERSIONS {
+        let root = directory(version);
+        if !root.exists() && std::env::var_os("SERIATIM_GOLDEN").is_some_and(|value| value == "write") {
+            write(version);
+        }
+        let disk = MemoryDisk::new();
+        load(&disk, &root, &root);
+        let shared: Arc<dyn Disk> = Arc::new(disk.fork());
+        let (_, recovered) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
+        let [(SHARD_ROLE, checkpoint)] = &recovered.snapshots[..] else {
+            panic!("{:?}", recovered.snapshots)
+        };
+        let mode = OpenMode::Journaled { checkpoint: Some(checkpoint.concat().into()) };
+        let mut store = ShardStore::open(shared, LOG, SHARD, mode, OPTIONS).unwrap();
+        let mut sequencer = Vec::new();
+        for (role, entry) in recovered.entries {
+            match role {
+                SHARD_ROLE => store.execute(&decode_one(entry).unwrap()).unwrap(),
+                _ => sequencer.push((role, entry)),
+            }
+        }
+        assert_eq!(sequencer, [(SEQUENCER, Bytes::from_static(b"after"))]);
+        check_content(&store);
+        let shared: Arc<dyn Disk> = Arc::new(disk);
+        check_content(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
+    }
+}

@@ -1,0 +1,10 @@
+//! Checks on the project's own shape, and runs that are too long for continuous integration.
+//!
+//! [`tidy`] holds what can be checked by reading: who depends on whom, how long a function is, which
+//! words the glossary has. Every check also runs as a test, so `cargo test --workspace` keeps the shape.
+//! [`soak`] plans the long runs: fresh seeds, kill loops, many cases for the decoders.
+
+pub mod soak;
+pub mod source;
+pub mod tidy;
+pub mod workspace;

@@ -1,0 +1,73 @@
+//! `cargo xtask tidy | soak | ci`: see [`USAGE`].
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks on its terminal")]
+
+use std::process::{Command, ExitCode};
+
+use xtask::workspace::Workspace;
+use xtask::{soak, tidy};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+  tidy                   check the project's shape; the same checks run under cargo test --workspace
+  soak [OPTION VALUE]..  run what is too long for continuous integration
+       --seeds N         simulated clusters, each from a seed of its own (default 20000)
+       --from N          the first seed (default: derived from the time)
+       --kill-loops N    real clusters whose processes are killed (default 50)
+       --fuzz-cases N    cases for each property of the decoders (default 20000)
+  ci                     what continuous integration runs";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["tidy"] => run_tidy(),
+        ["soak", options @ ..] => match soak::Options::parse(options, soak::seed_from_clock()) {
+            Ok(options) => soak::run(&options),
+            Err(problem) => usage(&problem),
+        },
+        ["ci"] => run_ci(),
+        [] => usage("which command?"),
+        other => usage(&format!("unknown arguments: {}", other.join(" "))),
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("xtask: {problem}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+fn run_tidy() -> ExitCode {
+    let workspace = match Workspace::load_own() {
+        Ok(workspace) => workspace,
+        Err(error) => {
+            eprintln!("xtask: cannot read the workspace: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut count = 0;
+    for check in tidy::CHECKS {
+        let findings = (check.run)(&workspace);
+        println!("{:<20} {}", check.name, if findings.is_empty() { "ok" } else { check.about });
+        for finding in &findings {
+            println!("  {finding}");
+        }
+        count += findings.len();
+    }
+    match count {
+        0 => ExitCode::SUCCESS,
+        _ => {
+            eprintln!("xtask: {count} to mend");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_ci() -> ExitCode {
+    match Command::new("bash").arg(Workspace::own_root().join(".ci/run")).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: cannot start bash: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

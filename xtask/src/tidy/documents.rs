@@ -1,0 +1,206 @@
+//! The documents that the project keeps.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::workspace::Workspace;
+
+/// The project's words: one per idea, in code, command line, errors and documents.
+const WORDS: &[&str] = &[
+    "backup",
+    "binding",
+    "claim",
+    "controller",
+    "cut",
+    "durability level",
+    "fence",
+    "flush",
+    "follower",
+    "incarnation",
+    "journal",
+    "leader",
+    "log",
+    "no-op",
+    "orderer",
+    "placement",
+    "position",
+    "primary",
+    "receipt",
+    "record",
+    "record id",
+    "replica",
+    "ring",
+    "seal",
+    "sequencing replica",
+    "session",
+    "settle",
+    "shard",
+    "stable",
+    "stage",
+    "stripe",
+    "tail",
+    "ticket",
+    "trim point",
+    "view",
+    "view register",
+];
+
+/// Checks that every crate root starts with documentation.
+pub(super) fn crate_docs(workspace: &Workspace) -> Vec<Finding> {
+    let is_root = |path: &str| {
+        path.ends_with("/src/lib.rs")
+            || path.ends_with("/src/main.rs")
+            || path.contains("/src/bin/")
+            || is_test(path)
+    };
+    let documented =
+        |text: &str| text.lines().find(|line| !line.trim().is_empty()).is_some_and(|l| l.starts_with("//!"));
+    let roots = workspace.rust().filter(|file| is_root(&file.path));
+    roots
+        .filter(|file| !documented(&file.text))
+        .map(|file| {
+            Finding::new(&file.path, 1, "start the crate with `//!`: what it is for, in a sentence or a few")
+        })
+        .collect()
+}
+
+/// Whether a path is that of a test's root: `tests/name.rs` or `tests/name/main.rs`.
+fn is_test(path: &str) -> bool {
+    let Some((_, below)) = path.split_once("/tests/") else { return false };
+    !below.contains('/') || below.ends_with("/main.rs") && below.matches('/').count() == 1
+}
+
+/// Checks that the glossary defines each word once. An entry is a line that starts with `- **word**`.
+pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
+    const PATH: &str = "docs/glossary.md";
+    let Some(file) = workspace.file(PATH) else {
+        return vec![missing(PATH, "defines each of the project's words")];
+    };
+    let mut defined = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (line, text) in file.lines() {
+        let word = text.strip_prefix("- **").and_then(|rest| rest.split_once("**")).map(|(word, _)| word);
+        if let Some(word) = word.filter(|word| !defined.insert(*word)) {
+            findings.push(Finding::new(PATH, line, format!("defines `{word}` a second time")));
+        }
+    }
+    for word in WORDS.iter().filter(|word| !defined.contains(*word)) {
+        findings.push(Finding::new(PATH, 1, format!("lacks `{word}`; add a line `- **{word}**: …`")));
+    }
+    findings
+}
+
+/// Checks the names and titles of the decisions.
+pub(super) fn decisions(workspace: &Workspace) -> Vec<Finding> {
+    const FOLDER: &str = "docs/decisions/";
+    let mut findings = Vec::new();
+    for file in workspace.below(FOLDER) {
+        let name = &file.path[FOLDER.len()..];
+        if name != "dependencies.md" && !is_dated(name) {
+            findings.push(Finding::new(
+                &file.path,
+                1,
+                "name a decision YYYY-MM-DD-title.md, in small letters and hyphens",
+            ));
+        }
+        if !file.text.starts_with("# ") {
+            findings.push(Finding::new(&file.path, 1, "start a decision with its title: `# …`"));
+        }
+    }
+    findings
+}
+
+fn is_dated(name: &str) -> bool {
+    let Some(title) = name.strip_suffix(".md") else { return false };
+    let is_number =
+        |from: usize, to: usize| title.get(from..to).is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    let is_within = |from, to, range: std::ops::RangeInclusive<u32>| {
+        is_number(from, to) && title[from..to].parse().is_ok_and(|n| range.contains(&n))
+    };
+    let has_date = is_number(0, 4) && is_within(5, 7, 1..=12) && is_within(8, 10, 1..=31);
+    let has_hyphens = [4, 7, 10].iter().all(|&at| title.as_bytes().get(at) == Some(&b'-'));
+    let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    has_date && has_hyphens && title.len() > 11 && title.bytes().skip(11).all(is_plain)
+}
+
+/// Checks that the documents exist which people look for first.
+pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
+    const EXPECTED: &[(&str, &str)] = &[
+        ("README.md", "says what this is and how to start"),
+        ("CHANGELOG.md", "says what changed for users"),
+        ("STYLE.md", "says how the code is written"),
+        ("LICENSE", "is the licence"),
+    ];
+    const COMMANDS: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
+    let absent = EXPECTED.iter().filter(|(path, _)| workspace.file(path).is_none());
+    let mut findings: Vec<Finding> = absent.map(|(path, what)| missing(path, what)).collect();
+    if let Some(readme) = workspace.file("README.md") {
+        for command in COMMANDS.iter().filter(|command| !readme.text.contains(*command)) {
+            findings.push(Finding::new(
+                "README.md",
+                1,
+                format!("does not mention `{command}`, the way to start"),
+            ));
+        }
+    }
+    findings
+}
+
+fn missing(path: &str, what: &str) -> Finding {
+    Finding::new(path, 1, format!("is missing; it {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crate_roots_are_documented() {
+        let with = |path, text| crate_docs(&Workspace::of(&[(path, text)])).len();
+        assert_eq!(with("crates/a/src/lib.rs", "//! Words.\n"), 0);
+        assert_eq!(with("crates/a/src/lib.rs", "pub mod b;\n"), 1);
+        assert_eq!(with("crates/a/src/b.rs", "pub mod b;\n"), 0);
+        assert_eq!(with("crates/a/tests/rig/main.rs", "mod b;\n"), 1);
+        assert_eq!(with("crates/a/tests/rig/b.rs", "mod b;\n"), 0);
+    }
+
+    #[test]
+    fn each_word_is_defined_once() {
+        let text: String = WORDS.iter().map(|word| format!("- **{word}**: something\n")).collect();
+        let with = |text: &str| glossary(&Workspace::of(&[("docs/glossary.md", text)])).len();
+        assert_eq!((with(&text), with(&text.replace("**tail**", "tail"))), (0, 1));
+        assert_eq!(with(&format!("{text}- **tail**: again\n")), 1);
+    }
+
+    #[test]
+    fn decisions_are_dated() {
+        for name in ["2026-11-21-host-crate.md", "2026-01-01-a.md"] {
+            assert!(is_dated(name), "{name}");
+        }
+        for name in [
+            "host.md",
+            "2026-11-21.md",
+            "2026-11-21-.md",
+            "2026-13-21-a.md",
+            "2026-11-21-A.md",
+            "2026-11-21-a",
+        ] {
+            assert!(!is_dated(name), "{name}");
+        }
+        let with = |path, text| decisions(&Workspace::of(&[(path, text)])).len();
+        assert_eq!(with("docs/decisions/dependencies.md", "# Dependencies\n"), 0);
+        assert_eq!(with("docs/decisions/host.md", "no title"), 2);
+    }
+
+    #[test]
+    fn the_readme_says_how_to_start() {
+        let all = [
+            ("README.md", "cargo run --release -- demo"),
+            ("CHANGELOG.md", ""),
+            ("STYLE.md", ""),
+            ("LICENSE", ""),
+        ];
+        assert_eq!(present(&Workspace::of(&all)).len(), 1);
+        assert_eq!(present(&Workspace::of(&all[..3])).len(), 2);
+    }
+}

@@ -1,0 +1,117 @@
+//! What can be checked by reading. Each check lists what is wrong, where, and how to mend it.
+
+mod dependencies;
+mod documents;
+mod protocols;
+mod purity;
+mod sizes;
+mod strings;
+
+use std::fmt;
+
+use crate::workspace::Workspace;
+
+/// Something to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file, below the root.
+    pub path: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong and what to do about it.
+    pub message: String,
+}
+
+impl Finding {
+    fn new(path: impl Into<String>, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.into(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// One thing that is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// Its name, which is that of its test.
+    pub name: &'static str,
+    /// The rule.
+    pub about: &'static str,
+    /// Lists what breaks the rule.
+    pub run: fn(&Workspace) -> Vec<Finding>,
+}
+
+/// Every check. Each also has a test of its name in `xtask/tests/tidy.rs`.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "dependency_table",
+        about: "a crate depends only on those of our crates that xtask's table allows",
+        run: dependencies::table,
+    },
+    Check {
+        name: "architecture",
+        about: "ARCHITECTURE.md shows the same table",
+        run: dependencies::architecture,
+    },
+    Check {
+        name: "dependency_reasons",
+        about: "docs/decisions/dependencies.md has a line for each dependency",
+        run: dependencies::reasons,
+    },
+    Check {
+        name: "purity",
+        about: "a pure crate has the purity rules and depends on nothing that performs effects",
+        run: purity::check,
+    },
+    Check {
+        name: "lints",
+        about: "every crate takes part in the workspace's lints",
+        run: dependencies::lints,
+    },
+    Check {
+        name: "protocol_imports",
+        about: "an ordering imports parts, shard, control and itself, never another ordering",
+        run: protocols::imports,
+    },
+    Check {
+        name: "sizes",
+        about: "no function over 70 lines, no file over 800, but for what shrinks in xtask/ratchet.txt",
+        run: sizes::check,
+    },
+    Check { name: "stubs", about: "nothing is left to be written, ignored or debugged", run: strings::stubs },
+    Check {
+        name: "sleeps",
+        about: "nothing sleeps but what xtask/sleep-allowed.txt gives a reason for",
+        run: strings::sleeps,
+    },
+    Check {
+        name: "commented_code",
+        about: "code that is not used is deleted, not commented out",
+        run: strings::commented_code,
+    },
+    Check {
+        name: "places",
+        about: "no text names somebody's folders, hosts or package registry",
+        run: strings::places,
+    },
+    Check {
+        name: "crate_docs",
+        about: "every crate root starts with what the crate is for",
+        run: documents::crate_docs,
+    },
+    Check {
+        name: "glossary",
+        about: "docs/glossary.md defines each of the project's words, once",
+        run: documents::glossary,
+    },
+    Check { name: "decisions", about: "a decision is a dated file with a title", run: documents::decisions },
+    Check {
+        name: "documents",
+        about: "the documents that everyone looks for exist and say how to start",
+        run: documents::present,
+    },
+];

@@ -1,0 +1,126 @@
+//! The workspace as text: every readable file with its path, loaded once.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::source;
+
+/// A text file.
+#[derive(Clone, Debug)]
+pub struct TextFile {
+    /// Its path below the root, with `/` between the parts.
+    pub path: String,
+    /// What it says.
+    pub text: String,
+    /// The same with comments, strings and characters blanked, line for line; empty unless it is Rust.
+    pub code: String,
+}
+
+impl TextFile {
+    fn new(path: String, text: String) -> Self {
+        let code = if path.ends_with(".rs") { source::blank(&text) } else { String::new() };
+        Self { path, text, code }
+    }
+
+    /// The numbered lines of the text, from 1.
+    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
+    }
+}
+
+/// All text files of a workspace, in the order of their paths.
+#[derive(Clone, Debug, Default)]
+pub struct Workspace {
+    files: Vec<TextFile>,
+}
+
+impl Workspace {
+    /// The root of the workspace that this program belongs to.
+    #[must_use]
+    pub fn own_root() -> PathBuf {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        manifest.parent().expect("xtask is a folder of the workspace").to_path_buf()
+    }
+
+    /// Loads the workspace that this program belongs to.
+    ///
+    /// # Errors
+    /// If a folder or a file cannot be read.
+    pub fn load_own() -> io::Result<Self> {
+        Self::load(&Self::own_root())
+    }
+
+    /// Loads every text file below `root`, except what git keeps or ignores.
+    ///
+    /// # Errors
+    /// If a folder or a file cannot be read.
+    pub fn load(root: &Path) -> io::Result<Self> {
+        let mut files = Vec::new();
+        load_folder(root, "", &mut files)?;
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self { files })
+    }
+
+    /// A workspace made up from paths and texts.
+    #[must_use]
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let file = |(path, text): &(&str, &str)| TextFile::new((*path).into(), (*text).into());
+        Self { files: files.iter().map(file).collect() }
+    }
+
+    /// Every file.
+    #[must_use]
+    pub fn files(&self) -> &[TextFile] {
+        &self.files
+    }
+
+    /// The Rust files.
+    pub fn rust(&self) -> impl Iterator<Item = &TextFile> {
+        self.files.iter().filter(|file| file.path.ends_with(".rs"))
+    }
+
+    /// The files below a folder, which is given with a `/` at its end.
+    pub fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a TextFile> {
+        self.files.iter().filter(move |file| file.path.starts_with(folder))
+    }
+
+    /// The file at `path`.
+    #[must_use]
+    pub fn file(&self, path: &str) -> Option<&TextFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
+}
+
+fn load_folder(folder: &Path, prefix: &str, files: &mut Vec<TextFile>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let path = format!("{prefix}{name}");
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            if !is_skipped(name, prefix) {
+                load_folder(&entry.path(), &format!("{path}/"), files)?;
+            }
+        } else if kind.is_file()
+            && let Some(text) = read_text(&entry.path())?
+        {
+            files.push(TextFile::new(path, text));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a file; nothing if it is no text, or went away since its folder was listed.
+fn read_text(path: &Path) -> io::Result<Option<String>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What `.gitignore` names, and git's own folder.
+fn is_skipped(name: &str, prefix: &str) -> bool {
+    name == ".git" || prefix.is_empty() && (name.starts_with("target") || name == "seriatim-data")
+}
