@@ -1,1 +1,58 @@
-//! client
+//! The Rust client of Seriatim, a fault-tolerant shared log.
+//!
+//! ```no_run
+//! use seriatim_client::{AppendOptions, Client, Event, Position, Record, SubscribeOptions};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect("127.0.0.1:7700").await?;
+//! let log = client.log("orders").await?;
+//!
+//! // Durable in one round trip; the position is bound in the background.
+//! let receipt = log.append(Record::from("two coffees"), AppendOptions::default()).await?;
+//! println!("{} is on {}", receipt.id, receipt.durability);
+//!
+//! // Many in flight, bound in the order of submission.
+//! let first = log.submit(Record::from("a tea")).await?;
+//! let second = log.submit(Record::from("a cake")).await?;
+//! first.await?;
+//! second.await?;
+//!
+//! // Everything, from the beginning, in the one order that all readers see.
+//! let mut events = log.subscribe(Position(0), SubscribeOptions::default()).await?;
+//! while let Some(event) = events.next().await {
+//!     if let Event::Deliver { position, record, .. } = event? {
+//!         println!("{position}: {:?}", record.payload());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What to know
+//!
+//! * A [`Client`] is one task with one connection to each node. Clone it and its [`Log`]s freely.
+//! * A [`Log`] is one session: its appends are bound in the order in which they were submitted, across
+//!   retries, reconnects and view changes. Whoever wants appends that do not wait for each other opens the
+//!   log several times.
+//! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says what was
+//!   waited for. An append that is given up may or may not be in the log, at most once.
+//! * Dropping a future withdraws nothing: what was submitted is appended.
+//! * A program that is restarted goes on with its session ([`LogOptions::resume`]): appending again what it
+//!   never saw acknowledged stores nothing twice.
+
+mod client;
+mod engine;
+mod error;
+mod log;
+mod record;
+mod subscription;
+
+pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus};
+pub use error::{AppendError, ConnectError, ControlError, ReadError};
+pub use log::{Append, AppendOptions, Log, Receipt};
+pub use record::Record;
+pub use seriatim_model::{
+    Durability, LogConfig, Order, Position, RecordId, SessionId, record::Header, view::NodeId,
+};
+pub use seriatim_protocol::control::LogEntry;
+pub use subscription::{Event, SubscribeOptions, Subscription};

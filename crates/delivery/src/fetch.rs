@@ -271,7 +271,9 @@ impl Fetch {
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
         match self.directory.receive(message) {
             Learned::NewView => {
-                if let Some(read) = self.read.as_mut().filter(|read| read.doubt.take().is_some()) {
+                if let Some(read) = &mut self.read
+                    && read.doubt.take().is_some()
+                {
                     read.parts.clear();
                 }
                 self.ask_shards(now);

@@ -1,1 +1,178 @@
+//! Scripts: inputs in, effects out.
 
+use super::*;
+use crate::testing::{CONTROL, entry, from_register, from_shard, lookups, no_op, replies, stored, to_shards};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A fetch at a time, with what it asked of each shard.
+struct Script {
+    fetch: Fetch,
+    now: Time,
+    /// Per shard: the node asked, the request, and for how long to wait.
+    asked: BTreeMap<u32, (u32, u64, u32)>,
+    looked_up: u64,
+}
+
+impl Script {
+    fn new(entry: LogEntry) -> Self {
+        Self { fetch: Fetch::new(CONTROL, entry), now: Time(1), asked: BTreeMap::new(), looked_up: 0 }
+    }
+
+    fn step(&mut self, input: Input<Message, Request>) -> Vec<Reply> {
+        let mut out = vec![];
+        self.fetch.step(self.now, input, &mut out);
+        for (node, shard, message) in to_shards(&out) {
+            match message {
+                shard::Message::Read { request, wait_ms, .. } => {
+                    self.asked.insert(shard, (node, request, wait_ms));
+                }
+                shard::Message::Cancel { request } => {
+                    self.asked.retain(|other, asked| *other != shard || asked.1 != request);
+                }
+                other => panic!("a fetch does not send {other:?}"),
+            }
+        }
+        self.looked_up = lookups(&out).last().copied().unwrap_or(self.looked_up);
+        replies(&out)
+    }
+
+    fn read(&mut self, from: u64, max: u32, wait: Duration) -> Vec<Reply> {
+        let answer_within = 1000 * MS;
+        self.step(Input::Request {
+            token: 3,
+            request: Request { from: Position(from), max, wait, answer_within },
+        })
+    }
+
+    fn wait(&mut self, duration: Duration) -> Vec<Reply> {
+        self.now = self.now + duration;
+        if self.fetch.deadline().is_some_and(|at| at <= self.now) { self.step(Input::Timer) } else { vec![] }
+    }
+
+    fn answer(&mut self, shard: u32, records: Vec<Stored>, upto: u64) -> Vec<Reply> {
+        let (node, request, _) = self.asked[&shard];
+        self.step(from_shard(node, shard, shard::Message::Records { request, records, upto: Position(upto) }))
+    }
+
+    fn fail(&mut self, shard: u32, error: ReadError) -> Vec<Reply> {
+        let (node, request, _) = self.asked[&shard];
+        self.step(from_shard(node, shard, shard::Message::ReadFailed { request, error }))
+    }
+
+    fn found(&mut self, entry: LogEntry) -> Vec<Reply> {
+        let request = self.looked_up;
+        self.step(from_register(control::Message::Found { request, entry, nodes: vec![] }))
+    }
+}
+
+fn run(positions: impl IntoIterator<Item = u64>) -> Vec<Stored> {
+    positions.into_iter().map(stored).collect()
+}
+
+fn records(positions: impl IntoIterator<Item = u64>, next: u64) -> Vec<Reply> {
+    vec![Reply::Records { records: run(positions), next: Position(next) }]
+}
+
+#[test]
+fn shards_are_asked_at_once_and_merged() {
+    let mut script = Script::new(entry(1, 3, 2));
+    assert_eq!(script.read(1, 3, Duration::ZERO), []);
+    assert_eq!(script.asked.keys().copied().collect::<Vec<_>>(), [0, 1], "shard 2 holds nothing in 1..4");
+    assert_eq!(script.answer(1, vec![stored(2), no_op(3)], 4), []);
+    assert_eq!(script.answer(0, run([1]), 4), records([1, 2], 4));
+    assert!(script.fetch.is_idle() && script.fetch.deadline().is_none());
+}
+
+#[test]
+fn a_shard_that_is_behind_shortens_the_answer() {
+    let mut script = Script::new(entry(1, 2, 2));
+    script.read(0, 8, Duration::ZERO);
+    assert_eq!(script.answer(1, run([2]), 3), []);
+    assert_eq!(script.answer(0, run([0, 1, 4, 5]), 8), records([0, 1, 2], 3));
+}
+
+#[test]
+fn a_shard_that_is_silent_does_not_hold_back_what_is_there() {
+    let mut script = Script::new(entry(1, 2, 2));
+    script.read(0, 8, 5000 * MS);
+    assert_eq!(script.answer(0, run([0, 1]), 8), []);
+    assert_eq!(script.wait(200 * MS), records([0, 1], 2));
+}
+
+#[test]
+fn a_read_past_the_end_polls_until_there_is_something() {
+    let mut script = Script::new(entry(1, 1, 64));
+    script.read(5, 8, 3000 * MS);
+    assert_eq!(script.asked[&0].2, 2000);
+    script.wait(1900 * MS);
+    assert_eq!(script.answer(0, vec![], 5), []);
+    assert_eq!(script.asked[&0].2, 1100, "it is asked again, for the rest of the time");
+    assert_eq!(script.answer(0, run([5]), 6), records([5], 6));
+}
+
+#[test]
+fn a_read_past_the_end_returns_nothing_in_the_end() {
+    let mut script = Script::new(entry(1, 1, 64));
+    script.read(5, 8, Duration::ZERO);
+    assert_eq!(script.answer(0, vec![], 5), records([], 5));
+    assert_eq!(script.read(5, 0, Duration::ZERO), records([], 5));
+}
+
+#[test]
+fn an_unanswered_read_is_sent_again_and_fails_in_the_end() {
+    let mut script = Script::new(entry(1, 1, 64));
+    script.read(0, 8, Duration::ZERO);
+    let first = script.asked[&0].1;
+    script.wait(200 * MS);
+    assert!(script.asked[&0].1 > first);
+    assert_eq!(script.looked_up, 1, "the register may know of a newer view");
+    let failed = Failure::Unanswered { shard: ShardId(0), node: NodeId(10), why: None };
+    assert_eq!(script.wait(800 * MS), [Reply::Failed(failed)]);
+}
+
+#[test]
+fn a_lost_connection_and_a_new_view_move_the_read() {
+    let mut script = Script::new(entry(1, 2, 2));
+    script.read(0, 4, 1000 * MS);
+    assert_eq!(script.answer(0, run([0, 1]), 4), []);
+    script.step(Input::Disconnected(Peer::Node(NodeId(11))));
+    script.wait(Duration::ZERO);
+    assert_eq!(script.found(entry(2, 2, 2)), []);
+    assert_eq!(script.asked[&1].0, 21);
+    assert_eq!(script.answer(1, run([2, 3]), 4), records([0, 1, 2, 3], 4));
+}
+
+#[test]
+fn trimmed_is_told_and_damage_tried_elsewhere() {
+    let mut script = Script::new(entry(1, 1, 64));
+    script.read(0, 8, Duration::ZERO);
+    let first = Position(3);
+    assert_eq!(script.fail(0, ReadError::Trimmed { first }), [Reply::Failed(Failure::Trimmed { first })]);
+    script.read(3, 8, Duration::ZERO);
+    assert_eq!(script.fail(0, ReadError::Damaged { position: first }), []);
+    assert_eq!(script.asked[&0].0, 100);
+    assert_eq!(script.answer(0, run([3]), 4), records([3], 4));
+}
+
+#[test]
+fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
+    let mut script = Script::new(entry(1, 1, 64));
+    script.read(0, 8, Duration::ZERO);
+    assert_eq!(script.answer(0, run([1]), 2), []);
+    script.wait(Duration::ZERO);
+    let gap = Failure::Gap { position: Position(0), shard: ShardId(0) };
+    assert_eq!(script.found(entry(1, 1, 64)), [Reply::Failed(gap)]);
+}
+
+#[test]
+fn a_log_without_a_view_is_waited_for() {
+    let mut script = Script::new(entry(0, 1, 64));
+    script.read(0, 8, Duration::ZERO);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.found(entry(1, 1, 64)), []);
+    assert_eq!(script.answer(0, run([0]), 1), records([0], 1));
+    let mut script = Script::new(entry(0, 1, 64));
+    script.read(0, 8, Duration::ZERO);
+    assert_eq!(script.wait(1000 * MS), [Reply::Failed(Failure::NoView { why: None })]);
+}

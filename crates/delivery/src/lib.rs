@@ -25,6 +25,8 @@ mod failure;
 mod feed;
 pub mod fetch;
 pub mod subscriber;
+#[cfg(test)]
+mod testing;
 
 pub use failure::Failure;
 pub use fetch::Fetch;

@@ -15,8 +15,14 @@ use crate::feed::{Feed, Received, Taken};
 /// What the reader asks. The token of the latest request is that of every event from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The reader can take that many more records.
-    Want(u64),
+    /// The reader can take more: as long as it wants both records and bytes, it is given the next record,
+    /// so that it may get more bytes than it wanted by part of one record.
+    Want {
+        /// That many more records.
+        records: u64,
+        /// That many more bytes of records.
+        bytes: u64,
+    },
     /// The reader is done: nothing more is delivered.
     Cancel,
 }
@@ -55,7 +61,9 @@ pub struct Subscriber {
     next: Position,
     end: Position,
     token: u64,
-    wanted: u64,
+    wanted_records: u64,
+    /// Below zero if the last record was larger than what was wanted.
+    wanted_bytes: i64,
     feeds: BTreeMap<ShardId, Feed>,
     last_request: u64,
     doubt: Option<Doubt>,
@@ -84,9 +92,10 @@ impl Machine for Subscriber {
             return;
         }
         match input {
-            Input::Request { token, request: Request::Want(count) } => {
+            Input::Request { token, request: Request::Want { records, bytes } } => {
                 self.token = token;
-                self.wanted = self.wanted.saturating_add(count);
+                self.wanted_records = self.wanted_records.saturating_add(records);
+                self.wanted_bytes = self.wanted_bytes.saturating_add_unsigned(bytes);
                 self.hand_over(now, out);
             }
             Input::Request { request: Request::Cancel, .. } => self.finish(out),
@@ -121,7 +130,8 @@ impl Subscriber {
             next: from,
             end: end.unwrap_or(Position(u64::MAX)),
             token: 0,
-            wanted: 0,
+            wanted_records: 0,
+            wanted_bytes: 0,
             feeds: BTreeMap::new(),
             last_request: 0,
             doubt: None,
@@ -167,7 +177,9 @@ impl Subscriber {
                 }
             }
             shard::Message::ReadFailed { request, error } => {
-                if self.feeds.get_mut(&shard).filter(|feed| is_current(feed, request)).is_some() {
+                let feed = self.feeds.get_mut(&shard).filter(|feed| is_current(feed, request));
+                if let Some(feed) = feed {
+                    feed.request = None;
                     self.read_failed(now, shard, error, out);
                 }
             }
@@ -313,13 +325,15 @@ impl Subscriber {
         let Some(view) = self.directory.view() else { return };
         let mut records = vec![];
         let mut missing = None;
-        while self.next < self.end && self.wanted > 0 && self.doubt.is_none() {
+        while self.next < self.end && self.wants_more() && self.doubt.is_none() {
             let shard = view.placement.shard_of(self.next);
             match self.feeds.get_mut(&shard).map_or(Taken::NotYet, |feed| feed.take(self.next)) {
                 Taken::Record(stored) => {
                     self.next = self.next.next();
                     if !stored.record.is_no_op() {
-                        self.wanted -= 1;
+                        self.wanted_records -= 1;
+                        self.wanted_bytes =
+                            self.wanted_bytes.saturating_sub_unsigned(stored.record.size() as u64);
                         records.push(stored);
                     }
                 }
@@ -342,6 +356,10 @@ impl Subscriber {
             return self.finish(out);
         }
         self.return_credit(out);
+    }
+
+    fn wants_more(&self) -> bool {
+        self.wanted_records > 0 && self.wanted_bytes > 0
     }
 
     fn return_credit(&mut self, out: &mut Out) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::{
-    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, Ticket, Time,
+    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, ShardId, Ticket, Time,
     ViewNumber,
 };
 use seriatim_protocol::control::controller::Controller;
@@ -240,6 +240,15 @@ impl Host {
     pub fn sequencer(&self, log: LogId) -> Option<&Sequencer> {
         match self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })? {
             Role::Sequencer(role) => Some(role),
+            _ => None,
+        }
+    }
+
+    /// The replica of one of a log's shards, if it is hosted here.
+    #[must_use]
+    pub fn replica(&self, log: LogId, shard: ShardId) -> Option<&Replica> {
+        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {
+            Role::Shard(role, _) => Some(role),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@
 //! Reading order: [`frame`] (pure), [`envelope`], [`hello`], [`handshake`], [`connection`], then
 //! [`listener`]; `intake`, `queue` and `writer` are the insides of a connection.
 //!
-//! Architecture invariants: nothing here decides anything about a protocol, resends, or reconnects.
+//! Architecture invariants: nothing here decides anything about a protocol, or resends.
 //! Sending never waits. There is no linger timer: batches form because the writer takes all there is.
 
 pub mod connection;
@@ -23,6 +23,7 @@ pub mod handshake;
 pub mod hello;
 mod intake;
 pub mod limits;
+pub mod links;
 pub mod listener;
 mod queue;
 mod writer;
@@ -35,4 +36,5 @@ pub use frame::{Frame, FrameDecoder, FrameError, FrameKind, FrameTooLarge};
 pub use handshake::{HandshakeError, Identity};
 pub use hello::{Caller, ClusterId, Credential, Hello, Refusal, RefusalCode, VersionRange, Welcome};
 pub use limits::ConnectionOptions;
+pub use links::{LinkEvent, Links};
 pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};

@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use seriatim_host::{Event, Host, HostError, Outgoing};
-use seriatim_model::{NodeId, Peer, Time};
-use seriatim_net::{Connected, SendError, Sender, message_frame};
+use seriatim_model::{Peer, Time};
+use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::links::Links;
 use crate::syncer::{Job, Syncer};
 
 /// How many arrivals one drain takes before effects are performed.
@@ -21,8 +20,6 @@ pub(crate) enum Arrival {
     Batch(Vec<Event>),
     Accepted(Peer, Sender),
     Closed(Peer),
-    Dialled(NodeId, Option<Box<Connected>>),
-    LinkDown(Peer),
 }
 
 /// How a node is, for those who watch it.
@@ -36,6 +33,7 @@ pub(crate) struct Driver {
     host: Host,
     inbox: mpsc::Receiver<Arrival>,
     links: Links,
+    link_events: mpsc::Receiver<LinkEvent>,
     clients: BTreeMap<Peer, Sender>,
     syncer: Syncer,
     started: Instant,
@@ -48,14 +46,15 @@ impl Driver {
     pub(crate) fn new(
         host: Host,
         inbox: mpsc::Receiver<Arrival>,
-        links: Links,
+        links: (Links, mpsc::Receiver<LinkEvent>),
         syncer: Syncer,
         health: watch::Sender<Health>,
     ) -> Self {
         Self {
             host,
             inbox,
-            links,
+            links: links.0,
+            link_events: links.1,
             clients: BTreeMap::new(),
             syncer,
             started: Instant::now(),
@@ -77,6 +76,7 @@ impl Driver {
                     Some(arrival) => self.take(arrival),
                     None => break,
                 },
+                Some(event) = self.link_events.recv() => self.take_link(event),
                 () = sleep_until(wake) => {}
             }
             for _ in 1..DRAIN {
@@ -125,15 +125,18 @@ impl Driver {
                 self.clients.remove(&peer);
                 self.host.handle(now, Event::Disconnected(peer));
             }
-            Arrival::Dialled(node, connected) => {
-                self.links.dialled(node, connected.map(|connected| *connected))
+        }
+    }
+
+    fn take_link(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Down(node) => {
+                self.links.down(node);
+                self.host.handle(self.now(), Event::Disconnected(Peer::Node(node)));
             }
-            Arrival::LinkDown(peer) => {
-                if let Peer::Node(node) = peer {
-                    self.links.down(node);
-                }
-                self.host.handle(now, Event::Disconnected(peer));
-            }
+            // Answers come over the other node's own connection.
+            LinkEvent::Frames(..) => {}
         }
     }
 

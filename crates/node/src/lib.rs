@@ -16,7 +16,6 @@
 pub mod dev;
 mod driver;
 pub mod identity;
-mod links;
 pub mod node;
 mod readers;
 mod syncer;

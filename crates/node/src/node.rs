@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use seriatim_host::{Host, HostConfig, HostError};
-use seriatim_net::{ClusterId, Hello, Identity, ListenOptions, Listener, VersionRange};
+use seriatim_net::{ClusterId, Hello, Identity, Links, ListenOptions, Listener, VersionRange};
 use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{Arrival, Driver, Health};
-use crate::links::Links;
 use crate::readers::accept;
 use crate::syncer::Syncer;
 
@@ -79,7 +78,9 @@ impl Node {
         let (stop, stopped) = oneshot::channel();
         let incoming = listener.serve(identity, ListenOptions::default());
         tokio::spawn(accept(incoming, inbox.clone()));
-        let driver = Driver::new(host, arrivals, Links::new(hello, inbox), syncer, health);
+        let (link_events, link_arrivals) = mpsc::channel(INBOX);
+        let links = (Links::new(hello, link_events), link_arrivals);
+        let driver = Driver::new(host, arrivals, links, syncer, health);
         let driver = tokio::spawn(driver.run(stopped));
         Ok(Self { number, address, warnings, health: watched, stop, driver })
     }

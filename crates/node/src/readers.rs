@@ -54,9 +54,3 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, inbox: mpsc::S
     }
     let _ = inbox.send(Arrival::Closed(peer)).await;
 }
-
-/// Watches a connection of our own to another node. Nothing arrives there but its end.
-pub(crate) async fn watch(peer: Peer, mut receiver: Receiver, inbox: mpsc::Sender<Arrival>) {
-    while let Ok(Some(_)) = receiver.receive().await {}
-    let _ = inbox.send(Arrival::LinkDown(peer)).await;
-}

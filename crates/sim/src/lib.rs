@@ -1,1 +1,17 @@
-//! sim
+//! Whole clusters from a seed, in virtual time, and what judges them.
+//!
+//! A [`plan::Plan`] follows from a seed: the cluster, the workload, the faults. A [`world::World`] lives
+//! through it with the real machines, the real store, journal and codec, and writes a
+//! [`history::History`]. The [`checkers`] judge the history, one property each.
+
+pub mod checkers;
+pub mod client;
+pub mod coverage;
+pub mod history;
+pub mod network;
+pub mod plan;
+pub mod random;
+pub mod reader;
+pub mod run;
+pub mod trace;
+pub mod world;

@@ -1,4 +1,57 @@
-//! store
+//! The record store of shard replicas and the journal of a node.
+//!
+//! Nothing here waits, asks the clock, draws a random number or starts a thread. Everything is done to a
+//! [`Disk`]: a real one in a server, one in memory that tears, loses and rots in the simulator.
+//!
+//! # What is where
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`disk`] | the trait; [`RealDisk`], [`MemoryDisk`] (faulty on request), [`VolatileDisk`] (a killed process loses what it did not sync) |
+//! | [`journal`] | the node's one journal: group commit, recovery, checkpoints, recycled files |
+//! | [`shard`] | one [`ShardStore`] per shard replica: segments, binding logs, index, reads, trim |
+//! | `format` | headers and frames that all files share |
+//!
+//! ```text
+//! lock                                    held by the process that uses the directory
+//! journal/0001 …                          prewritten files, used again and again
+//! logs/<log, 16 hex digits>/shard-<n>/
+//!     seg-00000001.records                records in arrival order, without positions
+//!     seg-00000001.bindings               (view, positions) → bytes of a segment; what else is remembered
+//!     trim                                the trim point and the oldest segment
+//! ```
+//!
+//! # How they work together
+//!
+//! At durability `disk` the host executes each command of a shard replica on its [`ShardStore`]
+//! (buffered), appends the same command to the [`Journal`], and tells the replica that it is persisted
+//! when the journal is. So an append costs one sync, whatever the number of logs and shards. At a
+//! checkpoint the stores name their dirty files; once these are synced, the journal gets the snapshots
+//! and may forget. After a crash each store goes back to its checkpoint, and the journal's later
+//! commands are executed again. At durability `memory` there is no journal for a shard's commands.
+//!
+//! # What holds
+//!
+//! - **Invariant: files are appended to, never edited**, except for the trim point, which is overwritten
+//!   within one sector so that a full disk can be trimmed.
+//! - **Invariant: nothing is believed without a checksum.** Below what was durable, each bit of a file
+//!   is covered: by its header's, frame's, batch's or footer's checksum, at start or at the read that
+//!   meets it. What was durable and is unreadable is an error that names file and offset
+//!   ([`OpenError`]), never skipped. The one exception cannot be told apart: a damaged last batch of the
+//!   journal looks like a torn one and is cut off.
+//! - **Invariant: what recovery accepted is durable, and what it cut off cannot come back**, before
+//!   anything new is written (`journal/recovery.rs`).
+//! - **Invariant: a segment is deleted only when all positions it ever held are below a trim point that
+//!   is durable.**
+//! - A failed sync is final. A full disk is not: the command or the write has no effect and can be
+//!   repeated.
+//!
+//! # Formats
+//!
+//! Version 1. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
+//! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`. Values
+//! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and
+//! `tests/golden.rs` says how to add the next.
 
 pub mod disk;
 mod error;

@@ -304,6 +304,8 @@ impl LogClient {
     }
 
     fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
+        // A session that is resumed may be ahead of what this run has submitted.
+        let next = next.min(self.end());
         let Some(member) = self.members.get_mut(&node) else { return };
         if next > member.acknowledged {
             member.acknowledged = next;

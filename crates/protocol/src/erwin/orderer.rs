@@ -84,6 +84,12 @@ impl Orderer {
         self.stable
     }
 
+    /// What is under way, if anything is: the part that is furthest.
+    pub(super) fn step_name(&self) -> Option<&'static str> {
+        let dropping = (!self.drops.is_empty()).then_some("drop");
+        dropping.or((!self.pusher.is_empty()).then_some("bind"))
+    }
+
     /// Whether entries could be bound now.
     pub(super) fn can_push(&self, ring: &Ring, gate: &Gate) -> bool {
         self.has_room() && self.next_entry_is_durable(ring, gate)

@@ -226,6 +226,24 @@ impl Sequencer {
         self.number
     }
 
+    /// How far it knows the log to be ordered.
+    #[must_use]
+    pub fn ordered(&self) -> Position {
+        self.ordered
+    }
+
+    /// How many entries it holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// What the leader's background ordering waits for, for the simulator's counts.
+    #[must_use]
+    pub fn step_name(&self) -> Option<&'static str> {
+        self.orderer.as_ref().and_then(Orderer::step_name)
+    }
+
     fn is_named_in(&self, view: &View) -> bool {
         let forgetful = self.options.deviates(Deviation::AmnesiaAcknowledges);
         view.names_sequencer(self.me)

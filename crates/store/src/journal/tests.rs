@@ -150,6 +150,21 @@ fn remains_of_a_batch_in_a_file_that_never_came_to_be_do_not_come_back() {
 }
 
 #[test]
+fn a_batch_of_another_use_of_the_file_is_not_taken() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    store(&mut journal, &disk, b"first");
+    let (name, _, end) = last_batch(&journal, 512);
+    for (sequence, entries) in [(2, 1), (1, 2)] {
+        let disk = disk.fork();
+        let mut batch = PendingBatch::new(Lsn(2));
+        batch.add(|out| Entry::encode_ordinary(KEY, 0, &[], out));
+        disk.write_at(&name, end, &batch.seal(sequence)).unwrap();
+        assert_eq!(open(&disk).1.entries.len(), entries);
+    }
+}
+
+#[test]
 fn damage_before_the_last_batch_is_named() {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open(&disk);

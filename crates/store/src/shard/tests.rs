@@ -1,5 +1,6 @@
 //! The shard store against crashes, full disks, damage, and a simple model.
 
+use proptest::prelude::*;
 use seriatim_model::storage::{ReadFailure, ReadRange, Stored};
 use seriatim_model::{Incarnation, LogConfig, SessionId};
 
@@ -134,6 +135,9 @@ fn the_version_of_the_covering_view_is_valid() {
     assert_eq!(numbers(&store).len(), 10, "views 2 and 3 are not registered");
     store.execute(&remember(&[(1, 0), (3, 6)])).unwrap();
     let expected = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 200), (7, 201)];
+    store.execute(&bind(1, 50, 50, 3, 10)).unwrap();
+    store.execute(&remember(&[(1, 0), (3, 6), (4, 40)])).unwrap();
+    assert_eq!(store.index.len(), 3, "versions that are hidden for good are dropped");
     assert_eq!(numbers(&store), expected);
     drop(store);
     assert_eq!(numbers(&write_behind(&disk)), expected);
@@ -322,6 +326,30 @@ fn a_file_that_is_missing_short_or_foreign_is_named() {
 }
 
 #[test]
+fn a_checkpoint_brings_back_its_instant() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    store.execute(&remember(&[(1, 0)])).unwrap();
+    store.execute(&StorageCommand::Stable(Position(7))).unwrap();
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    let before = disk.files();
+    for n in 0..12 {
+        store.execute(&bind(1, n * 10, n * 10, 10, 20)).unwrap();
+    }
+    assert!(disk.files().len() > before.len());
+    let store = journaled(&disk, Some(&checkpoint));
+    assert_eq!((numbers(&store).len(), disk.files()), (0, before));
+    // An entry that is whole, but not the one that was there.
+    let mut other = Vec::new();
+    crate::format::encode_frame(&Binding::Stable(Position(6)), &mut other);
+    let name = store.active.bindings.name();
+    disk.write_at(name, store.active.bindings.len() - other.len() as u64, &[other.into()]).unwrap();
+    let mode = OpenMode::Journaled { checkpoint: Some(checkpoint) };
+    assert!(matches!(try_open(&disk, mode), Err(OpenError::Damaged { file, .. }) if file == name));
+}
+
+#[test]
 fn a_torn_tail_is_cut_off_at_every_byte() {
     let disk = MemoryDisk::new();
     let mut store = filled(&disk, &[bind(1, 0, 0, 5, 50)]);
@@ -360,4 +388,62 @@ fn ten_million_records_in_stripes_take_few_runs() {
         }
     }
     assert_eq!(index.len(), 10_000, "the runs of a stripe are joined");
+}
+
+/// A file of a small store, a place in it, and a bit; or where the file is cut.
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Flip(usize, u64, u8),
+    Cut(usize, u64),
+    Swap(usize, usize),
+}
+
+fn harm() -> impl Strategy<Value = Harm> {
+    prop_oneof![
+        (0usize..9, 0u64..4500, 0u8..8).prop_map(|(file, offset, bit)| Harm::Flip(file, offset, bit)),
+        (0usize..9, 0u64..4500).prop_map(|(file, len)| Harm::Cut(file, len)),
+        (0usize..9, 0usize..9).prop_map(|(first, second)| Harm::Swap(first, second)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn damaged_stores_never_panic_and_invent_nothing(harms in prop::collection::vec(harm(), 1..4)) {
+        let disk = MemoryDisk::new();
+        let commands: Vec<_> = (0..12).map(|n| bind(1, n * 10, n * 10, 10, 50)).collect();
+        let (checkpoint, _) = filled(&disk, &commands).checkpoint();
+        let names = disk.files();
+        for harm in harms {
+            match harm {
+                Harm::Flip(file, offset, bit) => disk.flip_bit(&names[file % names.len()], offset, bit),
+                Harm::Cut(file, len) => disk.truncate(&names[file % names.len()], len).unwrap(),
+                Harm::Swap(first, second) => {
+                    let [first, second] = [&names[first % names.len()], &names[second % names.len()]];
+                    let contents = [disk.content(first).unwrap(), disk.content(second).unwrap()];
+                    let [one, other] = contents;
+                    disk.put(first, other);
+                    disk.put(second, one);
+                }
+            }
+        }
+        for mode in [OpenMode::Journaled { checkpoint: Some(checkpoint) }, OpenMode::WriteBehind] {
+            let Ok(mut store) = try_open(&disk.fork(), mode) else { continue };
+            for stored in store.read(range(0, u64::MAX, u32::MAX, u32::MAX)).unwrap_or_default() {
+                prop_assert_eq!((stored.id, stored.record), record(stored.position.0, 50));
+            }
+            let _ = store.execute(&bind(1, 115, 115, 20, 50));
+        }
+    }
+
+    #[test]
+    fn garbage_files_never_panic(files in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..4)) {
+        let disk = MemoryDisk::new();
+        let dir = ShardStore::directory(LOG, SHARD);
+        for (n, bytes) in files.into_iter().enumerate() {
+            disk.put(&format!("{dir}/seg-{:08}.{}", n / 2 + 1, ["records", "bindings"][n % 2]), bytes);
+        }
+        let _ = try_open(&disk, OpenMode::WriteBehind);
+    }
 }

@@ -1,0 +1,446 @@
+//! The task behind a client: it owns the connections and the machines, and drives both.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
+use seriatim_model::{Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Record, SessionId, Time};
+use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
+use seriatim_protocol::Message;
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::erwin::LogClient;
+use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+/// How many commands and link events wait for the task.
+const QUEUE: usize = 8192;
+/// How many of each one drain takes.
+const DRAIN: usize = 4096;
+/// When a question without an answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(300);
+
+/// What the handles ask of the task.
+pub(crate) enum Command {
+    /// Open a session on a log.
+    Open { config: Box<LogClientConfig>, entry: Box<LogEntry>, handle: oneshot::Sender<u64> },
+    Append { handle: u64, record: Record, sync: bool, waiter: oneshot::Sender<Reply>, room: OwnedSemaphorePermit },
+    CheckTail { handle: u64, waiter: oneshot::Sender<Reply> },
+    Session { handle: u64, waiter: oneshot::Sender<Option<(SessionId, u64)>> },
+    Close { handle: u64 },
+    Fetch { control: NodeId, entry: Box<LogEntry>, request: fetch::Request, waiter: oneshot::Sender<fetch::Reply> },
+    Subscribe { subscriber: Box<Subscriber>, events: mpsc::Sender<subscriber::Event>, handle: oneshot::Sender<u64> },
+    Want { handle: u64, count: u64 },
+    /// Ask a role something, once, or again until it answers.
+    Ask { to: (NodeId, Endpoint), log: LogId, question: Question, again: bool, waiter: oneshot::Sender<Message> },
+    /// What stands in the way at present.
+    Obstacles { handle: Option<u64>, waiter: oneshot::Sender<String> },
+}
+
+/// A message with the number by which its answer is known: that of the machine that asks.
+pub(crate) type Question = Box<dyn Fn(u64) -> Message + Send>;
+
+/// Starts the task on a connection that was made.
+pub(crate) fn start(connected: Connected, address: &str, hello: Hello) -> mpsc::Sender<Command> {
+    let (commands, queue) = mpsc::channel(QUEUE);
+    let (link_events, arrivals) = mpsc::channel(QUEUE);
+    let mut links = Links::new(hello, link_events);
+    let addresses = BTreeMap::from([(connected.welcome.node, address.to_owned())]);
+    links.adopt(connected);
+    let engine = Engine {
+        commands: queue,
+        arrivals,
+        links,
+        addresses,
+        started: Instant::now(),
+        machines: BTreeMap::new(),
+        last_handle: 0,
+        outgoing: BTreeMap::new(),
+    };
+    tokio::spawn(engine.run());
+    commands
+}
+
+struct Engine {
+    commands: mpsc::Receiver<Command>,
+    arrivals: mpsc::Receiver<LinkEvent>,
+    links: Links,
+    addresses: BTreeMap<NodeId, String>,
+    started: Instant,
+    machines: BTreeMap<u64, Slot>,
+    last_handle: u64,
+    outgoing: BTreeMap<NodeId, Vec<Bytes>>,
+}
+
+/// A machine, and those who wait for it.
+struct Slot {
+    log: LogId,
+    kind: Kind,
+}
+
+enum Kind {
+    Appender(Box<Appender>),
+    Fetch(Box<Fetch>, Option<oneshot::Sender<fetch::Reply>>),
+    Subscriber(Box<Subscriber>, mpsc::Sender<subscriber::Event>),
+    Ask(Ask),
+}
+
+struct Appender {
+    machine: LogClient,
+    last_token: u64,
+    waiters: BTreeMap<u64, (oneshot::Sender<Reply>, Option<OwnedSemaphorePermit>)>,
+    /// Nobody holds the handle any more: it goes when everything in flight has been answered.
+    closed: bool,
+}
+
+struct Ask {
+    to: (NodeId, Endpoint),
+    question: Question,
+    again: bool,
+    look_at: Time,
+    waiter: Option<oneshot::Sender<Message>>,
+}
+
+impl Engine {
+    async fn run(mut self) {
+        loop {
+            let wake = self.wake_at();
+            tokio::select! {
+                biased;
+                Some(event) = self.arrivals.recv() => self.arrived(event),
+                command = self.commands.recv() => match command {
+                    Some(command) => self.take(command),
+                    None => break,
+                },
+                () = sleep_until(wake) => {}
+            }
+            self.drain();
+            self.fire_timers();
+            self.flush();
+        }
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..DRAIN {
+            match self.arrivals.try_recv() {
+                Ok(event) => self.arrived(event),
+                Err(_) => break,
+            }
+        }
+        for _ in 0..DRAIN {
+            match self.commands.try_recv() {
+                Ok(command) => self.take(command),
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let soonest = self.machines.values().filter_map(Slot::deadline).min()?;
+        Some(self.started + soonest.since(Time::ZERO))
+    }
+
+    fn take(&mut self, command: Command) {
+        let now = self.now();
+        match command {
+            Command::Open { config, entry, handle } => {
+                let log = entry.id;
+                let appender = Appender {
+                    machine: LogClient::new(*config, *entry),
+                    last_token: 0,
+                    waiters: BTreeMap::new(),
+                    closed: false,
+                };
+                let number = self.add(Slot { log, kind: Kind::Appender(Box::new(appender)) });
+                let _ = handle.send(number);
+            }
+            Command::Append { handle, record, sync, waiter, room } => {
+                self.request(now, handle, Request::Append { record, sync }, waiter, Some(room));
+            }
+            Command::CheckTail { handle, waiter } => self.request(now, handle, Request::CheckTail, waiter, None),
+            Command::Session { handle, waiter } => {
+                if let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get(&handle) {
+                    let _ = waiter.send(appender.machine.session());
+                }
+            }
+            Command::Close { handle } => self.close(handle),
+            Command::Fetch { control, entry, request, waiter } => {
+                let log = entry.id;
+                let kind = Kind::Fetch(Box::new(Fetch::new(control, *entry)), Some(waiter));
+                let handle = self.add(Slot { log, kind });
+                self.step_fetch(now, handle, Input::Request { token: 0, request });
+            }
+            Command::Subscribe { subscriber, events, handle } => {
+                let log = subscriber.entry().id;
+                let number = self.add(Slot { log, kind: Kind::Subscriber(subscriber, events) });
+                let _ = handle.send(number);
+            }
+            Command::Want { handle, count } => {
+                let request = subscriber::Request::Want(count);
+                self.step_subscriber(now, handle, Input::Request { token: 0, request });
+            }
+            Command::Ask { to, log, question, again, waiter } => {
+                let ask = Ask { to, question, again, look_at: now + ASK_AGAIN, waiter: Some(waiter) };
+                let handle = self.add(Slot { log, kind: Kind::Ask(ask) });
+                self.ask(handle);
+            }
+            Command::Obstacles { handle, waiter } => {
+                let _ = waiter.send(self.obstacles(handle));
+            }
+        }
+    }
+
+    fn add(&mut self, slot: Slot) -> u64 {
+        self.last_handle += 1;
+        self.machines.insert(self.last_handle, slot);
+        self.last_handle
+    }
+
+    fn request(
+        &mut self,
+        now: Time,
+        handle: u64,
+        request: Request,
+        waiter: oneshot::Sender<Reply>,
+        room: Option<OwnedSemaphorePermit>,
+    ) {
+        let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else { return };
+        appender.last_token += 1;
+        let token = appender.last_token;
+        appender.waiters.insert(token, (waiter, room));
+        self.step_appender(now, handle, Input::Request { token, request });
+    }
+
+    fn close(&mut self, handle: u64) {
+        match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
+            Some(Kind::Appender(appender)) if !appender.waiters.is_empty() => appender.closed = true,
+            Some(Kind::Subscriber(..)) => {
+                let now = self.now();
+                let request = subscriber::Request::Cancel;
+                self.step_subscriber(now, handle, Input::Request { token: 0, request });
+                self.machines.remove(&handle);
+            }
+            _ => {
+                self.machines.remove(&handle);
+            }
+        }
+    }
+
+    fn ask(&mut self, handle: u64) {
+        let Some(Slot { log, kind: Kind::Ask(ask) }) = self.machines.get(&handle) else { return };
+        let (log, to, message) = (*log, ask.to, (ask.question)(handle));
+        self.send(log, handle, Address::Node(to.0, to.1), &message);
+    }
+
+    fn obstacles(&self, handle: Option<u64>) -> String {
+        let slot = handle.and_then(|handle| self.machines.get(&handle));
+        let why = match slot.map(|slot| &slot.kind) {
+            Some(Kind::Appender(appender)) => appender.machine.unavailable().map(str::to_owned),
+            _ => None,
+        };
+        let unreachable = self.links.unreachable().map(|(node, cause)| {
+            let address = self.addresses.get(&node).map_or("an unknown address", String::as_str);
+            format!("node {node} at {address} cannot be reached ({cause})")
+        });
+        let obstacles: Vec<String> = why.into_iter().chain(unreachable).collect();
+        if obstacles.is_empty() { "the replicas did not all answer".to_owned() } else { obstacles.join("; ") }
+    }
+
+    fn arrived(&mut self, event: LinkEvent) {
+        let now = self.now();
+        match event {
+            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Down(node) => {
+                self.links.down(node);
+                let handles: Vec<u64> = self.machines.keys().copied().collect();
+                for handle in handles {
+                    self.disconnected(now, handle, node);
+                }
+            }
+            LinkEvent::Frames(node, frames) => {
+                for frame in frames {
+                    self.received(now, node, frame);
+                }
+            }
+        }
+    }
+
+    fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
+        // What cannot be understood is as good as lost: whoever needs it asks again.
+        let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
+        if let Message::Control(
+            control::Message::Found { nodes, .. } | control::Message::Listing { nodes, .. },
+        ) = &message
+        {
+            self.addresses.extend(nodes.iter().map(|node| (node.node, node.address.clone())));
+        }
+        let from = Address::Node(node, from);
+        match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
+            Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Message { from, message }),
+            Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Message { from, message }),
+            Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Message { from, message }),
+            Some(Kind::Ask(ask)) => {
+                if let Some(waiter) = ask.waiter.take() {
+                    let _ = waiter.send(message);
+                }
+                self.machines.remove(&handle);
+            }
+            None => {}
+        }
+    }
+
+    fn disconnected(&mut self, now: Time, handle: u64, node: NodeId) {
+        let peer = Peer::Node(node);
+        match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
+            Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Disconnected(peer)),
+            Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Disconnected(peer)),
+            Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Disconnected(peer)),
+            Some(Kind::Ask(_)) | None => {}
+        }
+    }
+
+    fn step_appender(&mut self, now: Time, handle: u64, input: Input<Message, Request>) {
+        let Some(Slot { log, kind: Kind::Appender(appender) }) = self.machines.get_mut(&handle) else { return };
+        let log = *log;
+        let mut effects = vec![];
+        appender.machine.step(now, input, &mut effects);
+        let mut sends = vec![];
+        for effect in effects {
+            match effect {
+                Effect::Reply { token, reply } => {
+                    if let Some((waiter, _room)) = appender.waiters.remove(&token) {
+                        let _ = waiter.send(reply);
+                    }
+                }
+                Effect::Send { to, message } => sends.push((to, message)),
+                Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
+            }
+        }
+        if appender.closed && appender.waiters.is_empty() {
+            self.machines.remove(&handle);
+        }
+        self.send_all(log, handle, sends);
+    }
+
+    fn step_fetch(&mut self, now: Time, handle: u64, input: Input<Message, fetch::Request>) {
+        let Some(Slot { log, kind: Kind::Fetch(machine, waiter) }) = self.machines.get_mut(&handle) else { return };
+        let log = *log;
+        let mut effects = vec![];
+        machine.step(now, input, &mut effects);
+        let mut sends = vec![];
+        let mut is_done = waiter.as_ref().is_none_or(oneshot::Sender::is_closed);
+        for effect in effects {
+            match effect {
+                Effect::Reply { reply, .. } => {
+                    if let Some(waiter) = waiter.take() {
+                        let _ = waiter.send(reply);
+                    }
+                    is_done = true;
+                }
+                Effect::Send { to, message } => sends.push((to, message)),
+                Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
+            }
+        }
+        if is_done {
+            self.machines.remove(&handle);
+        }
+        self.send_all(log, handle, sends);
+    }
+
+    fn step_subscriber(&mut self, now: Time, handle: u64, input: Input<Message, subscriber::Request>) {
+        let Some(Slot { log, kind: Kind::Subscriber(machine, events) }) = self.machines.get_mut(&handle) else {
+            return;
+        };
+        let log = *log;
+        let mut effects = vec![];
+        machine.step(now, input, &mut effects);
+        let mut sends = vec![];
+        for effect in effects {
+            match effect {
+                // The reader asks for no more than its queue holds.
+                Effect::Reply { reply, .. } => {
+                    let _ = events.try_send(reply);
+                }
+                Effect::Send { to, message } => sends.push((to, message)),
+                Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
+            }
+        }
+        if machine.is_over() {
+            self.machines.remove(&handle);
+        }
+        self.send_all(log, handle, sends);
+    }
+
+    fn send_all(&mut self, log: LogId, handle: u64, sends: Vec<(Address, Message)>) {
+        for (to, message) in sends {
+            self.send(log, handle, to, &message);
+        }
+    }
+
+    fn send(&mut self, log: LogId, handle: u64, to: Address, message: &Message) {
+        let Address::Node(node, endpoint) = to else { return };
+        match message_frame(log, Endpoint::Client(handle), endpoint, message) {
+            Ok(frame) => self.outgoing.entry(node).or_default().extend(frame),
+            // Limits keep messages below the largest frame; one that is not is as good as lost.
+            Err(cause) => debug_assert!(false, "{cause}"),
+        }
+    }
+
+    /// Wakes whatever is due: after the drain, so that what queued up leaves as one message.
+    fn fire_timers(&mut self) {
+        let now = self.now();
+        let due: Vec<u64> = self
+            .machines
+            .iter()
+            .filter(|(_, slot)| slot.deadline().is_some_and(|at| at <= now))
+            .map(|(handle, _)| *handle)
+            .collect();
+        for handle in due {
+            match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
+                Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Timer),
+                Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Timer),
+                Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Timer),
+                Some(Kind::Ask(ask)) => {
+                    ask.look_at = now + ASK_AGAIN;
+                    let again = ask.again;
+                    if ask.waiter.as_ref().is_none_or(oneshot::Sender::is_closed) {
+                        self.machines.remove(&handle);
+                    } else if again {
+                        self.ask(handle);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Everything for one node leaves as one send.
+    fn flush(&mut self) {
+        for (node, frames) in std::mem::take(&mut self.outgoing) {
+            let address = self.addresses.get(&node).map(String::as_str);
+            self.links.send(node, address, frames);
+        }
+    }
+}
+
+impl Slot {
+    fn deadline(&self) -> Option<Time> {
+        match &self.kind {
+            Kind::Appender(appender) => appender.machine.deadline(),
+            Kind::Fetch(machine, _) => machine.deadline(),
+            Kind::Subscriber(machine, _) => machine.deadline(),
+            Kind::Ask(ask) => Some(ask.look_at),
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,113 @@
+//! What can go wrong, and what the caller can do about it.
+
+use seriatim_model::{Position, SessionId};
+
+pub use seriatim_net::ConnectError;
+
+/// Why a log could not be found, created or deleted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// No log has that name.
+    #[error("there is no log '{name}'; create it with: seriatim log create {name}")]
+    NoSuchLog {
+        /// The name.
+        name: String,
+    },
+    /// A log has that name already.
+    #[error("a log '{name}' exists already; choose another name, or delete it with: seriatim log delete {name}")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// The cluster cannot hold such a log.
+    #[error("{reason}")]
+    Impossible {
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The deadline passed.
+    #[error("no answer from the cluster within {seconds} s: {waiting_for}")]
+    DeadlineExceeded {
+        /// The deadline, in seconds.
+        seconds: f64,
+        /// What was waited for.
+        waiting_for: String,
+    },
+    /// The client was stopped.
+    #[error("the client was stopped")]
+    Stopped,
+}
+
+/// Why an append was not acknowledged.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// The record is too large. It is not in the log.
+    #[error("the record has {size} bytes, more than the {limit} that the log allows; split it, or create a log with a larger --max-record-bytes")]
+    TooLarge {
+        /// The payload's size, in bytes.
+        size: usize,
+        /// The largest payload allowed, in bytes.
+        limit: u32,
+    },
+    /// The session is forgotten: it was idle for too long, or resumed too late. This append, and others
+    /// that were in flight, may or may not be in the log, at most once. Later appends open a new session.
+    #[error("session {0} has expired; appends in flight may or may not be in the log")]
+    SessionExpired(SessionId),
+    /// An earlier run of the session saw it acknowledged. It is in the log.
+    #[error("it was settled in an earlier run of the session: it is in the log")]
+    Settled,
+    /// The log was deleted.
+    #[error("the log '{0}' was deleted")]
+    Deleted(String),
+    /// The deadline passed. The append may or may not be in the log, at most once; the client goes on
+    /// trying in the background.
+    #[error("not acknowledged within {seconds} s, and may or may not be in the log: {waiting_for}")]
+    DeadlineExceeded {
+        /// The deadline, in seconds.
+        seconds: f64,
+        /// What was waited for.
+        waiting_for: String,
+    },
+    /// The client was stopped. The append may or may not be in the log.
+    #[error("the client was stopped; the append may or may not be in the log")]
+    Stopped,
+}
+
+/// Why nothing could be read, checked or trimmed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The position is gone for good.
+    #[error("positions below {first} are trimmed; the first one is {first}")]
+    Trimmed {
+        /// The first position that can still be read.
+        first: Position,
+    },
+    /// The position lies past the tail.
+    #[error("position {position} is past the tail, which is {tail}")]
+    PastTail {
+        /// The position asked for.
+        position: Position,
+        /// The tail.
+        tail: Position,
+    },
+    /// The shards could not give it out.
+    #[error(transparent)]
+    Failed(#[from] seriatim_delivery::Failure),
+    /// The log was deleted.
+    #[error("the log '{0}' was deleted")]
+    Deleted(String),
+    /// The deadline passed.
+    #[error("no answer within {seconds} s: {waiting_for}")]
+    DeadlineExceeded {
+        /// The deadline, in seconds.
+        seconds: f64,
+        /// What was waited for.
+        waiting_for: String,
+    },
+    /// The client was stopped.
+    #[error("the client was stopped")]
+    Stopped,
+}

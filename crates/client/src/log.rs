@@ -1,0 +1,364 @@
+//! An open log: appending, reading, the tail, trimming.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rand::random;
+use seriatim_delivery::{Subscriber, fetch};
+use seriatim_model::storage::Stored;
+use seriatim_model::{Durability, Endpoint, Position, RecordId, SessionId, limits};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::erwin::client::{Failure, LogClientConfig, Reply};
+use seriatim_protocol::{Message, Options, shard};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::client::Client;
+use crate::engine::{Command, Question};
+use crate::error::{AppendError, ControlError, ReadError};
+use crate::record::Record;
+use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
+
+/// The window of appends in flight is counted in units of so many bytes; a small record takes one.
+const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
+/// How often a trim is tried again while the position is not final.
+const TRIM_AGAIN: Duration = Duration::from_millis(10);
+
+/// How an append is made.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct AppendOptions {
+    /// Whether to wait for the final position.
+    pub sync: bool,
+    /// How long it may take; the client's deadline if nothing is said.
+    pub deadline: Option<Duration>,
+}
+
+/// What an acknowledged append has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The record's name.
+    pub id: RecordId,
+    /// Where the record is.
+    pub durability: Durability,
+    /// Its final position, if that was waited for.
+    pub position: Option<Position>,
+}
+
+/// An open log. Cheap to clone; clones share its session.
+#[derive(Clone, Debug)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    handle: u64,
+    entry: LogEntry,
+    room: Arc<Semaphore>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // If the queue is full the machine stays until the client goes: it costs little.
+        let _ = self.client.inner.commands.try_send(Command::Close { handle: self.handle });
+    }
+}
+
+impl Log {
+    pub(crate) async fn open(
+        client: Client,
+        entry: LogEntry,
+        resume: Option<(SessionId, u64)>,
+    ) -> Result<Self, ControlError> {
+        let config = LogClientConfig {
+            control: client.inner.control,
+            random: random(),
+            resume,
+            options: Options::default(),
+        };
+        let (waiter, opened) = oneshot::channel();
+        let command = Command::Open { config: Box::new(config), entry: Box::new(entry.clone()), handle: waiter };
+        client.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
+        let handle = opened.await.map_err(|_| ControlError::Stopped)?;
+        let room = Arc::new(Semaphore::new(limits::MAX_IN_FLIGHT));
+        Ok(Self { inner: Arc::new(Inner { client, handle, entry, room }) })
+    }
+
+    /// The log's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.entry.name
+    }
+
+    /// What the register said about the log when it was opened.
+    #[must_use]
+    pub fn entry(&self) -> &LogEntry {
+        &self.inner.entry
+    }
+
+    /// Appends a record, and waits until it is durable, or has its final position if that is wanted.
+    ///
+    /// # Errors
+    /// See [`AppendError`]: each says whether the record may be in the log.
+    pub async fn append(&self, record: impl Into<Record>, options: AppendOptions) -> Result<Receipt, AppendError> {
+        self.submit_with(record, options).await?.await
+    }
+
+    /// Appends a record, and waits for its final position.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub async fn append_sync(&self, record: impl Into<Record>) -> Result<Position, AppendError> {
+        let receipt = self.append(record, AppendOptions { sync: true, ..AppendOptions::default() }).await?;
+        Ok(receipt.position.expect("a synchronous append has its position"))
+    }
+
+    /// Submits a record: it will be appended after those submitted before. Waits only while too many are
+    /// in flight. The append that is returned tells when it is acknowledged; dropping it withdraws nothing.
+    ///
+    /// # Errors
+    /// If the record is larger than the log allows, or nothing is acknowledged for the deadline.
+    pub async fn submit(&self, record: impl Into<Record>) -> Result<Append, AppendError> {
+        self.submit_with(record, AppendOptions::default()).await
+    }
+
+    /// Submits a record with options; see [`Log::submit`].
+    ///
+    /// # Errors
+    /// As [`Log::submit`].
+    pub async fn submit_with(
+        &self,
+        record: impl Into<Record>,
+        options: AppendOptions,
+    ) -> Result<Append, AppendError> {
+        let record = record.into();
+        let limit = self.inner.entry.config.max_record_bytes;
+        if record.len() > limit as usize {
+            return Err(AppendError::TooLarge { size: record.len(), limit });
+        }
+        let record = record.stamp();
+        let units = (record.size() / UNIT_BYTES + 1).min(limits::MAX_IN_FLIGHT) as u32;
+        let deadline = options.deadline.unwrap_or(self.inner.client.inner.options.deadline);
+        let room = match self.inner.room.clone().try_acquire_many_owned(units) {
+            Ok(room) => room,
+            Err(_) => {
+                let room = self.inner.room.clone().acquire_many_owned(units);
+                match tokio::time::timeout(deadline, room).await {
+                    Ok(room) => room.map_err(|_| AppendError::Stopped)?,
+                    Err(_) => return Err(self.too_late(deadline).await),
+                }
+            }
+        };
+        let (waiter, answer) = oneshot::channel();
+        let command =
+            Command::Append { handle: self.inner.handle, record, sync: options.sync, waiter, room };
+        self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
+        Ok(Append { log: self.clone(), answer, state: AppendState::New(deadline) })
+    }
+
+    async fn too_late(&self, deadline: Duration) -> AppendError {
+        let waiting_for = self.inner.client.obstacles(Some(self.inner.handle)).await;
+        AppendError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
+    }
+
+    /// The session that appends go to and the number of the next append; nothing before the first append.
+    /// A program that keeps both can be restarted and go on; see [`LogOptions`](crate::LogOptions).
+    pub async fn session(&self) -> Option<(SessionId, u64)> {
+        let (waiter, answer) = oneshot::channel();
+        let command = Command::Session { handle: self.inner.handle, waiter };
+        self.inner.client.inner.commands.send(command).await.ok()?;
+        answer.await.ok().flatten()
+    }
+
+    /// A bound above the position of every append that was acknowledged before now.
+    ///
+    /// # Errors
+    /// If not all sequencing replicas answer in time.
+    pub async fn check_tail(&self) -> Result<Position, ReadError> {
+        let (waiter, answer) = oneshot::channel();
+        let command = Command::CheckTail { handle: self.inner.handle, waiter };
+        self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
+        let deadline = self.inner.client.inner.options.deadline;
+        match tokio::time::timeout(deadline, answer).await {
+            Ok(Ok(Reply::Tail(tail))) => Ok(tail),
+            Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(ReadError::Deleted(name)),
+            Ok(_) => Err(ReadError::Stopped),
+            Err(_) => Err(self.read_too_late(deadline).await),
+        }
+    }
+
+    async fn read_too_late(&self, deadline: Duration) -> ReadError {
+        let waiting_for = self.inner.client.obstacles(Some(self.inner.handle)).await;
+        ReadError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
+    }
+
+    /// Up to `max` records from `from` on. Waits up to `wait` for the first; then returns what there is,
+    /// possibly nothing.
+    ///
+    /// # Errors
+    /// If `from` is trimmed, or a shard does not answer.
+    pub async fn read(&self, from: Position, max: u32, wait: Duration) -> Result<Vec<Stored>, ReadError> {
+        let (waiter, answer) = oneshot::channel();
+        let answer_within = self.inner.client.inner.options.deadline;
+        let request = fetch::Request { from, max, wait, answer_within };
+        let control = self.inner.client.inner.control;
+        let command = Command::Fetch { control, entry: Box::new(self.inner.entry.clone()), request, waiter };
+        self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
+        match answer.await {
+            Ok(fetch::Reply::Records { records, .. }) => Ok(records),
+            Ok(fetch::Reply::Failed(seriatim_delivery::Failure::Trimmed { first })) => {
+                Err(ReadError::Trimmed { first })
+            }
+            Ok(fetch::Reply::Failed(failure)) => Err(failure.into()),
+            Err(_) => Err(ReadError::Stopped),
+        }
+    }
+
+    /// Every record from `from` on, in order, as it becomes final.
+    ///
+    /// # Errors
+    /// If the client was stopped. What goes wrong later comes as an event.
+    pub async fn subscribe(
+        &self,
+        from: Position,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, ReadError> {
+        let control = self.inner.client.inner.control;
+        let subscriber = Subscriber::new(control, self.inner.entry.clone(), from, options.end);
+        let (events, arrivals) = mpsc::channel(WINDOW as usize + 16);
+        let (waiter, opened) = oneshot::channel();
+        let commands = self.inner.client.inner.commands.clone();
+        let command = Command::Subscribe { subscriber: Box::new(subscriber), events, handle: waiter };
+        commands.send(command).await.map_err(|_| ReadError::Stopped)?;
+        let handle = opened.await.map_err(|_| ReadError::Stopped)?;
+        Subscription::start(commands, handle, arrivals).await
+    }
+
+    /// Deletes everything below `position`, for good, on every replica.
+    ///
+    /// # Errors
+    /// If the position lies past the tail, or not every replica confirms in time.
+    pub async fn trim(&self, position: Position) -> Result<(), ReadError> {
+        let tail = self.check_tail().await?;
+        if position > tail {
+            return Err(ReadError::PastTail { position, tail });
+        }
+        let deadline = self.inner.client.inner.options.deadline;
+        match tokio::time::timeout(deadline, self.trim_all(position)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.read_too_late(deadline).await),
+        }
+    }
+
+    async fn trim_all(&self, position: Position) -> Result<(), ReadError> {
+        let client = &self.inner.client;
+        let found = client.lookup(self.name()).await;
+        let entry = found.map_err(|_| ReadError::Deleted(self.name().to_owned()))?;
+        let view = entry.view.unwrap_or_else(|| self.inner.entry.view.clone().expect("a log that was found has a view"));
+        for members in &view.shards {
+            for replica in &members.replicas {
+                self.trim_replica(replica.node, Endpoint::Shard(members.shard), position).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn trim_replica(
+        &self,
+        node: seriatim_model::NodeId,
+        endpoint: Endpoint,
+        position: Position,
+    ) -> Result<(), ReadError> {
+        let mut again = tokio::time::interval(TRIM_AGAIN);
+        loop {
+            again.tick().await;
+            let (waiter, answer) = oneshot::channel();
+            let question: Question =
+                Box::new(move |request| shard::Message::Trim { request, position }.into());
+            let log = self.inner.entry.id;
+            let command = Command::Ask { to: (node, endpoint), log, question, again: true, waiter };
+            self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
+            // Anything but a confirmation passes: the position becomes final, the view is replaced.
+            if let Message::Shard(shard::Message::Trimmed { .. }) = answer.await.map_err(|_| ReadError::Stopped)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// An append on its way. Resolves to its receipt.
+#[derive(Debug)]
+#[must_use = "an append that is not awaited may fail unnoticed"]
+pub struct Append {
+    log: Log,
+    answer: oneshot::Receiver<Reply>,
+    state: AppendState,
+}
+
+enum AppendState {
+    /// Not waited for yet; it may take this long from the first wait on.
+    New(Duration),
+    Waiting(Duration, Pin<Box<tokio::time::Sleep>>),
+    TooLate(Pin<Box<dyn Future<Output = AppendError> + Send>>),
+}
+
+impl std::fmt::Debug for AppendState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::New(_) => "New",
+            Self::Waiting(..) => "Waiting",
+            Self::TooLate(_) => "TooLate",
+        })
+    }
+}
+
+impl Future for Append {
+    type Output = Result<Receipt, AppendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(context) {
+            return Poll::Ready(self.outcome(answer));
+        }
+        let this = &mut *self;
+        loop {
+            match &mut this.state {
+                AppendState::New(deadline) => {
+                    let deadline = *deadline;
+                    // Only an append that is not acknowledged already needs a timer.
+                    let sleep = Box::pin(tokio::time::sleep(deadline));
+                    this.state = AppendState::Waiting(deadline, sleep);
+                }
+                AppendState::Waiting(deadline, sleep) => {
+                    if sleep.as_mut().poll(context).is_pending() {
+                        return Poll::Pending;
+                    }
+                    let (log, deadline) = (this.log.clone(), *deadline);
+                    let why = Box::pin(async move { log.too_late(deadline).await });
+                    this.state = AppendState::TooLate(why);
+                }
+                AppendState::TooLate(why) => return why.as_mut().poll(context).map(Err),
+            }
+        }
+    }
+}
+
+impl Append {
+    fn outcome(&self, answer: Result<Reply, oneshot::error::RecvError>) -> Result<Receipt, AppendError> {
+        let durability = self.log.inner.entry.config.durability;
+        match answer {
+            Ok(Reply::Appended { id, position }) => Ok(Receipt { id, durability, position }),
+            Ok(Reply::Failed(Failure::SessionExpired(session))) => Err(AppendError::SessionExpired(session)),
+            Ok(Reply::Failed(Failure::TooLarge { limit })) => {
+                Err(AppendError::TooLarge { size: limit as usize + 1, limit })
+            }
+            Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::Settled),
+            Ok(Reply::Failed(Failure::Deleted(name))) => Err(AppendError::Deleted(name)),
+            Ok(Reply::Tail(_)) | Err(_) => Err(AppendError::Stopped),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Records, as applications make them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use seriatim_model::record::Header;
+
+/// What is appended: a payload, with a key and headers if wanted. The time is added by the append.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    payload: Bytes,
+    key: Option<Bytes>,
+    headers: Vec<Header>,
+}
+
+impl<T: Into<Bytes>> From<T> for Record {
+    fn from(payload: T) -> Self {
+        Self { payload: payload.into(), key: None, headers: vec![] }
+    }
+}
+
+impl Record {
+    /// Gives it a key.
+    #[must_use]
+    pub fn with_key(self, key: impl Into<Bytes>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// Gives it headers. Types below 32,768 belong to Seriatim.
+    #[must_use]
+    pub fn with_headers(self, headers: Vec<Header>) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// How long the payload is, in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Whether the payload is empty; such a record is as good as any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.payload.is_empty()
+    }
+
+    pub(crate) fn stamp(&self) -> seriatim_model::Record {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        seriatim_model::Record::build(&self.payload, now_ms, self.key.as_deref(), &self.headers)
+    }
+}

@@ -1,0 +1,137 @@
+//! Records as they become final.
+
+use std::collections::VecDeque;
+
+use seriatim_delivery::subscriber;
+use seriatim_model::{Position, Record, RecordId};
+use tokio::sync::mpsc;
+
+use crate::engine::Command;
+use crate::error::ReadError;
+
+/// How many records are on their way to the application, or wait for it.
+pub(crate) const WINDOW: u64 = 8192;
+
+/// How a subscription is made.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct SubscribeOptions {
+    /// The position to stop at; none to go on for ever.
+    pub end: Option<Position>,
+}
+
+impl SubscribeOptions {
+    /// Stops when everything below `end` was delivered.
+    #[must_use]
+    pub fn until(end: Position) -> Self {
+        Self { end: Some(end) }
+    }
+}
+
+/// What a subscriber is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The next record.
+    Deliver {
+        /// Its position.
+        position: Position,
+        /// Its name.
+        id: RecordId,
+        /// What was appended.
+        record: Record,
+        /// Whether the position may still fail. With today's orderings it never does.
+        speculative: bool,
+    },
+    /// Speculative records below this position are final now.
+    Confirm {
+        /// The bound.
+        upto: Position,
+    },
+    /// Speculative records from this position on are void.
+    Fail {
+        /// The last position that holds, exclusive.
+        after: Position,
+    },
+    /// What should have come next was trimmed; delivery goes on at `first`.
+    Trimmed {
+        /// The first position that is left.
+        first: Position,
+    },
+}
+
+/// A subscription. Dropping it ends it.
+#[derive(Debug)]
+pub struct Subscription {
+    commands: mpsc::Sender<Command>,
+    handle: u64,
+    arrivals: mpsc::Receiver<subscriber::Event>,
+    ready: VecDeque<Event>,
+    /// Records taken by the application since it last asked for more.
+    taken: u64,
+    is_over: bool,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let _ = self.commands.try_send(Command::Close { handle: self.handle });
+    }
+}
+
+impl Subscription {
+    pub(crate) async fn start(
+        commands: mpsc::Sender<Command>,
+        handle: u64,
+        arrivals: mpsc::Receiver<subscriber::Event>,
+    ) -> Result<Self, ReadError> {
+        let subscription = Self { commands, handle, arrivals, ready: VecDeque::new(), taken: 0, is_over: false };
+        subscription.want(WINDOW).await?;
+        Ok(subscription)
+    }
+
+    async fn want(&self, count: u64) -> Result<(), ReadError> {
+        let command = Command::Want { handle: self.handle, count };
+        self.commands.send(command).await.map_err(|_| ReadError::Stopped)
+    }
+
+    /// The next event; nothing when the end that was asked for is reached, or after an error. Waits for
+    /// as long as it takes. Cancelling it loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Event, ReadError>> {
+        loop {
+            if self.taken >= WINDOW / 2 {
+                if let Err(cause) = self.want(self.taken).await {
+                    return Some(Err(cause));
+                }
+                self.taken = 0;
+            }
+            if let Some(event) = self.ready.pop_front() {
+                self.taken += u64::from(matches!(event, Event::Deliver { .. }));
+                return Some(Ok(event));
+            }
+            if self.is_over {
+                return None;
+            }
+            match self.arrivals.recv().await {
+                Some(subscriber::Event::Deliver { records, speculative }) => {
+                    self.ready.extend(records.into_iter().map(|stored| Event::Deliver {
+                        position: stored.position,
+                        id: stored.id,
+                        record: stored.record,
+                        speculative,
+                    }));
+                }
+                Some(subscriber::Event::Trimmed { first }) => self.ready.push_back(Event::Trimmed { first }),
+                Some(subscriber::Event::Failed(failure)) => {
+                    self.is_over = true;
+                    return Some(Err(failure.into()));
+                }
+                Some(subscriber::Event::Finished) => self.is_over = true,
+                Some(_) => {}
+                None => {
+                    self.is_over = true;
+                    return Some(Err(ReadError::Stopped));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A cluster of fake nodes over loopback TCP: sequencing replicas, one shard and a register that do as
+//! the test says, with none of the protocol's safety.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use seriatim_client::{LogConfig, LogEntry, NodeId, Position, RecordId, SessionId};
+use seriatim_model::storage::Stored;
+use seriatim_model::{
+    Endpoint, Incarnation, LogId, Member, Placement, Record, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+};
+use seriatim_net::{Accepted, ClusterId, Identity, ListenOptions, Listener, VersionRange, message_frame, open_message};
+use seriatim_protocol::control::{self, NodeAddress, Refusal};
+use seriatim_protocol::{Message, erwin, shard};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What a sequencing replica does with an append instead of holding it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It has no room.
+    Busy,
+    /// It closes the connection.
+    Disconnect,
+    /// It does not answer.
+    Silence,
+    /// It holds the records, and closes the connection instead of acknowledging.
+    HoldAndDisconnect,
+}
+
+/// Nodes 1 to n. Each hosts a sequencing replica; node 1 leads, and what it holds is the log.
+pub struct Cluster {
+    state: Arc<Mutex<State>>,
+    addresses: Vec<String>,
+    servers: BTreeMap<NodeId, JoinHandle<()>>,
+    connections: watch::Receiver<i64>,
+}
+
+pub struct State {
+    pub entry: Option<LogEntry>,
+    pub nodes: Vec<NodeAddress>,
+    pub replicas: BTreeMap<NodeId, Replica>,
+    /// Which node a register question came to, for each of them.
+    pub lookups: Vec<NodeId>,
+    /// What the shard was asked, by node.
+    pub reads: Vec<NodeId>,
+    pub trim: Position,
+}
+
+#[derive(Default)]
+pub struct Replica {
+    pub held: Vec<(RecordId, Record)>,
+    pub next: BTreeMap<SessionId, u64>,
+    pub faults: VecDeque<Fault>,
+}
+
+enum Reaction {
+    Answer(Message),
+    Ignore,
+    Disconnect,
+}
+
+impl From<erwin::Message> for Reaction {
+    fn from(message: erwin::Message) -> Self {
+        Self::Answer(message.into())
+    }
+}
+
+impl From<shard::Message> for Reaction {
+    fn from(message: shard::Message) -> Self {
+        Self::Answer(message.into())
+    }
+}
+
+impl From<control::Message> for Reaction {
+    fn from(message: control::Message) -> Self {
+        Self::Answer(message.into())
+    }
+}
+
+/// A view whose sequencing replicas are `nodes` and whose only shard is on the first of them.
+pub fn view(number: u64, nodes: &[u32]) -> View {
+    let member = |node: &u32| Member { node: NodeId(*node), incarnation: Incarnation(1) };
+    View {
+        number: ViewNumber(number),
+        sequencers: nodes.iter().map(member).collect(),
+        leader: NodeId(nodes[0]),
+        shards: vec![ShardMembers { shard: ShardId(0), replicas: vec![member(&nodes[0])] }],
+        placement: Placement::new(vec![ShardId(0)], 64),
+        first: Position(0),
+        start: Position(0),
+    }
+}
+
+impl Cluster {
+    /// Starts `count` nodes that hold the log "orders" in view 1.
+    pub async fn start(count: u32) -> Self {
+        let numbers: Vec<u32> = (1..=count).collect();
+        let entry = LogEntry {
+            id: LogId(7),
+            name: "orders".into(),
+            config: LogConfig::default(),
+            sequencers: vec![],
+            shards: vec![],
+            version: 1,
+            claimed: ViewNumber(1),
+            claimant: 0,
+            view: Some(view(1, &numbers)),
+            history: ViewHistory::default(),
+            unavailable: None,
+        };
+        let state = Arc::new(Mutex::new(State {
+            entry: Some(entry),
+            nodes: vec![],
+            replicas: numbers.iter().map(|node| (NodeId(*node), Replica::default())).collect(),
+            lookups: vec![],
+            reads: vec![],
+            trim: Position(0),
+        }));
+        let (count, connections) = watch::channel(0);
+        let mut cluster = Self { state, addresses: vec![], servers: BTreeMap::new(), connections };
+        for node in numbers {
+            let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = listener.address().to_string();
+            cluster.state().nodes.push(NodeAddress { node: NodeId(node), address: address.clone() });
+            cluster.addresses.push(address);
+            let server = serve(listener, NodeId(node), Arc::clone(&cluster.state), count.clone());
+            cluster.servers.insert(NodeId(node), tokio::spawn(server));
+        }
+        cluster
+    }
+
+    pub fn address(&self, node: u32) -> &str {
+        &self.addresses[node as usize - 1]
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test thread panicked")
+    }
+
+    /// The next appends that `node` gets meet with these faults.
+    pub fn faults(&self, node: u32, faults: impl IntoIterator<Item = Fault>) {
+        self.state().replicas.get_mut(&NodeId(node)).expect("it exists").faults.extend(faults);
+    }
+
+    /// Registers a view of `nodes`.
+    pub fn register(&self, number: u64, nodes: &[u32]) {
+        let mut state = self.state();
+        let entry = state.entry.as_mut().expect("the log exists");
+        (entry.version, entry.view) = (number, Some(view(number, nodes)));
+    }
+
+    /// The numbers that `node` holds, in the order in which it got them.
+    pub fn held(&self, node: u32) -> Vec<u64> {
+        self.state().replicas[&NodeId(node)].held.iter().map(|(id, _)| id.number).collect()
+    }
+
+    /// Stops a node: its connections close, and nobody can connect.
+    pub async fn stop(&mut self, node: u32) {
+        let server = self.servers.remove(&NodeId(node)).expect("it runs");
+        server.abort();
+        let _ = server.await;
+    }
+
+    /// Waits until no client is connected.
+    pub async fn all_gone(&mut self) {
+        self.connections.wait_for(|count| *count == 0).await.expect("the cluster runs");
+    }
+}
+
+async fn serve(listener: Listener, node: NodeId, state: Arc<Mutex<State>>, count: watch::Sender<i64>) {
+    let identity = Identity { cluster: ClusterId(5), node, incarnation: 1, versions: VersionRange::OURS };
+    let mut incoming = listener.serve(identity, ListenOptions::default());
+    let mut clients = tokio::task::JoinSet::new();
+    loop {
+        let accepted = incoming.next().await;
+        let (state, count) = (Arc::clone(&state), count.clone());
+        clients.spawn(async move {
+            count.send_modify(|count| *count += 1);
+            talk(accepted, node, &state).await;
+            count.send_modify(|count| *count -= 1);
+        });
+    }
+}
+
+async fn talk(mut accepted: Accepted, node: NodeId, state: &Mutex<State>) {
+    while let Ok(Some(frames)) = accepted.connection.receiver.receive().await {
+        for frame in frames {
+            let (log, from, to, message) = open_message::<Message>(frame).expect("a client speaks well");
+            let reaction = state.lock().expect("no test thread panicked").react(node, to, message);
+            match reaction {
+                Reaction::Answer(answer) => {
+                    let chunks = message_frame(log, to, from, &answer).expect("it fits");
+                    let _ = accepted.connection.sender.send(chunks);
+                }
+                Reaction::Ignore => {}
+                Reaction::Disconnect => return,
+            }
+        }
+    }
+}
+
+impl State {
+    fn react(&mut self, node: NodeId, to: Endpoint, message: Message) -> Reaction {
+        match (to, message) {
+            (Endpoint::Register, Message::Control(message)) => {
+                self.lookups.push(node);
+                self.register(message)
+            }
+            (Endpoint::Sequencer, Message::Erwin(message)) => self.sequence(node, message),
+            (Endpoint::Shard(_), Message::Shard(message)) => {
+                self.reads.push(node);
+                self.shard(message)
+            }
+            (to, message) => panic!("{message:?} to {to:?}"),
+        }
+    }
+
+    fn register(&mut self, message: control::Message) -> Reaction {
+        let nodes = self.nodes.clone();
+        match message {
+            control::Message::Lookup { request, name } => match &self.entry {
+                Some(entry) if entry.name == name => {
+                    control::Message::Found { request, entry: entry.clone(), nodes }.into()
+                }
+                _ => control::Message::Refused { request, refusal: Refusal::NoSuchLog { name } }.into(),
+            },
+            control::Message::List { request } => {
+                let entries = self.entry.iter().cloned().collect();
+                control::Message::Listing { request, entries, nodes }.into()
+            }
+            control::Message::Create { request, name, .. } => {
+                control::Message::Refused { request, refusal: Refusal::Exists { name } }.into()
+            }
+            control::Message::Delete { request, .. } => match self.entry.take() {
+                Some(entry) => control::Message::Done { request, log: entry.id }.into(),
+                None => Reaction::Ignore,
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sequence(&mut self, node: NodeId, message: erwin::Message) -> Reaction {
+        let registered = self.entry.as_ref().and_then(|entry| entry.view.clone());
+        let current = registered.as_ref().map_or(ViewNumber::NONE, |view| view.number);
+        let is_member = registered.is_some_and(|view| view.sequencers.iter().any(|member| member.node == node));
+        let replica = self.replicas.get_mut(&node).expect("every node has one");
+        match message {
+            erwin::Message::Append { view, .. }
+            | erwin::Message::CheckTail { view, .. }
+            | erwin::Message::Locate { view, .. }
+                if view != current || !is_member =>
+            {
+                erwin::Message::Rejected { view: current, why: None }.into()
+            }
+            erwin::Message::Append { view, session, first, records, .. } => {
+                replica.append(view, session, first, records)
+            }
+            erwin::Message::CheckTail { request, view } => {
+                erwin::Message::Tail { request, view, count: Position(replica.held.len() as u64) }.into()
+            }
+            erwin::Message::Locate { session, number, .. } => {
+                let id = RecordId { session, number };
+                match replica.held.iter().position(|(held, _)| *held == id) {
+                    Some(index) => {
+                        erwin::Message::Located { session, number, position: Position(index as u64) }.into()
+                    }
+                    None => Reaction::Ignore,
+                }
+            }
+            erwin::Message::Status { request } => {
+                let ordered = Position(replica.held.len() as u64);
+                erwin::Message::StatusIs { request, view: current, open: true, ordered, held: 0, sessions: 1 }.into()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn shard(&mut self, message: shard::Message) -> Reaction {
+        let leader = self.entry.as_ref().and_then(|entry| entry.view.as_ref()).map_or(NodeId(1), |view| view.leader);
+        let held = &self.replicas[&leader].held;
+        let end = Position(held.len() as u64);
+        let records = |from: Position, end: Position| -> Vec<Stored> {
+            let stored = |(position, (id, record)): (u64, &(RecordId, Record))| Stored {
+                position: Position(position),
+                id: *id,
+                record: record.clone(),
+            };
+            (0..end.0).zip(held).skip(from.0 as usize).map(stored).collect()
+        };
+        match message {
+            shard::Message::Read { request, from, .. } if from < self.trim => {
+                let error = shard::ReadError::Trimmed { first: self.trim };
+                shard::Message::ReadFailed { request, error }.into()
+            }
+            shard::Message::Read { request, from, end: stop, wait_ms, .. } => {
+                let upto = end.min(stop).max(from);
+                if upto == from && wait_ms > 0 {
+                    return Reaction::Ignore;
+                }
+                shard::Message::Records { request, records: records(from, upto), upto }.into()
+            }
+            shard::Message::Subscribe { request, from, .. } => {
+                let upto = end.max(from);
+                shard::Message::Deliver { request, from, records: records(from, upto), upto }.into()
+            }
+            shard::Message::Trim { request, position } => {
+                self.trim = self.trim.max(position);
+                shard::Message::Trimmed { request, first: self.trim }.into()
+            }
+            shard::Message::Status { request } => {
+                let (view, stable, trim) = (ViewNumber(1), end, self.trim);
+                shard::Message::StatusIs { request, view, stable, trim }.into()
+            }
+            shard::Message::Credit { .. } | shard::Message::Cancel { .. } => Reaction::Ignore,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Replica {
+    fn append(&mut self, view: ViewNumber, session: SessionId, first: u64, records: Vec<Record>) -> Reaction {
+        let next = self.next.entry(session).or_insert(first);
+        let fault = self.faults.pop_front();
+        match fault {
+            Some(Fault::Busy) => {
+                return erwin::Message::Busy { view, session, next: *next, disk_full: false }.into();
+            }
+            Some(Fault::Disconnect) => return Reaction::Disconnect,
+            Some(Fault::Silence) => return Reaction::Ignore,
+            Some(Fault::HoldAndDisconnect) | None => {}
+        }
+        if first > *next {
+            return erwin::Message::OutOfOrder { view, session, expected: *next }.into();
+        }
+        for (number, record) in (first..).zip(records) {
+            if number == *next {
+                self.held.push((RecordId { session, number }, record));
+                *next += 1;
+            }
+        }
+        match fault {
+            Some(_) => Reaction::Disconnect,
+            None => erwin::Message::Acknowledged { view, session, next: *next }.into(),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The client against fake nodes over loopback TCP: what it does when a node is busy, changes its view,
+//! drops the connection, or says nothing.
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::{Cluster, Fault};
+use seriatim_client::{
+    AppendError, AppendOptions, Client, ClientOptions, ControlError, Event, Log, LogConfig, LogOptions, NodeId,
+    Position, ReadError, SubscribeOptions,
+};
+
+async fn open(cluster: &Cluster) -> Log {
+    open_within(cluster, Duration::from_secs(10)).await
+}
+
+async fn open_within(cluster: &Cluster, deadline: Duration) -> Log {
+    let mut options = ClientOptions::default();
+    options.deadline = deadline;
+    let client = Client::connect_with(cluster.address(1), options).await.expect("node 1 is there");
+    client.log("orders").await.expect("the log exists")
+}
+
+#[tokio::test]
+async fn appends_are_acknowledged_by_all_and_can_be_read() {
+    let cluster = Cluster::start(3).await;
+    let log = open(&cluster).await;
+    assert_eq!(log.session().await, None, "a session opens with the first append");
+    let receipt = log.append("a", AppendOptions::default()).await.unwrap();
+    assert_eq!((receipt.id.number, receipt.position), (0, None));
+    assert_eq!(log.append_sync("b").await.unwrap(), Position(1));
+    assert_eq!(log.session().await, Some((receipt.id.session, 2)));
+    for node in 1..=3 {
+        assert_eq!(cluster.held(node), [0, 1]);
+    }
+    assert_eq!(log.check_tail().await.unwrap(), Position(2));
+    let records = log.read(Position(0), 10, Duration::ZERO).await.unwrap();
+    let payloads: Vec<_> = records.iter().map(|stored| stored.record.payload()).collect();
+    assert_eq!(payloads, ["a", "b"]);
+    assert!(records[0].record.appended_ms() > 0);
+}
+
+#[tokio::test]
+async fn many_in_flight_keep_their_order_through_busy_lost_connections_and_silence() {
+    let cluster = Cluster::start(3).await;
+    cluster.faults(2, [Fault::Busy, Fault::Disconnect, Fault::Busy]);
+    cluster.faults(1, [Fault::HoldAndDisconnect]);
+    cluster.faults(3, [Fault::Silence, Fault::HoldAndDisconnect]);
+    let log = open(&cluster).await;
+    let mut appends = vec![];
+    for number in 0..1000 {
+        appends.push(log.submit(number.to_string()).await.unwrap());
+    }
+    for (number, append) in (0..).zip(appends) {
+        assert_eq!(append.await.unwrap().id.number, number);
+    }
+    for node in 1..=3 {
+        assert_eq!(cluster.held(node), (0..1000).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_rejects_makes_the_client_learn_the_new_view() {
+    let cluster = Cluster::start(3).await;
+    let log = open(&cluster).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    cluster.register(2, &[1, 2]);
+    log.append("b", AppendOptions::default()).await.unwrap();
+    assert_eq!((cluster.held(1), cluster.held(2), cluster.held(3)), (vec![0, 1], vec![0, 1], vec![0]));
+    assert_eq!(log.check_tail().await.unwrap(), Position(2));
+}
+
+#[tokio::test]
+async fn a_client_whose_first_node_died_learns_the_new_view_from_another() {
+    let mut cluster = Cluster::start(3).await;
+    let log = open(&cluster).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    cluster.stop(1).await;
+    cluster.register(2, &[2, 3]);
+    log.append("b", AppendOptions::default()).await.unwrap();
+    assert_eq!(cluster.held(2), [0, 1]);
+    let records = log.read(Position(0), 10, Duration::ZERO).await.unwrap();
+    assert_eq!(records.len(), 2);
+    assert!(!cluster.state().reads.contains(&NodeId(1)), "reads go to the view that appends have learned");
+}
+
+#[tokio::test]
+async fn a_deadline_says_what_was_waited_for_and_that_the_outcome_is_unknown() {
+    let mut cluster = Cluster::start(2).await;
+    let log = open_within(&cluster, Duration::from_millis(300)).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    let address = cluster.address(2).to_owned();
+    cluster.stop(2).await;
+    let error = log.append("b", AppendOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AppendError::DeadlineExceeded { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("may or may not be in the log"), "{text}");
+    assert!(text.contains(&format!("node 2 at {address}")), "{text}");
+    let error = log.check_tail().await.unwrap_err();
+    assert!(matches!(error, ReadError::DeadlineExceeded { .. }), "{error:?}");
+    assert!(error.to_string().contains(&format!("node 2 at {address}")), "{error}");
+}
+
+#[tokio::test]
+async fn an_unavailable_log_says_why() {
+    let cluster = Cluster::start(1).await;
+    {
+        let mut state = cluster.state();
+        let entry = state.entry.as_mut().unwrap();
+        (entry.view, entry.unavailable) = (None, Some("no sequencing replica has its memory".into()));
+    }
+    let log = open_within(&cluster, Duration::from_millis(100)).await;
+    let error = log.append("a", AppendOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("no sequencing replica has its memory"), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_an_append_withdraws_nothing() {
+    let cluster = Cluster::start(1).await;
+    let log = open(&cluster).await;
+    drop(log.submit("a").await.unwrap());
+    log.append("b", AppendOptions::default()).await.unwrap();
+    assert_eq!(cluster.held(1), [0, 1]);
+}
+
+#[tokio::test]
+async fn a_session_that_is_resumed_stores_nothing_twice() {
+    let cluster = Cluster::start(2).await;
+    let first = open(&cluster).await;
+    let id = first.append("a", AppendOptions::default()).await.unwrap().id;
+    first.append("b", AppendOptions::default()).await.unwrap();
+    drop(first);
+    let client = Client::connect(cluster.address(1)).await.unwrap();
+    let resumed = client.log_with("orders", LogOptions::resume(id.session, 1)).await.unwrap();
+    assert_eq!(resumed.session().await, Some((id.session, 1)));
+    assert_eq!(resumed.append("b", AppendOptions::default()).await.unwrap().id.number, 1);
+    assert_eq!(resumed.append("c", AppendOptions::default()).await.unwrap().id.number, 2);
+    assert_eq!(cluster.held(1), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn bad_input_gets_a_clear_error() {
+    let cluster = Cluster::start(1).await;
+    let log = open(&cluster).await;
+    let large = vec![0; LogConfig::default().max_record_bytes as usize + 1];
+    let error = log.append(large, AppendOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AppendError::TooLarge { .. }));
+    log.append("a small one still works", AppendOptions::default()).await.unwrap();
+    let client = Client::connect(cluster.address(1)).await.unwrap();
+    let error = client.log("none").await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no log 'none'; create it with: seriatim log create none");
+    let error = client.create("orders", LogConfig::default()).await.unwrap_err();
+    assert!(matches!(error, ControlError::Exists { .. }));
+    let error = log.trim(Position(5)).await.unwrap_err();
+    assert!(matches!(error, ReadError::PastTail { tail: Position(1), .. }), "{error:?}");
+    client.delete("orders").await.unwrap();
+    let error = log.append("b", AppendOptions::default()).await.unwrap_err();
+    assert!(matches!(error, AppendError::Deleted(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn nobody_at_the_address_is_one_clear_line() {
+    let mut cluster = Cluster::start(1).await;
+    cluster.stop(1).await;
+    let error = Client::connect(cluster.address(1)).await.unwrap_err().to_string();
+    assert!(error.contains(cluster.address(1)) && !error.contains('\n'), "{error}");
+}
+
+#[tokio::test]
+async fn a_subscription_delivers_everything_in_order_and_ends_where_it_should() {
+    let cluster = Cluster::start(2).await;
+    let log = open(&cluster).await;
+    for number in 0..100u32 {
+        log.append(number.to_string(), AppendOptions::default()).await.unwrap();
+    }
+    let mut events = log.subscribe(Position(10), SubscribeOptions::until(Position(90))).await.unwrap();
+    let mut positions = vec![];
+    while let Some(event) = events.next().await {
+        let Event::Deliver { position, record, speculative: false, .. } = event.unwrap() else { panic!() };
+        assert_eq!(record.payload(), position.to_string());
+        positions.push(position.0);
+    }
+    assert_eq!(positions, (10..90).collect::<Vec<_>>());
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn trimmed_positions_cannot_be_read() {
+    let cluster = Cluster::start(1).await;
+    let log = open(&cluster).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    log.append("b", AppendOptions::default()).await.unwrap();
+    log.trim(Position(1)).await.unwrap();
+    let error = log.read(Position(0), 10, Duration::ZERO).await.unwrap_err();
+    assert_eq!(error, ReadError::Trimmed { first: Position(1) });
+    assert_eq!(log.read(Position(1), 10, Duration::ZERO).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn status_and_list_describe_the_cluster() {
+    let cluster = Cluster::start(2).await;
+    let log = open(&cluster).await;
+    log.append("a", AppendOptions::default()).await.unwrap();
+    let client = Client::connect(cluster.address(2)).await.unwrap();
+    let (entries, nodes) = client.list().await.unwrap();
+    assert_eq!((entries.len(), nodes.len()), (1, 2));
+    let status = client.status(entries[0].clone()).await;
+    assert_eq!((status.tail, status.stable, status.open), (Some(Position(1)), Some(Position(1)), 2));
+}
+
+#[tokio::test]
+async fn the_last_handle_takes_the_connections_with_it() {
+    let mut cluster = Cluster::start(2).await;
+    let client = Client::connect(cluster.address(1)).await.unwrap();
+    let log = client.log("orders").await.unwrap();
+    drop(client);
+    log.append("a", AppendOptions::default()).await.unwrap();
+    drop(log);
+    cluster.all_gone().await;
+}

@@ -1,0 +1,104 @@
+//! What the tests of both machines share: a small log, its records, and short names for effects.
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{
+    Address, Effect, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Placement, Position,
+    Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+};
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::{Message, shard};
+
+pub(crate) const CONTROL: NodeId = NodeId(1);
+
+fn member(node: u32) -> Member {
+    Member { node: NodeId(node), incarnation: Incarnation(7) }
+}
+
+/// A log of `shards` shards: shard `s` has its primary on node `10 * number + s` of view `number`, and a
+/// backup on node `100 + s`.
+pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
+    let ids: Vec<ShardId> = (0..shards).map(ShardId).collect();
+    let members = ids.iter().map(|shard| ShardMembers {
+        shard: *shard,
+        replicas: vec![member(primary(number, shard.0)), member(100 + shard.0)],
+    });
+    let view = View {
+        number: ViewNumber(number),
+        sequencers: vec![member(1)],
+        leader: NodeId(1),
+        shards: members.collect(),
+        placement: Placement::new(ids.clone(), stripe),
+        first: Position::ZERO,
+        start: Position::ZERO,
+    };
+    LogEntry {
+        id: LogId(9),
+        name: "orders".into(),
+        config: LogConfig::default(),
+        sequencers: vec![],
+        shards: vec![],
+        version: number,
+        claimed: view.number,
+        claimant: 0,
+        view: (number > 0).then_some(view),
+        history: ViewHistory::default(),
+        unavailable: None,
+    }
+}
+
+pub(crate) fn primary(view: u64, shard: u32) -> u32 {
+    10 * view as u32 + shard
+}
+
+pub(crate) fn stored(position: u64) -> Stored {
+    let id = RecordId { session: SessionId(1), number: position };
+    Stored { position: Position(position), id, record: Record::new(position.to_string().as_bytes(), 0) }
+}
+
+pub(crate) fn no_op(position: u64) -> Stored {
+    let mut encoded = stored(position).record.encoded().to_vec();
+    encoded[0] = 4;
+    Stored { record: Record::from_encoded(encoded.into()).unwrap(), ..stored(position) }
+}
+
+pub(crate) fn from_shard<Q>(node: u32, shard: u32, message: shard::Message) -> Input<Message, Q> {
+    let from = Address::Node(NodeId(node), Endpoint::Shard(ShardId(shard)));
+    Input::Message { from, message: message.into() }
+}
+
+pub(crate) fn from_register<Q>(message: control::Message) -> Input<Message, Q> {
+    Input::Message { from: Address::Node(CONTROL, Endpoint::Register), message: message.into() }
+}
+
+/// The messages to shards among the effects: node, shard, message.
+pub(crate) fn to_shards<R>(effects: &[Effect<Message, R>]) -> Vec<(u32, u32, shard::Message)> {
+    let to_shard = |effect: &Effect<Message, R>| match effect {
+        Effect::Send {
+            to: Address::Node(node, Endpoint::Shard(shard)),
+            message: Message::Shard(message),
+        } => Some((node.0, shard.0, message.clone())),
+        _ => None,
+    };
+    effects.iter().filter_map(to_shard).collect()
+}
+
+/// The numbers of the questions to the register among the effects.
+pub(crate) fn lookups<R>(effects: &[Effect<Message, R>]) -> Vec<u64> {
+    let lookup = |effect: &Effect<Message, R>| match effect {
+        Effect::Send {
+            to: Address::Node(CONTROL, Endpoint::Register),
+            message: Message::Control(control::Message::Lookup { request, .. }),
+        } => Some(*request),
+        _ => None,
+    };
+    effects.iter().filter_map(lookup).collect()
+}
+
+/// The answers to the reader among the effects.
+pub(crate) fn replies<R: Clone>(effects: &[Effect<Message, R>]) -> Vec<R> {
+    let reply = |effect: &Effect<Message, R>| match effect {
+        Effect::Reply { reply, .. } => Some(reply.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(reply).collect()
+}

@@ -1,0 +1,135 @@
+//! Connections to the nodes of a cluster: made when there is something to send, kept until they break.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use seriatim_model::NodeId;
+use tokio::sync::mpsc;
+
+use crate::connection::{ConnectError, Connected, Receiver, Sender, connect};
+use crate::frame::Frame;
+use crate::hello::Hello;
+use crate::limits::ConnectionOptions;
+
+/// How much waits for a connection that is being made, in bytes; what is over it is dropped, and sent
+/// again by whoever needs an answer.
+const WAITING_BYTES: usize = 32 << 20;
+/// How long to wait after a node could not be reached.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+
+/// What happens to links.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// Frames arrived from a node.
+    Frames(NodeId, Vec<Frame>),
+    /// A connection was made, or could not be. To be given to [`Links::dialled`].
+    Dialled(NodeId, Result<Box<Connected>, String>),
+    /// A connection broke. To be given to [`Links::down`].
+    Down(NodeId),
+}
+
+/// One connection to each node that something was sent to.
+///
+/// What was sent may be lost when a connection breaks: whoever needs an answer sends again.
+#[derive(Debug)]
+pub struct Links {
+    hello: Hello,
+    events: mpsc::Sender<LinkEvent>,
+    links: BTreeMap<NodeId, Link>,
+}
+
+#[derive(Debug)]
+enum Link {
+    Up(Sender),
+    Connecting { waiting: Vec<Bytes>, bytes: usize },
+    Down { until: Instant, cause: String },
+}
+
+impl Links {
+    /// Links that introduce themselves with `hello` and report to `events`.
+    #[must_use]
+    pub fn new(hello: Hello, events: mpsc::Sender<LinkEvent>) -> Self {
+        Self { hello, events, links: BTreeMap::new() }
+    }
+
+    /// Sends whole frames to a node at `address`, as far as it can be reached.
+    pub fn send(&mut self, node: NodeId, address: Option<&str>, frames: Vec<Bytes>) {
+        match self.links.get_mut(&node) {
+            Some(Link::Up(sender)) => {
+                // If it is closed, its end is on the way to the events.
+                let _ = sender.send(frames);
+            }
+            Some(Link::Connecting { waiting, bytes }) => {
+                if *bytes < WAITING_BYTES {
+                    *bytes += frames.iter().map(Bytes::len).sum::<usize>();
+                    waiting.extend(frames);
+                }
+            }
+            Some(Link::Down { until, .. }) if Instant::now() < *until => {}
+            Some(Link::Down { .. }) | None => {
+                let Some(address) = address else { return };
+                let bytes = frames.iter().map(Bytes::len).sum();
+                self.links.insert(node, Link::Connecting { waiting: frames, bytes });
+                tokio::spawn(dial(node, address.to_owned(), self.hello.clone(), self.events.clone()));
+            }
+        }
+    }
+
+    /// Takes a connection that was made elsewhere.
+    pub fn adopt(&mut self, connected: Connected) {
+        self.dialled(connected.welcome.node, Ok(Box::new(connected)));
+    }
+
+    /// A connection was made, or could not be.
+    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, String>) {
+        let before = self.links.remove(&node);
+        let connection = match outcome {
+            Ok(connected) => connected.connection,
+            Err(cause) => {
+                self.links.insert(node, Link::Down { until: Instant::now() + RETRY_AFTER, cause });
+                return;
+            }
+        };
+        if let Some(Link::Connecting { waiting, .. }) = before
+            && !waiting.is_empty()
+        {
+            let _ = connection.sender.send(waiting);
+        }
+        tokio::spawn(receive(node, connection.receiver, self.events.clone()));
+        self.links.insert(node, Link::Up(connection.sender));
+    }
+
+    /// A connection broke.
+    pub fn down(&mut self, node: NodeId) {
+        let cause = "the connection broke".to_owned();
+        self.links.insert(node, Link::Down { until: Instant::now(), cause });
+    }
+
+    /// The nodes that cannot be reached at present, and why.
+    pub fn unreachable(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        self.links.iter().filter_map(|(node, link)| match link {
+            Link::Down { cause, .. } => Some((*node, cause.as_str())),
+            Link::Up(_) | Link::Connecting { .. } => None,
+        })
+    }
+}
+
+async fn dial(node: NodeId, address: String, hello: Hello, events: mpsc::Sender<LinkEvent>) {
+    let outcome = match connect(&address, &hello, &ConnectionOptions::default()).await {
+        Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
+        // An address that another node has taken over is as good as no address.
+        Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node)),
+        Err(cause) => Err(ConnectError::to_string(&cause)),
+    };
+    let _ = events.send(LinkEvent::Dialled(node, outcome)).await;
+}
+
+async fn receive(node: NodeId, mut receiver: Receiver, events: mpsc::Sender<LinkEvent>) {
+    while let Ok(Some(frames)) = receiver.receive().await {
+        if events.send(LinkEvent::Frames(node, frames)).await.is_err() {
+            return;
+        }
+    }
+    let _ = events.send(LinkEvent::Down(node)).await;
+}

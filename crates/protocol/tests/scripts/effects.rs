@@ -1,0 +1,254 @@
+//! How effects are written. Only what a script is about is: a field that a message gains changes nothing.
+
+use seriatim_model::storage::{Run, StorageCommand, Stored};
+use seriatim_model::{Record, SessionId, ViewNumber};
+use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
+use seriatim_protocol::erwin::client::{Failure, Reply};
+use seriatim_protocol::parts::IdRun;
+use seriatim_protocol::shard::{self, ReadError};
+use seriatim_protocol::{Message, erwin};
+
+use crate::words::{self, id, list, session, unless};
+
+pub(crate) fn message(message: &Message) -> String {
+    match message {
+        Message::Erwin(message) => sequencing(message),
+        Message::Shard(message) => shard(message),
+        Message::Control(message) => view_change(message).unwrap_or_else(|| catalog(message)),
+    }
+}
+
+fn sequencing(message: &erwin::Message) -> String {
+    use erwin::Message::*;
+    match message {
+        Append { view, session, first, lowest, records, .. } => {
+            let lowest = unless(0, "lowest", *lowest);
+            format!("append v{view}{}{lowest}", following(*session, *first, records))
+        }
+        Acknowledged { view, session: of, next, .. } => {
+            format!("acknowledged v{view} {} next={next}", session(*of))
+        }
+        OutOfOrder { view, session: of, expected, .. } => {
+            format!("out-of-order v{view} {} expected={expected}", session(*of))
+        }
+        Busy { view, session: of, next, disk_full, .. } => {
+            let why = if *disk_full { " disk-full" } else { "" };
+            format!("busy v{view} {} next={next}{why}", session(*of))
+        }
+        Expired { session: of, .. } => format!("expired {}", session(*of)),
+        Stale { session, number, .. } => format!("stale {}", id(*session, *number)),
+        TooLarge { session, number, limit, .. } => {
+            format!("too-large {} limit={limit}", id(*session, *number))
+        }
+        Rejected { view, why, .. } => {
+            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
+        }
+        Locate { view, session, number, .. } => format!("locate v{view} {}", id(*session, *number)),
+        Located { session, number, position, .. } => {
+            format!("located {} at={position}", id(*session, *number))
+        }
+        CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
+        Tail { request, view, count, .. } => format!("tail v{view} request={request} count={count}"),
+        Forward { view, session, first, records, .. } => {
+            format!("forward v{view}{}", following(*session, *first, records))
+        }
+        Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", ids(runs)),
+        Dropped { view, ordered, .. } => format!("dropped v{view} ordered={ordered}"),
+        Status { request, .. } => format!("status request={request}"),
+        StatusIs { view, open, ordered, held, sessions, .. } => {
+            let state = if *open { "open" } else { "not-open" };
+            format!("status-is v{view} {state} ordered={ordered} held={held} sessions={sessions}")
+        }
+    }
+}
+
+fn following(session: SessionId, first: u64, records: &[Record]) -> String {
+    (first..).zip(records).map(|(number, record)| format!(" {}", words::record(session, number, record))).collect()
+}
+
+fn ids(runs: &[IdRun]) -> String {
+    let numbers = |run: &IdRun| run.first..run.first + run.count;
+    let each = |run: &IdRun| numbers(run).map(|n| format!(" {}", id(run.session, n))).collect::<String>();
+    runs.iter().map(each).collect()
+}
+
+fn shard(message: &shard::Message) -> String {
+    use shard::Message::*;
+    match message {
+        Bind { view, batch, backups, stable, runs: of, .. } => {
+            let backups = list(backups, "+", words::member);
+            let backups = unless(String::new(), "backups", backups);
+            format!("bind v{view} batch={batch}{backups}{}{}", unless(0, "stable", stable.0), runs(of))
+        }
+        Bound { view, batch, stable, .. } => {
+            format!("bound v{view} batch={batch}{}", unless(0, "stable", stable.0))
+        }
+        Stable { view, stable, .. } => format!("stable v{view} at={stable}"),
+        StableKnown { view, stable, .. } => format!("stable-known v{view} at={stable}"),
+        Fenced { claim, incarnation, .. } => format!("fenced v{claim}{}", unless(1, "life", incarnation.0)),
+        Fence { claim, .. } => format!("fence v{claim}"),
+        Replicate { view, batch, incarnation, stable, runs: of, .. } => {
+            let (life, stable) = (unless(1, "life", incarnation.0), unless(0, "stable", stable.0));
+            format!("replicate v{view} batch={batch}{life}{stable}{}", runs(of))
+        }
+        Replicated { view, batch, .. } => format!("replicated v{view} batch={batch}"),
+        Read { request, from, end, .. } => format!("read request={request} from={from} end={end}"),
+        Records { request, records, upto, .. } => {
+            format!("records request={request}{} upto={upto}", stored(records))
+        }
+        ReadFailed { request, error, .. } => format!("read-failed request={request} {}", read_error(error)),
+        Subscribe { request, from, credit, .. } => {
+            format!("subscribe request={request} from={from} credit={credit}")
+        }
+        Deliver { request, from, records, upto, .. } => {
+            format!("deliver request={request} from={from}{} upto={upto}", stored(records))
+        }
+        Credit { request, bytes, .. } => format!("credit request={request} bytes={bytes}"),
+        Cancel { request, .. } => format!("cancel request={request}"),
+        Trim { request, position, .. } => format!("trim request={request} at={position}"),
+        Trimmed { request, first, .. } => format!("trimmed request={request} first={first}"),
+        Status { request, .. } => format!("status request={request}"),
+        StatusIs { view, stable, trim, .. } => format!("status-is v{view} stable={stable} trim={trim}"),
+    }
+}
+
+fn runs(runs: &[Run]) -> String {
+    let records = runs.iter().flat_map(|run| (run.first.0..).zip(&run.records));
+    let show = |(position, (id, record)): (u64, &(seriatim_model::RecordId, Record))| {
+        format!(" {position}:{}", words::record(id.session, id.number, record))
+    };
+    records.map(show).collect()
+}
+
+fn stored(records: &[Stored]) -> String {
+    let show = |at: &Stored| words::record(at.id.session, at.id.number, &at.record);
+    records.iter().map(|at| format!(" {}:{}", at.position, show(at))).collect()
+}
+
+fn read_error(error: &ReadError) -> String {
+    match error {
+        ReadError::Trimmed { first, .. } => format!("trimmed first={first}"),
+        ReadError::Damaged { position, .. } => format!("damaged at={position}"),
+        ReadError::Disk { .. } => "disk".into(),
+        ReadError::Busy => "busy".into(),
+        ReadError::NotStable { stable, .. } => format!("not-stable stable={stable}"),
+    }
+}
+
+/// A message of a view change; nothing if it is one of the catalog.
+fn view_change(message: &control::Message) -> Option<String> {
+    use control::Message::*;
+    Some(match message {
+        Get { .. } => "get".into(),
+        Current { entry: of, .. } => format!("current {}", entry(of)),
+        CompareAndSet { entry: of, .. } => format!("compare-and-set {}", change(of)),
+        Report { view, cannot_start, .. } => {
+            let cannot = format!(" cannot-start=v{cannot_start}");
+            format!("report v{view}{}", if *cannot_start == ViewNumber::NONE { "" } else { &cannot })
+        }
+        Registered { entry: of, .. } => format!("registered {}", entry(of)),
+        Unavailable { .. } => "unavailable".into(),
+        Seal { claim, old, .. } => format!("seal v{claim} old=v{old}"),
+        Sealed { claim, incarnation, state, .. } => {
+            let life = unless(1, "life", incarnation.0);
+            let state = state.as_ref().map(|state| format!(" ordered={} held={}", state.ordered, state.held));
+            format!("sealed v{claim}{life}{}", state.unwrap_or(" nothing".into()))
+        }
+        Outbid { claim, .. } => format!("outbid v{claim}"),
+        Flush { claim, view, .. } => format!("flush v{claim} shards={}", words::shards(&view.shards)),
+        Flushed { first, end, claim, sessions, .. } => {
+            format!("flushed v{claim} first={first} end={end} sessions={}", words::sessions(sessions))
+        }
+        Stage { claim, ordered, sessions, .. } => {
+            format!("stage v{claim} ordered={ordered} sessions={}", words::sessions(sessions))
+        }
+        Staged { claim, incarnation, .. } => format!("staged v{claim}{}", unless(1, "life", incarnation.0)),
+        _ => return None,
+    })
+}
+
+fn catalog(message: &control::Message) -> String {
+    use control::Message::*;
+    match message {
+        Gone { log, .. } => format!("gone log={log}"),
+        Lookup { name, .. } => format!("lookup {name}"),
+        Found { entry: of, .. } => format!("found {} {}", of.name, entry(of)),
+        List { .. } => "list".into(),
+        Listing { entries, .. } => format!("listing {}", list(entries, " ", |entry| entry.name.clone())),
+        Create { name, .. } => format!("create {name}"),
+        Delete { name, .. } => format!("delete {name}"),
+        Done { request, log, .. } => format!("done request={request} log={log}"),
+        Refused { request, refusal, .. } => {
+            let why = match refusal {
+                Refusal::NoSuchLog { .. } => "no-such-log",
+                Refusal::Exists { .. } => "exists",
+                Refusal::Impossible { .. } => "impossible",
+            };
+            format!("refused request={request} {why}")
+        }
+        Join { node, .. } => format!("join {}", node.node),
+        Cluster { nodes, .. } => {
+            format!("cluster {}", list(nodes, ",", |node: &NodeAddress| node.node.to_string()))
+        }
+        Retire { log, .. } => format!("retire log={log}"),
+        Retired { log, node, .. } => format!("retired log={log} node={node}"),
+        _ => unreachable!("the others are of view changes"),
+    }
+}
+
+fn entry(entry: &LogEntry) -> String {
+    let placed = list(&entry.shards, ",", |nodes| list(nodes, "+", ToString::to_string));
+    let sequencers = list(&entry.sequencers, ",", ToString::to_string);
+    let view = match &entry.view {
+        Some(view) => format!("view=v{}", view.number),
+        None => format!("no view, sequencers={sequencers} shards={placed}"),
+    };
+    let claimed = if entry.claimed == entry.view_number() {
+        String::new()
+    } else {
+        format!(" claimed=v{}", entry.claimed)
+    };
+    let unavailable = if entry.unavailable.is_some() { " unavailable" } else { "" };
+    format!("version={} {view}{claimed}{unavailable}", entry.version)
+}
+
+/// What a controller wants to write into the register.
+fn change(entry: &LogEntry) -> String {
+    let (version, claimed, history) = (entry.version, entry.claimed, words::history(&entry.history));
+    match &entry.view {
+        _ if entry.unavailable.is_some() => format!("version={version} unavailable"),
+        Some(view) if view.number == claimed => {
+            format!("version={version} registers {} history={history}", words::view(view))
+        }
+        _ => format!("version={version} claims v{claimed}"),
+    }
+}
+
+pub(crate) fn command(command: &StorageCommand) -> String {
+    match command {
+        StorageCommand::Bind { view, runs: of, .. } => format!("bind v{view}{}", runs(of)),
+        StorageCommand::Remember(memory) => {
+            let view = memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number);
+            let history = unless(String::new(), "history", words::history(&memory.history));
+            format!("remember claim=v{} view=v{view}{history}", memory.claim)
+        }
+        StorageCommand::Stable(position) => format!("stable at={position}"),
+        StorageCommand::Trim(position) => format!("trim at={position}"),
+    }
+}
+
+pub(crate) fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Appended { id: of, position, .. } => {
+            let at = position.map(|position| format!(" at={position}"));
+            format!("appended {}{}", id(of.session, of.number), at.unwrap_or_default())
+        }
+        Reply::Tail(tail) => format!("tail={tail}"),
+        Reply::Failed(failure) => format!("failed {}", match failure {
+            Failure::SessionExpired(_) => "session-expired",
+            Failure::TooLarge { .. } => "too-large",
+            Failure::Stale(_) => "stale",
+            Failure::Deleted(_) => "deleted",
+        }),
+    }
+}

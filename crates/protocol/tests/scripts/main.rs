@@ -1,0 +1,109 @@
+//! Runs the scripts that stand beside each protocol in `src/**/scripts/`: a few lines in, the effects out.
+//!
+//! A script starts with prose: what it shows, and a line `# Stands for:` that names the section of the
+//! paper or the rule. Then come paragraphs: commands, `----`, and the effects of one machine, or `nothing`.
+//! The commands of a paragraph are drained like an inbox: all are taken first, then the machine is woken
+//! if it asked to be. A paragraph without `----` prepares, and must have no effects.
+//!
+//! ```text
+//! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     what is created; shard 0 on nodes 4 and 5
+//! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second life leads
+//! claim v3                                                  somebody claimed it
+//! sequencer 1 | sequencer 1 in v1                           the machine: new, or a member of the view;
+//! shard 0.4 in v1 | controller | register | client          so for the others
+//! restart | restart lost                                    with what was durable; as a new life
+//! client1: append v1 a0 a1                                  a message: who from, what it says
+//! register answers | register applies                       what a register does with the last question;
+//!                                                           the second time the answer is lost
+//! request 7 append a0                                       the application asks
+//! persisted | persisted 3                                   all writes, or those up to #3, are durable
+//! read 1 0:a0                                               the store's answer
+//! wait 100ms | disconnected client1 | disk full | store-failed 3
+//! ```
+//!
+//! `a0` is record 0 of session `a`, with the payload "a0" unless another is given (`a0=x`, `a0[100]` for a
+//! hundred bytes); `a@5:0` if the session was opened when the tail was 5; `a'0` in the client's next
+//! session. `7:a0` is that record at position 7; `#2` marks a second life.
+//!
+//! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes what happens into the scripts; read the
+//! difference before you keep it.
+
+#![expect(clippy::disallowed_methods, reason = "scripts are files, and a test may read them")]
+
+mod effects;
+mod messages;
+mod script;
+mod words;
+mod world;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use script::Script;
+
+/// The folders called `scripts`, and the folders in them.
+fn folders() -> Vec<PathBuf> {
+    let mut found = vec![];
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    found
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    if folder.components().any(|part| part.as_os_str() == "scripts") {
+        found.push(folder.to_owned());
+    }
+    entries(folder).iter().filter(|path| path.is_dir()).for_each(|path| walk(path, found));
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let listing = fs::read_dir(folder).expect("the folder can be read");
+    let mut paths: Vec<_> = listing.map(|entry| entry.expect("the folder can be read").path()).collect();
+    paths.sort();
+    paths
+}
+
+fn scripts() -> Vec<(PathBuf, Script)> {
+    let files = folders().into_iter().flat_map(|folder| entries(&folder)).filter(|path| path.is_file());
+    files
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("the script can be read");
+            let script = Script::parse(&text);
+            (path, script)
+        })
+        .collect()
+}
+
+#[test]
+fn every_script_has_the_effects_that_it_says() {
+    let write = std::env::var("SERIATIM_SCRIPTS").is_ok_and(|value| value == "write");
+    let mut complaints = String::new();
+    for (path, mut script) in scripts() {
+        let outcome = script.run();
+        if write && outcome.is_ok() {
+            fs::write(&path, script.to_string()).expect("the script can be written");
+            continue;
+        }
+        for (line, complaint) in outcome.err().into_iter().chain(script.differences()) {
+            complaints += &format!("\n{}:{line}\n{complaint}\n", path.display());
+        }
+    }
+    assert!(complaints.is_empty(), "{complaints}\n(SERIATIM_SCRIPTS=write takes over what happened)");
+}
+
+#[test]
+fn every_script_says_what_it_shows_and_what_it_stands_for() {
+    for (path, script) in scripts() {
+        let prose = script.prose();
+        assert!(prose.contains("Stands for:"), "{}: `# Stands for: …` is missing", path.display());
+        assert!(prose.lines().count() > 1, "{}: what does it show?", path.display());
+        assert!(path.extension().is_some_and(|ending| ending == "txt"), "{}: not a .txt", path.display());
+    }
+}
+
+#[test]
+fn every_folder_of_scripts_has_some() {
+    assert!(!folders().is_empty());
+    for folder in folders() {
+        assert!(!entries(&folder).is_empty(), "{}: no scripts", folder.display());
+    }
+}

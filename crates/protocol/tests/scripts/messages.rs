@@ -1,0 +1,256 @@
+//! How the messages that a script delivers are read.
+
+use seriatim_model::storage::{Run, Stored};
+use seriatim_model::{Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ViewNumber};
+use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
+use seriatim_protocol::parts::sessions::runs_of;
+use seriatim_protocol::{Message, erwin, shard};
+
+use crate::words::{Parsed, Words, read_member, read_view};
+
+/// The message of kind `kind` from that life of its sender; `entry` is what the register holds.
+pub(crate) fn read(kind: &str, words: &mut Words, life: Incarnation, entry: &LogEntry) -> Parsed<Message> {
+    if let Some(message) = sequencing(kind, words)? {
+        return Ok(message.into());
+    }
+    if let Some(message) = shard(kind, words, life, &entry.config)? {
+        return Ok(message.into());
+    }
+    if let Some(message) = view_change(kind, words, life, entry)? {
+        return Ok(message.into());
+    }
+    let message = catalog(kind, words, entry)?.ok_or(format!("no message is called '{kind}'"))?;
+    Ok(message.into())
+}
+
+fn consecutive(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Record>)> {
+    let records = words.records();
+    let (first, _) = records.first().ok_or("a record is missing")?;
+    let (session, number) = (first.session, first.number);
+    let in_order = (number..).zip(&records).all(|(n, (id, _))| *id == RecordId { session, number: n });
+    if !in_order {
+        return Err("the records of one message are consecutive ones of one session".into());
+    }
+    Ok((session, number, records.into_iter().map(|(_, record)| record).collect()))
+}
+
+fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
+    use erwin::Message::*;
+    let message = match kind {
+        "append" => {
+            let (view, lowest) = (words.view()?, words.number("lowest")?);
+            let (session, first, records) = consecutive(words)?;
+            Append { view, session, first, lowest, records }
+        }
+        "acknowledged" => {
+            Acknowledged { view: words.view()?, session: words.session()?, next: words.number("next")? }
+        }
+        "out-of-order" => {
+            OutOfOrder { view: words.view()?, session: words.session()?, expected: words.number("expected")? }
+        }
+        "busy" => {
+            let (view, session, next) = (words.view()?, words.session()?, words.number("next")?);
+            Busy { view, session, next, disk_full: words.has("disk-full") }
+        }
+        "expired" => Expired { session: words.session()? },
+        "stale" => {
+            let (RecordId { session, number }, _) = words.record()?;
+            Stale { session, number }
+        }
+        "too-large" => {
+            let (RecordId { session, number }, _) = words.record()?;
+            TooLarge { session, number, limit: words.number("limit")? as u32 }
+        }
+        "rejected" => {
+            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
+            Rejected { view: words.view()?, why }
+        }
+        "locate" => {
+            let (RecordId { session, number }, _) = words.record()?;
+            Locate { view: words.view()?, session, number }
+        }
+        "located" => {
+            let (RecordId { session, number }, _) = words.record()?;
+            Located { session, number, position: words.position("at")? }
+        }
+        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
+        "tail" => {
+            let (request, view) = (words.number("request")?, words.view()?);
+            Tail { request, view, count: words.position("count")? }
+        }
+        "forward" => {
+            let view = words.view()?;
+            let (session, first, records) = consecutive(words)?;
+            Forward { view, session, first, records }
+        }
+        "drop" => {
+            let (view, from) = (words.view()?, words.position("from")?);
+            Drop { view, from, runs: runs_of(words.records().into_iter().map(|(id, _)| id)) }
+        }
+        "dropped" => Dropped { view: words.view()?, ordered: words.position("ordered")? },
+        "sequencing-status" => Status { request: words.number("request")? },
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
+}
+
+fn shard(
+    kind: &str,
+    words: &mut Words,
+    life: Incarnation,
+    config: &LogConfig,
+) -> Parsed<Option<shard::Message>> {
+    use shard::Message::*;
+    let message = match kind {
+        "bind" => {
+            let backups = words.value::<String>("backups")?.unwrap_or_default();
+            let backups = backups.split('+').filter(|word| !word.is_empty());
+            let backups = backups.map(read_member).collect::<Parsed<_>>()?;
+            let (view, batch) = (words.view()?, words.position("batch")?);
+            Bind { view, batch, backups, stable: words.position("stable")?, runs: runs(words) }
+        }
+        "replicate" => Replicate {
+            view: words.view()?,
+            batch: words.position("batch")?,
+            incarnation: Incarnation(words.value("life")?.unwrap_or(1)),
+            stable: words.position("stable")?,
+            runs: runs(words),
+        },
+        "bound" => {
+            let (view, batch) = (words.view()?, words.position("batch")?);
+            Bound { view, batch, stable: words.position("stable")? }
+        }
+        "replicated" => Replicated { view: words.view()?, batch: words.position("batch")? },
+        "stable" => Stable { view: words.view()?, stable: words.position("at")? },
+        "stable-known" => StableKnown { view: words.view()?, stable: words.position("at")? },
+        "fence" => Fence { claim: words.view()?, config: config.clone() },
+        "fenced" => Fenced { claim: words.view()?, incarnation: life },
+        "read" => Read {
+            request: words.number("request")?,
+            from: words.position("from")?,
+            end: words.position("end")?,
+            max_records: words.value("max")?.unwrap_or(100),
+            wait_ms: words.number("wait-ms")? as u32,
+        },
+        "subscribe" => {
+            let (request, from) = (words.number("request")?, words.position("from")?);
+            Subscribe { request, from, credit: words.number("credit")? }
+        }
+        "credit" => Credit { request: words.number("request")?, bytes: words.number("bytes")? },
+        "cancel" => Cancel { request: words.number("request")? },
+        "trim" => Trim { request: words.number("request")?, position: words.position("at")? },
+        "shard-status" => Status { request: words.number("request")? },
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
+}
+
+/// Records at positions, as runs.
+fn runs(words: &mut Words) -> Vec<Run> {
+    let mut runs: Vec<Run> = vec![];
+    for (position, id, record) in words.stored() {
+        match runs.last_mut().filter(|run| run.end() == position) {
+            Some(run) => run.records.push((id, record)),
+            None => runs.push(Run { first: position, records: vec![(id, record)] }),
+        }
+    }
+    runs
+}
+
+/// What a store found.
+pub(crate) fn read_stored(words: &mut Words) -> Vec<Stored> {
+    let found = words.stored().into_iter();
+    found.map(|(position, id, record)| Stored { position, id, record }).collect()
+}
+
+fn view_change(
+    kind: &str,
+    words: &mut Words,
+    incarnation: Incarnation,
+    entry: &LogEntry,
+) -> Parsed<Option<control::Message>> {
+    use control::Message::*;
+    let view_in = |words: &mut Words, name: &str| -> Parsed<ViewNumber> {
+        let word = words.value::<String>(name)?.unwrap_or("v0".into());
+        Words::new(&word).view()
+    };
+    let message = match kind {
+        "get" => Get { log: entry.id },
+        "gone" => Gone { log: entry.id },
+        "current" => Current { entry: entry.clone() },
+        "compare-and-set" => {
+            let version = words.value("version")?.unwrap_or(entry.version);
+            let claimed = words.view()?;
+            CompareAndSet { entry: LogEntry { version, claimed, ..entry.clone() } }
+        }
+        "registered" => Registered { entry: entry.clone() },
+        "report" => {
+            let cannot_start = view_in(words, "cannot-start")?;
+            Report { view: words.view()?, cannot_start, incarnation }
+        }
+        "unavailable" => Unavailable { why: "no view can be formed".into() },
+        "seal" => {
+            let old = view_in(words, "old")?;
+            Seal { claim: words.view()?, old, config: entry.config.clone() }
+        }
+        "sealed" => {
+            let ordered = words.value("ordered")?.map(Position);
+            let held = words.number("held")?;
+            let state = ordered.map(|ordered| SealedState { ordered, held });
+            if state.is_none() && !words.has("nothing") {
+                return Err("sealed with what state? or 'nothing'?".into());
+            }
+            Sealed { claim: words.view()?, incarnation, state }
+        }
+        "outbid" => Outbid { claim: words.view()? },
+        "flush" => {
+            let view = read_view(words, entry)?;
+            Flush { claim: view.number, view }
+        }
+        "flushed" => {
+            let (claim, end) = (words.view()?, words.position("end")?);
+            Flushed { claim, first: words.position("first")?, end, sessions: words.sessions(end)? }
+        }
+        "stage" => {
+            let (claim, ordered) = (words.view()?, words.position("ordered")?);
+            Stage { claim, ordered, sessions: words.sessions(ordered)? }
+        }
+        "staged" => Staged { claim: words.view()?, incarnation },
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
+}
+
+fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<control::Message>> {
+    use control::Message::*;
+    let request = words.number("request")?;
+    let message = match kind {
+        "join" => {
+            let node = NodeId(words.next()?.parse().map_err(|_| "which node joins?")?);
+            Join { node: NodeAddress { node, address: format!("node{node}:7700") } }
+        }
+        "create" => {
+            let config = LogConfig {
+                sequencers: words.value("sequencers")?.unwrap_or(1),
+                shards: words.value("shards")?.unwrap_or(1),
+                replicas: words.value("replicas")?.unwrap_or(1),
+                ..LogConfig::default()
+            };
+            Create { request, name: words.next()?, config }
+        }
+        "delete" => Delete { request, name: words.next()? },
+        "lookup" => Lookup { request, name: words.next()? },
+        "list" => List { request },
+        "get-log" => Get { log: LogId(words.number("log")?) },
+        "retired" => Retired {
+            log: LogId(words.number("log")?),
+            node: NodeId(words.value("node")?.ok_or("which node?")?),
+        },
+        "found" => Found { request, entry: entry.clone(), nodes: vec![] },
+        "no-such-log" => {
+            Refused { request, refusal: Refusal::NoSuchLog { name: entry.name.clone() } }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
+}

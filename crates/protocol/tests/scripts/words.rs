@@ -1,0 +1,288 @@
+//! The words of the notation, read and written.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use seriatim_model::{
+    Address, ConnectionId, Endpoint, Incarnation, Member, NodeId, Placement, Position, Record, RecordId,
+    SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::{IdRun, Sessions};
+
+pub(crate) type Parsed<T> = Result<T, String>;
+
+/// The words of a command that were not understood yet.
+pub(crate) struct Words(Vec<String>);
+
+impl Words {
+    pub(crate) fn new(text: &str) -> Self {
+        Self(text.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// The next word, whatever it is.
+    pub(crate) fn next(&mut self) -> Parsed<String> {
+        if self.0.is_empty() { Err("a word is missing".into()) } else { Ok(self.0.remove(0)) }
+    }
+
+    /// Whether this word is there.
+    pub(crate) fn has(&mut self, word: &str) -> bool {
+        let before = self.0.len();
+        self.0.retain(|other| other != word);
+        self.0.len() < before
+    }
+
+    /// The value of `name=value`.
+    pub(crate) fn value<T: FromStr>(&mut self, name: &str) -> Parsed<Option<T>> {
+        let of = |word: &String| word.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+        let Some(index) = self.0.iter().position(of) else { return Ok(None) };
+        let word = self.0.remove(index);
+        let value = word[name.len() + 1..].parse().map_err(|_| format!("what is '{word}'?"))?;
+        Ok(Some(value))
+    }
+
+    /// The number in `name=number`; 0 if it is not there.
+    pub(crate) fn number(&mut self, name: &str) -> Parsed<u64> {
+        Ok(self.value(name)?.unwrap_or(0))
+    }
+
+    pub(crate) fn position(&mut self, name: &str) -> Parsed<Position> {
+        self.number(name).map(Position)
+    }
+
+    /// The words that `read` understands.
+    fn all<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let mut found = vec![];
+        self.0.retain(|word| read(word).map(|value| found.push(value)).is_none());
+        found
+    }
+
+    fn one<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> Parsed<T> {
+        let found = self.0.iter().position(|word| read(word).is_some());
+        let word = found.map(|index| self.0.remove(index)).ok_or(format!("{what} is missing"))?;
+        Ok(read(&word).expect("just seen"))
+    }
+
+    pub(crate) fn view(&mut self) -> Parsed<ViewNumber> {
+        self.one("a view", |word| word.strip_prefix('v')?.parse().ok().map(ViewNumber))
+    }
+
+    pub(crate) fn session(&mut self) -> Parsed<SessionId> {
+        self.one("a session", |word| read_session(word).filter(|(_, rest)| rest.is_empty()).map(|(id, _)| id))
+    }
+
+    pub(crate) fn records(&mut self) -> Vec<(RecordId, Record)> {
+        self.all(read_record)
+    }
+
+    pub(crate) fn record(&mut self) -> Parsed<(RecordId, Record)> {
+        self.one("a record", read_record)
+    }
+
+    /// Records at positions.
+    pub(crate) fn stored(&mut self) -> Vec<(Position, RecordId, Record)> {
+        self.all(|word| {
+            let (position, record) = word.split_once(':')?;
+            let (id, record) = read_record(record)?;
+            Some((Position(position.parse().ok()?), id, record))
+        })
+    }
+
+    pub(crate) fn sessions(&mut self, ordered: Position) -> Parsed<Sessions> {
+        let text = self.value::<String>("sessions")?.unwrap_or_default();
+        let mut sessions = Sessions::default();
+        for word in text.split(',').filter(|word| !word.is_empty()) {
+            let wrong = || format!("what is the session '{word}'?");
+            let (state, bound) = word.trim_end_matches(')').split_once('(').unwrap_or((word, ""));
+            let (name, next) = state.rsplit_once(':').ok_or_else(wrong)?;
+            let (session, _) = read_session(name).ok_or_else(wrong)?;
+            sessions.admit(session, next.parse().map_err(|_| wrong())?, 0, ordered);
+            for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
+                let (number, position) = pair.split_once('@').ok_or_else(wrong)?;
+                let first = number.parse().map_err(|_| wrong())?;
+                let position = Position(position.parse().map_err(|_| wrong())?);
+                sessions.bind(IdRun { session, first, count: 1 }, position);
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// Complains about words that nobody understood.
+    pub(crate) fn end(self) -> Parsed<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(format!("what is '{}'?", self.0.join(" "))) }
+    }
+}
+
+/// What a client adds to its random number for each further session.
+const NEXT_SESSION: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// `a`, `a'` or `a@5`, and what follows.
+fn read_session(word: &str) -> Option<(SessionId, &str)> {
+    let letter = word.bytes().next().filter(|letter| (b'a'..=b'h').contains(letter))?;
+    let rest = word[1..].trim_start_matches('\'');
+    let later = (word.len() - 1 - rest.len()) as u64;
+    let random = u64::from(letter - b'a' + 1).wrapping_add(later.wrapping_mul(NEXT_SESSION));
+    let Some(rest) = rest.strip_prefix('@') else {
+        return Some((SessionId::new(Position(0), random), rest));
+    };
+    let (tail, rest) = rest.split_once(':').unwrap_or((rest, ""));
+    Some((SessionId::new(Position(tail.parse().ok()?), random), rest))
+}
+
+/// `a0`, `a0=text` or `a0[100]`.
+fn read_record(word: &str) -> Option<(RecordId, Record)> {
+    let name_end = word.find(['=', '[']).unwrap_or(word.len());
+    let (name, contents) = word.split_at(name_end);
+    let (session, number) = read_session(name)?;
+    let id = RecordId { session, number: number.parse().ok()? };
+    let payload = match contents.strip_prefix('=') {
+        Some(text) => text.to_owned(),
+        None if contents.is_empty() => name.to_owned(),
+        None => "x".repeat(contents.trim_matches(['[', ']']).parse().ok()?),
+    };
+    Some((id, Record::new(payload.as_bytes(), 0)))
+}
+
+pub(crate) fn session(id: SessionId) -> String {
+    let random = id.0 as u64;
+    let name = (0..9).find_map(|later: u64| {
+        let letter = random.wrapping_sub(later.wrapping_mul(NEXT_SESSION));
+        let letter = (1..=8).contains(&letter).then(|| char::from(b'a' + letter as u8 - 1))?;
+        Some(format!("{letter}{}", "'".repeat(later as usize)))
+    });
+    let name = name.unwrap_or_else(|| format!("session-{random:x}"));
+    if id.opened_at() == Position(0) { name } else { format!("{name}@{}", id.opened_at()) }
+}
+
+pub(crate) fn id(session_id: SessionId, number: u64) -> String {
+    let name = session(session_id);
+    if name.contains('@') { format!("{name}:{number}") } else { format!("{name}{number}") }
+}
+
+pub(crate) fn record(session: SessionId, number: u64, record: &Record) -> String {
+    let (name, payload) = (id(session, number), record.payload());
+    match String::from_utf8_lossy(&payload) {
+        text if text == name => name,
+        text if text.len() > 20 => format!("{name}[{}]", text.len()),
+        text => format!("{name}={text}"),
+    }
+}
+
+/// `seq1`, `shard0.4`, `client1`, `node1`; the controller and the register are on node 1.
+pub(crate) fn address(address: Address) -> String {
+    match address {
+        Address::Node(NodeId(1), Endpoint::Register) => "register".into(),
+        Address::Node(NodeId(1), Endpoint::Controller) => "controller".into(),
+        Address::Node(node, Endpoint::Register) => format!("register{node}"),
+        Address::Node(node, Endpoint::Controller) => format!("controller{node}"),
+        Address::Node(node, Endpoint::Sequencer) => format!("seq{node}"),
+        Address::Node(node, Endpoint::Shard(shard)) => format!("shard{shard}.{node}"),
+        Address::Node(node, Endpoint::Node) => format!("node{node}"),
+        Address::Node(node, Endpoint::Client(client)) => format!("client{client}-on-node{node}"),
+        Address::Client(connection, _) => format!("client{}", connection.0),
+    }
+}
+
+/// An address, and which life of it speaks: `seq1#2`.
+pub(crate) fn read_address(word: &str) -> Parsed<(Address, Incarnation)> {
+    let (name, life) = word.split_once('#').unwrap_or((word, "1"));
+    let wrong = |_| format!("who is '{word}'?");
+    let life = Incarnation(life.parse().map_err(wrong)?);
+    let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+    let (kind, number) = name.split_at(digits);
+    let (shard, node) = number.split_once('.').unwrap_or(("", number));
+    let number: u32 = if node.is_empty() { 1 } else { node.parse().map_err(wrong)? };
+    let endpoint = match kind {
+        "register" => Endpoint::Register,
+        "controller" => Endpoint::Controller,
+        "seq" => Endpoint::Sequencer,
+        "shard" => Endpoint::Shard(ShardId(shard.parse().map_err(wrong)?)),
+        "node" => Endpoint::Node,
+        "client" => return Ok((Address::Client(ConnectionId(number.into()), 0), life)),
+        _ => return Err(format!("who is '{word}'?")),
+    };
+    Ok((Address::Node(NodeId(number), endpoint), life))
+}
+
+pub(crate) fn list<T>(items: impl IntoIterator<Item = T>, with: &str, show: impl FnMut(T) -> String) -> String {
+    items.into_iter().map(show).collect::<Vec<_>>().join(with)
+}
+
+/// The first life of a node is `1`, its second `1#2`.
+pub(crate) fn member(member: &Member) -> String {
+    match member.incarnation {
+        Incarnation(1) => member.node.to_string(),
+        Incarnation(life) => format!("{}#{life}", member.node),
+    }
+}
+
+pub(crate) fn read_member(word: &str) -> Parsed<Member> {
+    let (node, life) = word.split_once('#').unwrap_or((word, "1"));
+    let wrong = |_| format!("who is '{word}'?");
+    let (node, life) = (node.parse().map_err(wrong)?, life.parse().map_err(wrong)?);
+    Ok(Member { node: NodeId(node), incarnation: Incarnation(life) })
+}
+
+pub(crate) fn shards(shards: &[ShardMembers]) -> String {
+    list(shards, ",", |members| list(&members.replicas, "+", member))
+}
+
+pub(crate) fn view(view: &View) -> String {
+    let sequencers = list(&view.sequencers, ",", |named| {
+        member(named) + if named.node == view.leader { "*" } else { "" }
+    });
+    let (number, shards) = (view.number, shards(&view.shards));
+    format!("v{number} sequencers={sequencers} shards={shards} first={} start={}", view.first, view.start)
+}
+
+/// A view of the log that `entry` describes: what is not said is as at its creation.
+pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
+    let number = words.view()?;
+    let default = list(&entry.sequencers, ",", ToString::to_string);
+    let sequencers = words.value::<String>("sequencers")?.unwrap_or(default);
+    let default = list(&entry.shards, ",", |nodes| list(nodes, "+", ToString::to_string));
+    let shards = words.value::<String>("shards")?.unwrap_or(default);
+    let leader = sequencers.split(',').find(|word| word.ends_with('*'));
+    let leader = leader.or(sequencers.split(',').next()).unwrap_or_default().trim_end_matches('*');
+    let members = |text: &str, by: char| -> Parsed<Vec<Member>> {
+        text.split(by).map(|word| read_member(word.trim_end_matches('*'))).collect()
+    };
+    let shards: Vec<ShardMembers> = (0..)
+        .zip(shards.split(','))
+        .map(|(shard, text)| Ok(ShardMembers { shard: ShardId(shard), replicas: members(text, '+')? }))
+        .collect::<Parsed<_>>()?;
+    Ok(View {
+        number,
+        leader: read_member(leader)?.node,
+        sequencers: members(&sequencers, ',')?,
+        placement: Placement::new(shards.iter().map(|of| of.shard).collect(), entry.config.stripe),
+        shards,
+        first: words.position("first")?,
+        start: words.position("start")?,
+    })
+}
+
+pub(crate) fn history(history: &ViewHistory) -> String {
+    list(history.steps(), ",", |(view, first)| format!("v{view}@{first}"))
+}
+
+/// The next number of each session, and where its numbers are bound, as far as it remembers.
+pub(crate) fn sessions(sessions: &Sessions) -> String {
+    let names = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
+    let known = names.filter_map(|id| Some((id, sessions.next(id)?)));
+    let known: Vec<String> = known
+        .map(|(id, next)| {
+            let bound = (0..next).filter_map(|number| Some((number, sessions.position(id, number)?)));
+            let bound = list(bound, "+", |(number, position)| format!("{number}@{position}"));
+            format!("{}:{next}{}", session(id), if bound.is_empty() { bound } else { format!("({bound})") })
+        })
+        .collect();
+    let others = sessions.len() - known.len();
+    let others = (others > 0).then(|| format!("{others}-more"));
+    list(known.into_iter().chain(others), ",", |word| word)
+}
+
+/// ` name=value`, unless the value is what is usual.
+pub(crate) fn unless<T: PartialEq + Display>(usual: T, name: &str, value: T) -> String {
+    if value == usual { String::new() } else { format!(" {name}={value}") }
+}

@@ -1,0 +1,389 @@
+//! The machine of a script, and what stands for everything around it: a clock, a disk, a register.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::limits::Limits;
+use seriatim_model::storage::{ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::{
+    Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Position,
+    ShardId, Ticket, Time, ViewHistory, ViewNumber,
+};
+use seriatim_protocol::control::controller::Controller;
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::erwin::client::{LogClientConfig, Request};
+use seriatim_protocol::erwin::{LogClient, Sequencer};
+use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::shard::Replica;
+use seriatim_protocol::{Message, Options};
+
+use crate::effects;
+use crate::messages;
+use crate::words::{Parsed, Words, address, read_address, read_member, read_view};
+
+/// The node of the register and of the controllers.
+const CONTROL: NodeId = NodeId(1);
+
+pub(crate) struct World {
+    now: Time,
+    machine: Option<Role>,
+    me: Member,
+    limits: Limits,
+    /// What the register holds, and what it was asked last.
+    entry: LogEntry,
+    asked: Option<control::Message>,
+    issued: Ticket,
+    durable: Ticket,
+    journal: Vec<(Ticket, Bytes)>,
+    store: Vec<(Ticket, StorageCommand)>,
+    happened: Vec<String>,
+}
+
+enum Role {
+    Sequencer(Sequencer),
+    Shard(Replica, ShardId),
+    Controller(Controller),
+    Register(Register),
+    Client(LogClient),
+}
+
+impl Default for World {
+    fn default() -> Self {
+        let node = |node: u32| NodeId(node);
+        Self {
+            now: Time::ZERO,
+            machine: None,
+            me: Member { node: NodeId(1), incarnation: Incarnation(1) },
+            limits: Limits::default(),
+            entry: LogEntry {
+                id: LogId(1),
+                name: "orders".into(),
+                config: LogConfig::default(),
+                sequencers: [1, 2, 3].map(node).to_vec(),
+                shards: vec![[4, 5].map(node).to_vec()],
+                version: 1,
+                claimed: ViewNumber::NONE,
+                claimant: 0,
+                view: None,
+                history: ViewHistory::default(),
+                unavailable: None,
+            },
+            asked: None,
+            issued: Ticket(0),
+            durable: Ticket(0),
+            journal: vec![],
+            store: vec![],
+            happened: vec![],
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn take_effects(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.happened)
+    }
+
+    /// Obeys one line of a script.
+    pub(crate) fn command(&mut self, line: &str) -> Parsed<()> {
+        let mut words = Words::new(line);
+        let first = words.next()?;
+        match first.as_str() {
+            "log" => self.log(&mut words)?,
+            "view" => self.view(&mut words)?,
+            "claim" => {
+                self.entry.claimed = words.view()?;
+                self.entry.claimant = 999;
+                self.entry.version += 1;
+            }
+            "sequencer" | "shard" | "controller" | "register" | "client" => {
+                if first == "register" && (words.has("answers") || line.ends_with("applies")) {
+                    let answers = !words.has("applies");
+                    self.register_decides(answers)?;
+                } else {
+                    self.create(&first, &mut words)?;
+                }
+            }
+            "restart" => {
+                if words.has("lost") {
+                    self.me.incarnation.0 += 1;
+                    self.journal.clear();
+                }
+                self.restart()?;
+            }
+            "wait" => self.wait(&words.next()?)?,
+            _ => match self.input(&first, &mut words)? {
+                Some(input) => self.step(input)?,
+                None => return Err(format!("no command is called '{first}'")),
+            },
+        }
+        words.end()
+    }
+
+    /// The inbox is empty: wakes the machine if it is due.
+    pub(crate) fn drain(&mut self) -> Parsed<()> {
+        for _ in 0..100 {
+            if self.deadline().is_none_or(|at| at > self.now) {
+                return Ok(());
+            }
+            self.step(Input::Timer)?;
+        }
+        Err("the machine wants to be woken for ever".into())
+    }
+
+    /// `4ms` and the like. The machine is woken whenever it is due.
+    fn wait(&mut self, text: &str) -> Parsed<()> {
+        let ms = text.strip_suffix("ms").and_then(|ms| ms.parse().ok()).ok_or("how many ms?")?;
+        let end = self.now + Duration::from_millis(ms);
+        self.drain()?;
+        while let Some(at) = self.deadline().filter(|at| *at <= end) {
+            self.now = at;
+            self.drain()?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn log(&mut self, words: &mut Words) -> Parsed<()> {
+        fn numbers(text: &str, by: char) -> Parsed<Vec<NodeId>> {
+            let node = |word: &str| word.parse().map(NodeId).map_err(|_| format!("which node is '{word}'?"));
+            text.split(by).map(node).collect()
+        }
+        let (entry, limits) = (&mut self.entry, &mut self.limits);
+        if let Some(nodes) = words.value::<String>("sequencers")? {
+            entry.sequencers = numbers(&nodes, ',')?;
+        }
+        if let Some(shards) = words.value::<String>("shards")? {
+            entry.shards = shards.split(',').map(|nodes| numbers(nodes, '+')).collect::<Parsed<_>>()?;
+        }
+        let config = &mut entry.config;
+        config.durability = words.value("durability")?.unwrap_or(Durability::Memory);
+        config.stripe = words.value("stripe")?.unwrap_or(1);
+        config.shards = entry.shards.len() as u32;
+        config.max_record_bytes = words.value("max-record-bytes")?.unwrap_or(config.max_record_bytes);
+        limits.ring_records = words.value("ring-records")?.unwrap_or(limits.ring_records);
+        limits.ring_bytes = words.value("ring-bytes")?.unwrap_or(limits.ring_bytes);
+        limits.batch_records = words.value("batch-records")?.unwrap_or(limits.batch_records);
+        limits.batch_bytes = words.value("batch-bytes")?.unwrap_or(limits.batch_bytes);
+        let idle = words.value("idle-positions")?.unwrap_or(limits.session_idle_positions);
+        limits.session_idle_positions = idle;
+        Ok(())
+    }
+
+    /// Registers a view.
+    fn view(&mut self, words: &mut Words) -> Parsed<()> {
+        let view = read_view(words, &self.entry)?;
+        let entry = &mut self.entry;
+        entry.claimed = entry.claimed.max(view.number);
+        entry.history.push(view.number, view.first);
+        entry.view = Some(view);
+        entry.version += 1;
+        Ok(())
+    }
+
+    fn register_decides(&mut self, answers: bool) -> Parsed<()> {
+        match self.asked.take().ok_or("the register was not asked")? {
+            control::Message::CompareAndSet { entry } if entry.version == self.entry.version => {
+                self.entry = LogEntry { version: entry.version + 1, ..entry };
+            }
+            _ => {}
+        }
+        let (from, _) = read_address("register")?;
+        let message = control::Message::Current { entry: self.entry.clone() }.into();
+        if answers { self.step(Input::Message { from, message }) } else { Ok(()) }
+    }
+
+    fn create(&mut self, kind: &str, words: &mut Words) -> Parsed<()> {
+        let options = Options { limits: self.limits, deviation: None };
+        let config = self.entry.config.clone();
+        self.machine = Some(match kind {
+            "sequencer" => {
+                self.me = read_member(&words.next()?)?;
+                Role::Sequencer(Sequencer::new(self.me, CONTROL, config, options))
+            }
+            "shard" => {
+                let word = words.next()?;
+                let (shard, member) = word.split_once('.').ok_or("which shard, on which node?")?;
+                let shard = ShardId(shard.parse().map_err(|_| "which shard?")?);
+                self.me = read_member(member)?;
+                let replica = Replica::new(self.me, shard, CONTROL, config, options);
+                self.store = vec![(Ticket(0), StorageCommand::Remember(replica.memory().clone()))];
+                Role::Shard(replica, shard)
+            }
+            "controller" => Role::Controller(Controller::new(self.entry.id, CONTROL, 1, options)),
+            "register" => Role::Register(Register::new(CONTROL)),
+            _ => {
+                let resume = words.value::<String>("resume")?;
+                let resume = resume.map(|word| Words::new(&word).record()).transpose()?;
+                let resume = resume.map(|(id, _)| (id.session, id.number));
+                let config = LogClientConfig { control: CONTROL, random: 1, resume, options };
+                Role::Client(LogClient::new(config, self.entry.clone()))
+            }
+        });
+        if words.has("in") { self.join(words.view()?) } else { Ok(()) }
+    }
+
+    /// Lets the machine start a view, which is registered for it unless it is.
+    fn join(&mut self, number: ViewNumber) -> Parsed<()> {
+        if self.entry.view_number() != number {
+            self.view(&mut Words::new(&format!("v{number}")))?;
+        }
+        let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
+        let prepare = match self.machine {
+            Some(Role::Sequencer(_)) => format!("stage v{number} ordered={start}"),
+            Some(Role::Shard(..)) => format!("fence v{number}"),
+            _ => return Err("only a replica takes part in a view".into()),
+        };
+        for message in [prepare, "registered".into()] {
+            self.command(&format!("controller: {message}"))?;
+        }
+        self.command("persisted")?;
+        self.take_effects();
+        Ok(())
+    }
+
+    /// Starts the machine again with what was durable.
+    fn restart(&mut self) -> Parsed<()> {
+        let durable = self.durable;
+        let options = Options { limits: self.limits, deviation: None };
+        self.journal.retain(|(ticket, _)| *ticket <= durable);
+        self.store.retain(|(ticket, _)| *ticket <= durable);
+        self.journal.iter_mut().for_each(|(ticket, _)| *ticket = Ticket(0));
+        self.store.iter_mut().for_each(|(ticket, _)| *ticket = Ticket(0));
+        (self.issued, self.durable) = (Ticket(0), Ticket(0));
+        let journal = self.journal.iter().map(|(_, entry)| entry.clone());
+        let config = self.entry.config.clone();
+        let damaged = |_| "the journal cannot be read".to_owned();
+        self.machine = Some(match self.machine.take().ok_or("there is no machine")? {
+            Role::Sequencer(_) => Role::Sequencer(
+                Sequencer::recover(self.me, CONTROL, config, options, journal).map_err(damaged)?,
+            ),
+            Role::Register(_) => Role::Register(Register::recover(CONTROL, journal).map_err(damaged)?),
+            Role::Shard(_, shard) => {
+                let mut found = ShardRecovery { memory: None, stable: Position(0), trim: Position(0) };
+                for (_, command) in &self.store {
+                    match command {
+                        StorageCommand::Remember(memory) => found.memory = Some(memory.clone()),
+                        StorageCommand::Stable(position) => found.stable = *position,
+                        StorageCommand::Trim(position) => found.trim = *position,
+                        StorageCommand::Bind { .. } => {}
+                    }
+                }
+                let replica = Replica::recover(self.me, shard, CONTROL, found, options);
+                Role::Shard(replica.ok_or("the store is empty")?, shard)
+            }
+            Role::Controller(_) | Role::Client(_) => return Err("it keeps nothing: make a new one".into()),
+        });
+        Ok(())
+    }
+
+    /// What a line tells the machine.
+    fn input(&mut self, first: &str, words: &mut Words) -> Parsed<Option<Input<Message, Request>>> {
+        if let Some(sender) = first.strip_suffix(':') {
+            let (from, life) = read_address(sender)?;
+            let kind = words.next()?;
+            let message = messages::read(&kind, words, life, &self.entry)?;
+            return Ok(Some(Input::Message { from, message }));
+        }
+        let number = |word: String| word.parse::<u64>().map_err(|_| format!("which number is '{word}'?"));
+        Ok(Some(match first {
+            "request" => Input::Request { token: number(words.next()?)?, request: request(words)? },
+            "persisted" => {
+                self.durable = words.next().map_or(Ok(self.issued), |word| number(word).map(Ticket))?;
+                Input::Persisted(self.durable)
+            }
+            "store-failed" => Input::StoreFailed(Ticket(number(words.next()?)?), StorageFailure::Full),
+            "read" => {
+                Input::Read(Ticket(number(words.next()?)?), Ok(messages::read_stored(words)))
+            }
+            "disk" => Input::DiskFull(words.next()? == "full"),
+            "disconnected" => Input::Disconnected(read_address(&words.next()?)?.0.peer()),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self.machine.as_ref()? {
+            Role::Sequencer(machine) => machine.deadline(),
+            Role::Shard(machine, _) => machine.deadline(),
+            Role::Controller(machine) => machine.deadline(),
+            Role::Register(machine) => machine.deadline(),
+            Role::Client(machine) => machine.deadline(),
+        }
+    }
+
+    fn step(&mut self, input: Input<Message, Request>) -> Parsed<()> {
+        let now = self.now;
+        let mut machine = self.machine.take().ok_or("there is no machine yet")?;
+        if let Role::Client(client) = &mut machine {
+            let mut out = vec![];
+            client.step(now, input, &mut out);
+            out.into_iter().for_each(|effect| self.perform(effect, effects::reply));
+        } else {
+            let mut out: Vec<RoleEffect> = vec![];
+            let input = for_role(input)?;
+            match &mut machine {
+                Role::Sequencer(role) => role.step(now, input, &mut out),
+                Role::Shard(role, _) => role.step(now, input, &mut out),
+                Role::Controller(role) => role.step(now, input, &mut out),
+                Role::Register(role) => role.step(now, input, &mut out),
+                Role::Client(_) => unreachable!("seen above"),
+            }
+            out.into_iter().for_each(|effect| self.perform(effect, |never| match *never {}));
+        }
+        self.machine = Some(machine);
+        Ok(())
+    }
+
+    fn perform<R>(&mut self, effect: Effect<Message, R>, show: impl Fn(&R) -> String) {
+        let line = match effect {
+            Effect::Send { to, message } => {
+                self.remember_question(to, &message);
+                format!("-> {}: {}", address(to), effects::message(&message))
+            }
+            Effect::Persist { ticket, entry } => {
+                self.issued = ticket;
+                self.journal.push((ticket, entry.concat().into()));
+                format!("persist #{}", ticket.0)
+            }
+            Effect::Store { ticket, command } => {
+                self.issued = ticket;
+                let line = format!("store #{} {}", ticket.0, effects::command(&command));
+                self.store.push((ticket, command));
+                line
+            }
+            Effect::Read { ticket, range } => format!("read #{} {}..{}", ticket.0, range.from, range.end),
+            Effect::Reply { token, reply } => format!("reply {token} {}", show(&reply)),
+        };
+        self.happened.push(line);
+    }
+
+    fn remember_question(&mut self, to: Address, message: &Message) {
+        if let (Message::Control(message), true) = (message, address(to) == "register") {
+            self.asked = Some(message.clone());
+        }
+    }
+}
+
+fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
+    Ok(match input {
+        Input::Message { from, message } => Input::Message { from, message },
+        Input::Disconnected(peer) => Input::Disconnected(peer),
+        Input::Persisted(ticket) => Input::Persisted(ticket),
+        Input::StoreFailed(ticket, failure) => Input::StoreFailed(ticket, failure),
+        Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
+        Input::DiskFull(full) => Input::DiskFull(full),
+        Input::Timer => Input::<Message, Infallible>::Timer,
+        Input::Request { .. } => return Err("only a client takes requests".into()),
+    })
+}
+
+fn request(words: &mut Words) -> Parsed<Request> {
+    Ok(match words.next()?.as_str() {
+        "append" => Request::Append { record: words.record()?.1, sync: false },
+        "append-sync" => Request::Append { record: words.record()?.1, sync: true },
+        "check-tail" => Request::CheckTail,
+        other => return Err(format!("no request is called '{other}'")),
+    })
+}

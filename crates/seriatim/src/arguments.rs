@@ -1,0 +1,218 @@
+//! The command line. Scripts depend on it: names stay as they are.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use seriatim_model::{Durability, Order};
+
+/// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
+/// order is paid for.
+#[derive(Debug, Parser)]
+#[command(name = "seriatim", version, propagate_version = true)]
+pub(crate) struct Arguments {
+    /// The cluster to talk to, HOST:PORT of any of its nodes.
+    #[arg(long, global = true, env = "SERIATIM_SERVER", default_value = "127.0.0.1:7700", value_name = "ADDR")]
+    pub(crate) server: String,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole cluster in one process; prints "ready HOST:PORT" when it serves.
+    Dev(DevArguments),
+    /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every record.
+    Demo(DemoArguments),
+    /// Create, list, show and delete logs.
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// Append the lines of a file, or of standard input, a record each.
+    Append(AppendArguments),
+    /// Print the records from the first one to the tail as it is now.
+    Read(ReadArguments),
+    /// Print records as they become final, from the tail on.
+    Tail(TailArguments),
+    /// Print the tail: a bound above the position of every acknowledged append.
+    CheckTail {
+        /// The log.
+        name: String,
+    },
+    /// Delete all records below a position, for good.
+    Trim {
+        /// The log.
+        name: String,
+        /// The first position to keep.
+        position: u64,
+    },
+    /// Print nodes, logs, views, tails and lags.
+    Status {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure latency and throughput beside what the machine itself can do.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevArguments {
+    /// Where the cluster keeps its data.
+    #[arg(long, default_value = "seriatim-data", value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// Where the first node listens; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// How many nodes the cluster has [default: 3, or what it had before].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub(crate) nodes: Option<u32>,
+    /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
+    #[arg(long, hide = true)]
+    pub(crate) volatile_disk: bool,
+    /// How many records a sequencing replica holds before it answers Busy. For tests.
+    #[arg(long, hide = true)]
+    pub(crate) ring_records: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// The lines to append [default: a generated access log of 100,000 lines].
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Create a log.
+    Create(CreateArguments),
+    /// Print the names of all logs.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what a log promises, and who takes part.
+    Show {
+        /// The log.
+        name: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a log with all its records, for good.
+    Delete {
+        /// The log.
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateArguments {
+    /// Its name: letters, digits, '-', '_' and '.'.
+    pub(crate) name: String,
+    /// When order is paid for.
+    #[arg(long, default_value = "erwin-bb")]
+    pub(crate) order: Order,
+    /// How many shards it is spread over.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) shards: u32,
+    /// How many replicas each shard has [default: 2, or 1 on a single node].
+    #[arg(long)]
+    pub(crate) replicas: Option<u32>,
+    /// How many sequencing replicas it has [default: 3, or as many as there are nodes].
+    #[arg(long)]
+    pub(crate) sequencers: Option<u32>,
+    /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
+    #[arg(long, default_value = "disk")]
+    pub(crate) durability: Durability,
+    /// How many consecutive positions one shard takes.
+    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE)]
+    pub(crate) stripe: u64,
+    /// The largest record, in bytes.
+    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES)]
+    pub(crate) max_record_bytes: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AppendArguments {
+    /// The log.
+    pub(crate) name: String,
+    /// The file whose lines to append [default: standard input].
+    #[arg(long, value_name = "F")]
+    pub(crate) file: Option<PathBuf>,
+    /// Wait for the final position of each record.
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Print a receipt for each record, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadArguments {
+    /// The log.
+    pub(crate) name: String,
+    /// The first position to print [default: the first there is].
+    #[arg(long, value_name = "P")]
+    pub(crate) from: Option<u64>,
+    /// At most this many records.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// As JSON, with positions.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TailArguments {
+    /// The log.
+    pub(crate) name: String,
+    /// The first position to print [default: the tail].
+    #[arg(long, value_name = "P")]
+    pub(crate) from: Option<u64>,
+    /// As JSON, with positions.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Latency of appends at a given rate, as a multiple of the floor.
+    Latency(BenchArguments),
+    /// Appends that become stable, with as many in flight as the clients keep.
+    Throughput(BenchArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// The orderings to measure, separated by commas.
+    #[arg(long, default_value = "erwin-bb", value_delimiter = ',')]
+    pub(crate) order: Vec<Order>,
+    /// Bytes of a record [default: 4096 for latency, 100 for throughput].
+    #[arg(long)]
+    pub(crate) size: Option<usize>,
+    /// Appends per second, over all clients; latency only.
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) rate: u64,
+    /// Seconds [default: 10].
+    #[arg(long, default_value_t = 10)]
+    pub(crate) duration: u64,
+    /// How many clients [default: 4 for latency, 8 for throughput].
+    #[arg(long)]
+    pub(crate) clients: Option<usize>,
+    /// How many appends each client keeps in flight; throughput only.
+    #[arg(long, default_value_t = 256)]
+    pub(crate) in_flight: usize,
+    /// Where an acknowledged record is.
+    #[arg(long, default_value = "memory")]
+    pub(crate) durability: Durability,
+    /// How many shards.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) shards: u32,
+    /// How many replicas each shard has.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) replicas: u32,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
+}

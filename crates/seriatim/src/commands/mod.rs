@@ -1,0 +1,46 @@
+//! What each command does.
+
+mod append;
+mod bench;
+mod demo;
+mod dev;
+mod log;
+mod read;
+mod status;
+
+use seriatim_client::{Client, Log};
+
+use crate::arguments::{Arguments, Command};
+use crate::output::{Failure, Outcome, print_line};
+
+pub(crate) async fn run(arguments: Arguments) -> Outcome {
+    let server = arguments.server;
+    match arguments.command {
+        Command::Dev(arguments) => dev::run(arguments).await,
+        Command::Demo(arguments) => demo::run(arguments).await,
+        Command::Bench(command) => bench::run(command).await,
+        Command::Log(command) => log::run(&connect(&server).await?, command).await,
+        Command::Append(arguments) => append::run(open(&server, &arguments.name).await?, arguments).await,
+        Command::Read(arguments) => read::read(open(&server, &arguments.name).await?, arguments).await,
+        Command::Tail(arguments) => read::tail(open(&server, &arguments.name).await?, arguments).await,
+        Command::CheckTail { name } => {
+            print_line(open(&server, &name).await?.check_tail().await?);
+            Ok(())
+        }
+        Command::Trim { name, position } => {
+            open(&server, &name).await?.trim(seriatim_client::Position(position)).await?;
+            Ok(())
+        }
+        Command::Status { json } => status::run(&connect(&server).await?, json).await,
+    }
+}
+
+async fn connect(server: &str) -> Result<Client, Failure> {
+    Client::connect(server).await.map_err(|cause| {
+        Failure::new(format!("{cause}; start a cluster with: seriatim dev, or name one with --server or SERIATIM_SERVER"))
+    })
+}
+
+async fn open(server: &str, name: &str) -> Result<Log, Failure> {
+    Ok(connect(server).await?.log(name).await?)
+}

@@ -1,0 +1,116 @@
+//! `seriatim read` and `seriatim tail`.
+
+use std::time::Duration;
+
+use seriatim_client::{Event, Log, Position, ReadError, SubscribeOptions, Subscription};
+
+use crate::arguments::{ReadArguments, TailArguments};
+use crate::output::{Failure, Outcome, Printer};
+
+/// How long nothing may come before the tail is looked at again: a view change may have lowered it.
+const QUIET: Duration = Duration::from_secs(2);
+
+pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
+    let tail = log.check_tail().await?;
+    let from = Position(arguments.from.unwrap_or(0));
+    if from > tail {
+        return Err(ReadError::PastTail { position: from, tail }.into());
+    }
+    let last = arguments.count.map_or(tail, |count| tail.min(Position(from.0.saturating_add(count))));
+    let mut printer = Printer::new();
+    let outcome = print_until(&log, from, last, &arguments, &mut printer).await;
+    // What was read before something went wrong is good, and is printed.
+    printer.flush()?;
+    outcome
+}
+
+async fn print_until(
+    log: &Log,
+    from: Position,
+    mut end: Position,
+    arguments: &ReadArguments,
+    printer: &mut Printer,
+) -> Outcome {
+    let mut next = from;
+    let mut left = arguments.count.unwrap_or(u64::MAX);
+    let mut events = log.subscribe(from, SubscribeOptions::default()).await?;
+    while next < end && left > 0 {
+        let event = match tokio::time::timeout(QUIET, events.next()).await {
+            Ok(Some(event)) => event?,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                printer.flush()?;
+                end = end.min(log.check_tail().await?);
+                continue;
+            }
+        };
+        match event {
+            Event::Deliver { position, record, .. } => {
+                // A trimmed beginning moves the end of a counted read, up to the tail.
+                if position < end {
+                    printer.record(position.0, &record.payload(), arguments.json)?;
+                    left -= 1;
+                }
+                next = position + 1;
+            }
+            Event::Trimmed { first } if arguments.from.is_some() => {
+                return Err(ReadError::Trimmed { first }.into());
+            }
+            Event::Trimmed { first } => {
+                next = first;
+                end = match arguments.count {
+                    Some(count) => Position(first.0.saturating_add(count)).min(log.check_tail().await?),
+                    None => end,
+                };
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn tail(log: Log, arguments: TailArguments) -> Outcome {
+    let from = match arguments.from {
+        Some(from) => Position(from),
+        None => log.check_tail().await?,
+    };
+    let mut events = log.subscribe(from, SubscribeOptions::default()).await?;
+    let mut printer = Printer::new();
+    tokio::select! {
+        outcome = follow(&mut events, &arguments, &mut printer) => outcome,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &mut Printer) -> Outcome {
+    loop {
+        // Print at once what has come; wait only when nothing is left to print.
+        let event = match next_if_ready(events).await {
+            Some(event) => event,
+            None => {
+                printer.flush()?;
+                events.next().await
+            }
+        };
+        match event {
+            Some(Ok(Event::Deliver { position, record, .. })) => {
+                printer.record(position.0, &record.payload(), arguments.json)?;
+            }
+            Some(Ok(Event::Trimmed { first })) if arguments.from.is_some() => {
+                return Err(ReadError::Trimmed { first }.into());
+            }
+            Some(Ok(_)) => {}
+            Some(Err(cause)) => return Err(cause.into()),
+            None => return Err(Failure::new("the subscription ended")),
+        }
+    }
+}
+
+/// The next event, if it is there already.
+async fn next_if_ready(events: &mut Subscription) -> Option<Option<Result<Event, ReadError>>> {
+    tokio::select! {
+        biased;
+        event = events.next() => Some(event),
+        () = std::future::ready(()) => None,
+    }
+}

@@ -1,0 +1,112 @@
+//! What people and scripts see.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use base64::Engine;
+use serde_json::json;
+
+/// Why a command failed, in one line that says what to do; or that nobody reads what it prints.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Message(String),
+    /// Standard output was closed by its reader, as `head` does: not worth a word.
+    NobodyReads,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::Message(message.into())
+    }
+
+    /// Says it, and gives the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        if let Self::Message(message) = self {
+            // If standard error is gone as well, there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "seriatim: {message}");
+        }
+        ExitCode::FAILURE
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Message(error.to_string())
+    }
+}
+
+/// The outcome of a command.
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// Standard output, buffered: what is printed is there when `flush` returns.
+pub(crate) struct Printer {
+    out: io::BufWriter<io::Stdout>,
+}
+
+impl Printer {
+    pub(crate) fn new() -> Self {
+        Self { out: io::BufWriter::with_capacity(256 << 10, io::stdout()) }
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Outcome {
+        self.out.write_all(bytes).map_err(failed_print)
+    }
+
+    pub(crate) fn line(&mut self, line: impl fmt::Display) -> Outcome {
+        writeln!(self.out, "{line}").map_err(failed_print)
+    }
+
+    /// A record as it was appended and a newline; or a line of JSON.
+    pub(crate) fn record(&mut self, position: u64, payload: &[u8], as_json: bool) -> Outcome {
+        if !as_json {
+            self.bytes(payload)?;
+            return self.bytes(b"\n");
+        }
+        let line = match std::str::from_utf8(payload) {
+            Ok(text) => json!({ "position": position, "record": text }),
+            Err(_) => {
+                let encoded = base64::engine::general_purpose::STANDARD.encode(payload);
+                json!({ "position": position, "record_base64": encoded })
+            }
+        };
+        self.line(line)
+    }
+
+    pub(crate) fn flush(&mut self) -> Outcome {
+        self.out.flush().map_err(failed_print)
+    }
+}
+
+fn failed_print(cause: io::Error) -> Failure {
+    match cause.kind() {
+        io::ErrorKind::BrokenPipe => Failure::NobodyReads,
+        _ => Failure::new(format!("cannot print: {cause}")),
+    }
+}
+
+/// A line for people on standard error.
+pub(crate) fn note(line: impl fmt::Display) {
+    // If nobody reads it, nothing is lost.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// A bar on a terminal; nothing elsewhere.
+pub(crate) fn progress(len: Option<u64>, unit: &str) -> indicatif::ProgressBar {
+    if !io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let template = match len {
+        Some(_) => format!("{{bar:32}} {{human_pos}}/{{human_len}} {unit}, {{per_sec}}, {{eta}} left"),
+        None => format!("{{spinner}} {{human_pos}} {unit}, {{per_sec}}"),
+    };
+    let style = indicatif::ProgressStyle::with_template(&template).expect("the template is well-formed");
+    let bar = len.map_or_else(indicatif::ProgressBar::no_length, indicatif::ProgressBar::new);
+    bar.with_style(style)
+}
+
+/// A line on standard output, at once.
+pub(crate) fn print_line(line: impl fmt::Display) {
+    // If nobody reads it, nothing is lost.
+    let _ = writeln!(io::stdout(), "{line}");
+}

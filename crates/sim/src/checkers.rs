@@ -1,0 +1,67 @@
+//! One file for each property that a log promises (erwin.md, last section).
+//!
+//! A checker reads a history after the run and objects, or not. Positions are the witness: with them,
+//! every check is a sort and a scan.
+
+mod amnesia;
+mod at_most_once;
+mod durability;
+mod integrity;
+mod liveness;
+mod no_gap;
+mod no_unstable_reads;
+mod real_time_order;
+mod session_order;
+mod stable_prefix;
+mod tail_above_acknowledged;
+mod total_order;
+mod trim;
+
+use std::fmt;
+
+use crate::history::History;
+
+/// What a checker finds wrong.
+pub type Finding = Result<(), String>;
+
+/// A property and who checks it.
+pub type Checker = (&'static str, fn(&History) -> Finding);
+
+/// All checkers.
+pub const ALL: [Checker; 13] = [
+    ("total_order", total_order::check),
+    ("real_time_order", real_time_order::check),
+    ("session_order", session_order::check),
+    ("durability", durability::check),
+    ("stable_prefix", stable_prefix::check),
+    ("no_unstable_reads", no_unstable_reads::check),
+    ("tail_above_acknowledged", tail_above_acknowledged::check),
+    ("at_most_once", at_most_once::check),
+    ("no_gap", no_gap::check),
+    ("amnesia", amnesia::check),
+    ("liveness", liveness::check),
+    ("trim", trim::check),
+    ("integrity", integrity::check),
+];
+
+/// What a checker objects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection {
+    /// Which property does not hold.
+    pub checker: &'static str,
+    /// Where.
+    pub what: String,
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.checker, self.what)
+    }
+}
+
+/// All objections to a history.
+#[must_use]
+pub fn judge(history: &History) -> Vec<Objection> {
+    let object = |(checker, check): &Checker| check(history).err().map(|what| Objection { checker, what });
+    ALL.iter().filter_map(object).collect()
+}

@@ -1,0 +1,32 @@
+//! Every acknowledged append is in the log at the end, or was there and lies below the trim point.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use crate::history::{End, History, Outcome};
+
+pub(super) fn check(history: &History) -> Finding {
+    // A log that is unavailable shows only what was stable.
+    let End::Settled { trim, tail } = history.end else { return Ok(()) };
+    let positions = history.positions();
+    let mut there: BTreeMap<usize, u32> = BTreeMap::new();
+    for (position, (_, append)) in &history.last {
+        if let Some(append) = append.filter(|_| *position >= trim && *position < tail) {
+            *there.entry(append).or_default() += 1;
+        }
+    }
+    for (index, append) in history.appends.iter().enumerate() {
+        if append.outcome != Outcome::Acknowledged || there.get(&index) == Some(&1) {
+            continue;
+        }
+        let position = positions.get(&index);
+        if position.is_none_or(|position| *position >= trim) {
+            return Err(format!(
+                "{:?} was acknowledged as {:?}, and is not in the log (trimmed to {trim}, tail {tail}); \
+                 it was seen at {position:?}",
+                append.payload, append.ids
+            ));
+        }
+    }
+    Ok(())
+}

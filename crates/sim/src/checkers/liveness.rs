@@ -1,0 +1,24 @@
+//! Once nothing goes wrong any more, everything comes to an end in bounded time: each append is
+//! acknowledged, each question answered, each member takes part, everything is readable. A log that lost
+//! more than it can bear says so instead.
+
+use super::Finding;
+use crate::history::{End, History, Outcome};
+
+pub(super) fn check(history: &History) -> Finding {
+    if let Some(problem) = history.problems.first() {
+        return Err(problem.clone());
+    }
+    match &history.end {
+        End::Running => Err("the run did not come to its end".into()),
+        End::Stuck(what) => Err(format!("not at rest in time: {what}")),
+        End::Unavailable(why) if !history.lost_too_much => {
+            Err(format!("the log says that it is unavailable, and lost nothing that it cannot bear: {why}"))
+        }
+        End::Unavailable(_) => Ok(()),
+        End::Settled { .. } => {
+            let pending = history.appends.iter().find(|append| append.outcome == Outcome::Pending);
+            pending.map_or(Ok(()), |append| Err(format!("{:?} has no outcome", append.payload)))
+        }
+    }
+}

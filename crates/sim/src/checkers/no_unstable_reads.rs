@@ -1,0 +1,25 @@
+//! Nothing is given out before it is final. A position is final when it lies below the start of a
+//! registered view, or when every sequencing replica of a registered view has ordered it.
+
+use super::Finding;
+use crate::history::History;
+
+pub(super) fn check(history: &History) -> Finding {
+    for seen in &history.observations {
+        let stable = history.stable_at(seen.at);
+        if seen.position >= stable {
+            return Err(format!(
+                "position {} was read at moment {}, when only positions below {stable} were final",
+                seen.position, seen.at
+            ));
+        }
+    }
+    for append in &history.appends {
+        if let (Some(position), Some(at)) = (append.position, append.completed)
+            && position >= history.stable_at(at)
+        {
+            return Err(format!("{:?} was told position {position} before that was final", append.payload));
+        }
+    }
+    Ok(())
+}

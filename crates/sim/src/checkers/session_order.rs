@@ -1,0 +1,48 @@
+//! A session's appends are in the log in the order in which they were submitted, without gaps.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::{Position, SessionId};
+
+use super::Finding;
+use crate::history::{End, History};
+
+pub(super) fn check(history: &History) -> Finding {
+    let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();
+    for (append, position) in history.positions() {
+        let append = &history.appends[append];
+        of_application.entry(append.session).or_default().push((position, append.number));
+    }
+    for (session, records) in of_application {
+        in_order(records).map_err(|what| format!("the {session}th session of all applications: {what}"))?;
+    }
+    let End::Settled { trim, .. } = history.end else { return Ok(()) };
+    let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
+    for (position, (id, _)) in &history.last {
+        of_log.entry(id.session).or_default().push((*position, id.number));
+    }
+    for (session, records) in of_log {
+        let first = records[0].1;
+        let gap = (first..).zip(&records).find(|(expected, (_, number))| expected != number);
+        if let Some((expected, (position, number))) = gap {
+            return Err(format!(
+                "session {session} has number {number} at position {position}, where {expected} was to come"
+            ));
+        }
+        if first > 0 && trim == Position::ZERO {
+            return Err(format!("session {session} starts with number {first}"));
+        }
+    }
+    Ok(())
+}
+
+fn in_order(mut records: Vec<(Position, u64)>) -> Finding {
+    records.sort_unstable();
+    match records.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
+        Some(pair) => Err(format!(
+            "number {} is at position {}, number {} at {}",
+            pair[0].1, pair[0].0, pair[1].1, pair[1].0
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,32 @@
+//! What was read at a position is there for every reader after, and in the end.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::Position;
+
+use super::Finding;
+use crate::history::{End, History, Observation};
+
+pub(super) fn check(history: &History) -> Finding {
+    let mut first: BTreeMap<Position, &Observation> = BTreeMap::new();
+    for seen in &history.observations {
+        let before = *first.entry(seen.position).or_insert(seen);
+        if (before.id, before.append) != (seen.id, seen.append) {
+            return Err(format!(
+                "position {} had {} of append {:?} at moment {}, and {} of append {:?} at moment {}",
+                seen.position, before.id, before.append, before.at, seen.id, seen.append, seen.at
+            ));
+        }
+    }
+    let End::Settled { trim, tail } = history.end else { return Ok(()) };
+    for (position, seen) in first {
+        let lost = position >= trim && history.last.get(&position).is_none_or(|(id, _)| *id != seen.id);
+        if lost || position >= tail {
+            return Err(format!(
+                "position {position} was read with {} at moment {}, and is not so in the end (tail {tail})",
+                seen.id, seen.at
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The tail lies above the position of every append that was acknowledged before it was asked for.
+
+use super::Finding;
+use crate::history::{History, Outcome};
+
+pub(super) fn check(history: &History) -> Finding {
+    let positions = history.positions();
+    let mut done: Vec<_> = history
+        .appends
+        .iter()
+        .enumerate()
+        .filter(|(_, append)| append.outcome == Outcome::Acknowledged)
+        .filter_map(|(index, append)| Some((append.completed?, *positions.get(&index)?, &append.payload)))
+        .collect();
+    done.sort_unstable();
+    let mut questions: Vec<_> =
+        history.tails.iter().filter_map(|question| Some((question.invoked, question.returned?))).collect();
+    questions.sort_unstable();
+    let mut done = done.into_iter().peekable();
+    let mut highest = None;
+    for (invoked, (_, _, tail)) in questions {
+        while let Some((_, position, payload)) = done.next_if(|(completed, _, _)| *completed < invoked) {
+            highest = highest.max(Some((position, payload)));
+        }
+        if let Some((position, payload)) = highest.filter(|(position, _)| *position >= tail) {
+            return Err(format!(
+                "the tail asked for at moment {invoked} was {tail}, but {payload:?}, acknowledged before, \
+                 is at position {position}"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,456 @@
+//! A client process: sessions that append and ask for the tail, a reader, and a trimmer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::erwin::LogClient;
+use seriatim_protocol::erwin::client::{Failure, Reply, Request};
+use seriatim_protocol::{Message, shard};
+
+use crate::history::{History, Outcome, TailCheck, Trim};
+use crate::plan::Workload;
+use crate::random::Random;
+use crate::reader::Reader;
+
+/// The number of a client's reader, among its machines.
+pub const READER: u64 = 100;
+/// The number of a client's trimmer.
+pub const TRIMMER: u64 = 101;
+/// Tokens from here on name questions for the tail; those below name appends.
+const TAILS: u64 = 1 << 40;
+
+/// One session, as an application uses it.
+#[derive(Debug)]
+pub struct Producer {
+    number: u64,
+    client: u32,
+    machine: LogClient,
+    /// Counts sessions, over all clients.
+    session: u32,
+    /// The appends of the present session, by number.
+    in_session: Vec<usize>,
+    /// Those without an outcome.
+    pending: BTreeSet<usize>,
+    unanswered_tails: BTreeSet<usize>,
+    remaining: u32,
+    next_at: Time,
+    /// No pauses any more: whatever remains is appended.
+    hurry: bool,
+    expired: u64,
+}
+
+/// What a producer leaves behind when its client dies.
+#[derive(Debug)]
+pub struct Legacy {
+    remaining: u32,
+    session: u32,
+    in_session: Vec<usize>,
+    pending: BTreeSet<usize>,
+    resume: Option<(seriatim_model::SessionId, u64)>,
+}
+
+impl Legacy {
+    /// The session to go on with, if there is one, and its next number.
+    #[must_use]
+    pub fn session(&self) -> Option<(seriatim_model::SessionId, u64)> {
+        self.resume
+    }
+}
+
+/// Tells every replica of every shard to trim, and waits for all of them.
+#[derive(Debug, Default)]
+pub struct Trimmer {
+    goal: Option<Position>,
+    missing: BTreeSet<Address>,
+    requests: u64,
+    say_at: Time,
+    next_at: Time,
+    done: Position,
+}
+
+/// What a client does with its effects.
+pub type Post = (u64, Address, Message);
+
+impl Producer {
+    /// A session that has `remaining` appends to make.
+    #[must_use]
+    pub fn new(number: u64, client: u32, session: u32, remaining: u32, machine: LogClient, start: Time) -> Self {
+        Self {
+            number,
+            client,
+            machine,
+            session,
+            in_session: vec![],
+            pending: BTreeSet::new(),
+            unanswered_tails: BTreeSet::new(),
+            remaining,
+            next_at: start,
+            hurry: false,
+            expired: 0,
+        }
+    }
+
+    /// Goes on where a dead client's producer stopped: `machine` was made with [`Legacy::session`].
+    #[must_use]
+    pub fn resume(mut self, legacy: Legacy, now: Time, history: &mut History) -> Self {
+        self.remaining = legacy.remaining;
+        let Some((_, lowest)) = legacy.resume else {
+            for append in legacy.pending {
+                history.complete(now, append, Outcome::Unknown);
+            }
+            return self;
+        };
+        self.session = legacy.session;
+        self.pending = legacy.pending;
+        self.in_session = legacy.in_session;
+        let again = self.in_session[lowest as usize..].to_vec();
+        for append in again {
+            let payload = history.appends[append].payload.clone();
+            self.request(now, append, &payload, false);
+        }
+        self
+    }
+
+    /// What is left when the client dies now. It may know its session if `remembers`.
+    #[must_use]
+    pub fn die(self, remembers: bool) -> Legacy {
+        let unsettled = |index: &usize| self.pending.contains(index);
+        let lowest = self.in_session.iter().position(unsettled).unwrap_or(self.in_session.len());
+        let resume = self.machine.session().filter(|_| remembers).map(|(session, _)| (session, lowest as u64));
+        Legacy {
+            remaining: self.remaining,
+            session: self.session,
+            in_session: self.in_session,
+            pending: self.pending,
+            resume,
+        }
+    }
+
+    /// Whether all appends have an outcome, and all questions an answer.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.remaining == 0 && self.pending.is_empty() && self.unanswered_tails.is_empty()
+    }
+
+    /// Whether an append is on its way.
+    #[must_use]
+    pub fn is_appending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// What it waits for, for a person.
+    #[must_use]
+    pub fn state(&self) -> String {
+        format!(
+            "{} appends to make, waits for {:?} and tails {:?}, session {:?}, knows view {}, unavailable {:?}",
+            self.remaining,
+            self.pending,
+            self.unanswered_tails,
+            self.machine.session(),
+            self.machine.entry().view_number(),
+            self.machine.unavailable()
+        )
+    }
+
+    /// How many of its sessions expired.
+    #[must_use]
+    pub fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// Makes no pauses any more, and no new questions.
+    pub fn hurry(&mut self) {
+        self.hurry = true;
+        self.next_at = Time::ZERO;
+    }
+
+    /// Gives up what it did not ask for yet.
+    pub fn stop(&mut self) {
+        self.remaining = 0;
+    }
+
+    /// Asks for the tail.
+    pub fn ask_tail(&mut self, now: Time, history: &mut History, out: &mut Vec<Post>) {
+        let index = history.tails.len();
+        let invoked = history.tick();
+        history.tails.push(TailCheck { invoked, invoked_at: now, returned: None });
+        self.unanswered_tails.insert(index);
+        let request = Input::Request { token: TAILS + index as u64, request: Request::CheckTail };
+        self.step(now, request, history, out);
+    }
+
+    /// When it wants to be woken.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let next = (self.remaining > 0).then_some(self.next_at);
+        [self.machine.deadline(), next].into_iter().flatten().min()
+    }
+
+    /// The machine takes an input.
+    pub fn step(&mut self, now: Time, input: Input<Message, Request>, history: &mut History, out: &mut Vec<Post>) {
+        let mut effects = vec![];
+        self.machine.step(now, input, &mut effects);
+        self.perform(now, effects, history, out);
+    }
+
+    /// The application asks for what it wants next, and the machine does what is due.
+    pub fn wake(
+        &mut self,
+        now: Time,
+        workload: &Workload,
+        random: &mut Random,
+        history: &mut History,
+        out: &mut Vec<Post>,
+    ) {
+        if self.remaining > 0 && now >= self.next_at {
+            self.append_some(now, workload, random, history, out);
+        }
+        if self.machine.deadline().is_some_and(|at| now >= at) {
+            self.step(now, Input::Timer, history, out);
+        }
+    }
+
+    fn append_some(
+        &mut self,
+        now: Time,
+        workload: &Workload,
+        random: &mut Random,
+        history: &mut History,
+        out: &mut Vec<Post>,
+    ) {
+        let pause = if random.percent(workload.long_pause_percent) { 20 } else { 1 };
+        self.next_at = now + random.micros(workload.think_us / 4 + 1, workload.think_us + 1) * pause;
+        if self.hurry {
+            self.next_at = now + Duration::from_millis(1);
+        }
+        for _ in 0..random.between(1, u64::from(workload.burst)) {
+            if self.remaining == 0 || self.pending.len() >= workload.window as usize {
+                return;
+            }
+            self.remaining -= 1;
+            let oversize = random.permille(workload.oversize_permille);
+            let sync = random.percent(workload.sync_percent);
+            let number = self.in_session.len() as u64;
+            let payload = payload(history.appends.len(), workload, oversize, random);
+            let append = history.invoke(now, self.client, self.session, number, payload.clone());
+            self.in_session.push(append);
+            self.pending.insert(append);
+            self.request(now, append, &payload, sync);
+            if random.percent(workload.tail_percent) && !self.hurry {
+                self.ask_tail(now, history, out);
+            }
+        }
+    }
+
+    fn request(&mut self, now: Time, append: usize, payload: &Bytes, sync: bool) {
+        let record = Record::new(payload, now.0 / 1_000_000);
+        let request = Request::Append { record, sync };
+        let mut effects = vec![];
+        self.machine.step(now, Input::Request { token: append as u64, request }, &mut effects);
+        assert!(effects.is_empty(), "an append leaves with the timer that it makes due");
+    }
+
+    fn perform(
+        &mut self,
+        now: Time,
+        effects: Vec<Effect<Message, Reply>>,
+        history: &mut History,
+        out: &mut Vec<Post>,
+    ) {
+        let mut session_ended = false;
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => out.push((self.number, to, message)),
+                Effect::Reply { token, reply } if token >= TAILS => {
+                    self.tail_answered(now, (token - TAILS) as usize, &reply, history);
+                }
+                Effect::Reply { token, reply } => {
+                    session_ended |= self.append_answered(now, token as usize, reply, history);
+                }
+                other => unreachable!("a client has no disk: {other:?}"),
+            }
+        }
+        if session_ended {
+            self.expired += 1;
+            self.session = history.open_session();
+            self.in_session.clear();
+        }
+    }
+
+    fn tail_answered(&mut self, now: Time, index: usize, reply: &Reply, history: &mut History) {
+        self.unanswered_tails.remove(&index);
+        if let Reply::Tail(tail) = reply {
+            let moment = history.tick();
+            history.tails[index].returned = Some((moment, now, *tail));
+        }
+    }
+
+    /// Says whether that ended the session.
+    fn append_answered(&mut self, now: Time, append: usize, reply: Reply, history: &mut History) -> bool {
+        self.pending.remove(&append);
+        match reply {
+            Reply::Appended { id, position } => {
+                history.acknowledge(now, append, id, position);
+                false
+            }
+            Reply::Failed(Failure::Stale(id)) => {
+                history.acknowledge(now, append, id, None);
+                false
+            }
+            Reply::Failed(Failure::TooLarge { .. }) => {
+                history.complete(now, append, Outcome::Refused);
+                true
+            }
+            Reply::Failed(_) => {
+                history.complete(now, append, Outcome::Unknown);
+                true
+            }
+            Reply::Tail(_) => unreachable!("an append is not answered with a tail"),
+        }
+    }
+}
+
+/// Different for each append, and easy to read.
+fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Random) -> Bytes {
+    let mut text = format!("append {append} ");
+    let wanted = if oversize { 601 + random.below(100) } else { random.below(workload.payload_bytes + 1) };
+    while (text.len() as u64) < wanted {
+        text.push(char::from(b'a' + (text.len() % 26) as u8));
+    }
+    text.into()
+}
+
+impl Trimmer {
+    /// Whether it waits for no replica.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.goal.is_none()
+    }
+
+    /// When it wants to be woken.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        if self.goal.is_some() { self.say_at } else { self.next_at }
+    }
+
+    /// Trims up to some position below `read`, now and then.
+    pub fn wake(&mut self, now: Time, entry: &LogEntry, read: Position, random: &mut Random, out: &mut Vec<Post>) {
+        if self.goal.is_none() && now >= self.next_at {
+            self.next_at = now + random.millis(10, 200);
+            let Some(view) = entry.view.as_ref().filter(|_| read > self.done) else { return };
+            let goal = Position(random.between(self.done.0 + 1, read.0));
+            self.goal = Some(goal);
+            self.requests += 1;
+            self.say_at = now;
+            let replicas = view.shards.iter().flat_map(|members| {
+                let shard = Endpoint::Shard(members.shard);
+                members.replicas.iter().map(move |member| Address::Node(member.node, shard))
+            });
+            self.missing = replicas.collect();
+        }
+        if let Some(position) = self.goal.filter(|_| now >= self.say_at) {
+            self.say_at = now + Duration::from_millis(200);
+            let request = self.requests;
+            for to in &self.missing {
+                out.push((TRIMMER, *to, shard::Message::Trim { request, position }.into()));
+            }
+        }
+    }
+
+    /// Takes an answer.
+    pub fn receive(&mut self, from: Address, message: &Message, history: &mut History) {
+        let Message::Shard(shard::Message::Trimmed { request, first }) = message else { return };
+        let Some(goal) = self.goal.filter(|goal| *request == self.requests && first >= goal) else { return };
+        self.missing.remove(&from);
+        if self.missing.is_empty() {
+            self.goal = None;
+            self.done = goal;
+            let confirmed = history.tick();
+            history.trims.push(Trim { confirmed, first: goal });
+        }
+    }
+}
+
+/// A client process.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number.
+    pub number: u32,
+    /// Its sessions, by the number of their machine.
+    pub producers: BTreeMap<u64, Producer>,
+    /// Its reader.
+    pub reader: Option<Reader>,
+    /// Its trimmer, which trims what the reader has read.
+    pub trimmer: Option<Trimmer>,
+    /// When it is going to be woken.
+    pub wake_at: Option<Time>,
+}
+
+impl Client {
+    /// A message for one of its machines.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        machine: u64,
+        from: Address,
+        message: Message,
+        history: &mut History,
+        out: &mut Vec<Post>,
+    ) {
+        if let Some(producer) = self.producers.get_mut(&machine) {
+            producer.step(now, Input::Message { from, message }, history, out);
+        } else if let (READER, Some(reader)) = (machine, &mut self.reader) {
+            let mut sends = vec![];
+            reader.receive(now, from, message, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
+        } else if let (TRIMMER, Some(trimmer)) = (machine, &mut self.trimmer) {
+            trimmer.receive(from, &message, history);
+        }
+    }
+
+    /// The connection to a node is gone.
+    pub fn disconnected(&mut self, now: Time, node: NodeId, history: &mut History, out: &mut Vec<Post>) {
+        for producer in self.producers.values_mut() {
+            producer.step(now, Input::Disconnected(Peer::Node(node)), history, out);
+        }
+        if let Some(reader) = &mut self.reader {
+            reader.disconnected(now, node);
+        }
+    }
+
+    /// Does what is due.
+    pub fn wake(
+        &mut self,
+        now: Time,
+        workload: &Workload,
+        random: &mut Random,
+        history: &mut History,
+        out: &mut Vec<Post>,
+    ) {
+        for producer in self.producers.values_mut() {
+            producer.wake(now, workload, random, history, out);
+        }
+        if let Some(reader) = &mut self.reader {
+            let mut sends = vec![];
+            if reader.deadline().is_some_and(|at| now >= at) {
+                reader.timer(now, history, &mut sends);
+            }
+            out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
+            if let Some(trimmer) = &mut self.trimmer {
+                trimmer.wake(now, reader.entry(), reader.frontier(), random, out);
+            }
+        }
+    }
+
+    /// When it wants to be woken.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let producers = self.producers.values().filter_map(Producer::deadline).min();
+        let reader = self.reader.as_ref().and_then(Reader::deadline);
+        let trimmer = self.trimmer.as_ref().filter(|_| self.reader.is_some()).map(Trimmer::deadline);
+        [producers, reader, trimmer].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,258 @@
+//! What the runs have been through: each kind of fault at each step of the protocol.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A node is killed, and started again; its disk keeps what was written.
+    Kill,
+    /// A node loses power: its disk keeps any part of what was not synced.
+    PowerLoss,
+    /// All nodes lose power at once.
+    PowerCut,
+    /// The node of the register and the controllers is killed.
+    ControlKill,
+    /// Two nodes are killed at once.
+    DoubleKill,
+    /// A node is ended in an orderly way, and started again.
+    Close,
+    /// All nodes are ended in an orderly way, and started again.
+    CloseAll,
+    /// A sync fails.
+    SyncFailure,
+    /// A disk has no room for a while.
+    DiskFull,
+    /// A disk syncs slowly for a while.
+    SlowDisk,
+    /// Messages are lost for a while.
+    Loss,
+    /// Messages come twice for a while.
+    Duplication,
+    /// Messages overtake each other within connections for a while.
+    Reordering,
+    /// Some nodes cannot reach the others, nor be reached.
+    Partition,
+    /// One node is heard by another, and does not hear it.
+    OneWay,
+    /// The node of the register cannot reach the others.
+    ControlPartition,
+    /// Connections break.
+    Reset,
+    /// Some links are slow.
+    SlowLinks,
+    /// A client dies between its messages, and comes back with its session or without.
+    ClientCrash,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::Kill,
+        Self::PowerLoss,
+        Self::PowerCut,
+        Self::ControlKill,
+        Self::DoubleKill,
+        Self::Close,
+        Self::CloseAll,
+        Self::SyncFailure,
+        Self::DiskFull,
+        Self::SlowDisk,
+        Self::Loss,
+        Self::Duplication,
+        Self::Reordering,
+        Self::Partition,
+        Self::OneWay,
+        Self::ControlPartition,
+        Self::Reset,
+        Self::SlowLinks,
+        Self::ClientCrash,
+    ];
+
+    /// Whether some node forgets what it held in memory.
+    #[must_use]
+    pub fn loses_memory(self) -> bool {
+        matches!(
+            self,
+            Self::Kill | Self::PowerLoss | Self::PowerCut | Self::ControlKill | Self::DoubleKill | Self::SyncFailure
+        )
+    }
+}
+
+/// Where the protocol is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Nothing is going on.
+    Idle,
+    /// An append is on its way.
+    Append,
+    /// A batch is being bound on the shards.
+    Bind,
+    /// Followers are dropping a batch.
+    Drop,
+    /// View change, step 1.
+    Claim,
+    /// View change, steps 2 and 3.
+    Seal,
+    /// View change, step 4.
+    Fence,
+    /// View change, step 5.
+    Flush,
+    /// View change, step 6.
+    Stage,
+    /// View change, step 7.
+    Register,
+    /// View change, step 8.
+    Start,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Idle,
+        Self::Append,
+        Self::Bind,
+        Self::Drop,
+        Self::Claim,
+        Self::Seal,
+        Self::Fence,
+        Self::Flush,
+        Self::Stage,
+        Self::Register,
+        Self::Start,
+    ];
+
+    /// The step with the name that the controller gives it.
+    #[must_use]
+    pub fn of_controller(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.to_string() == name)
+    }
+
+    /// Whether it is a step of a view change.
+    #[must_use]
+    pub fn is_view_change(self) -> bool {
+        self >= Self::Claim
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{self:?}").to_lowercase())
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        f.pad(&name)
+    }
+}
+
+/// Counts over one run, or over many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Runs.
+    pub runs: u64,
+    /// Events.
+    pub events: u64,
+    /// Appends that were acknowledged.
+    pub acknowledged: u64,
+    /// Records that readers got.
+    pub reads: u64,
+    /// Tails that were told.
+    pub tails: u64,
+    /// Trims that every replica confirmed.
+    pub trims: u64,
+    /// Sessions that a client went on with after a crash.
+    pub resumed: u64,
+    /// Sessions that expired.
+    pub expired: u64,
+    /// Appends that were refused for their size.
+    pub refused: u64,
+    /// Views that were registered.
+    pub views: u64,
+    /// Checkpoints of journals.
+    pub checkpoints: u64,
+    /// Runs of a log that lost more memory than it can bear and said so.
+    pub unavailable: u64,
+    /// Each kind of fault at each step.
+    pub faults: BTreeMap<(FaultKind, Step), u64>,
+}
+
+impl Coverage {
+    /// A fault struck.
+    pub fn struck(&mut self, kind: FaultKind, step: Step) {
+        *self.faults.entry((kind, step)).or_default() += 1;
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.events += other.events;
+        self.acknowledged += other.acknowledged;
+        self.reads += other.reads;
+        self.tails += other.tails;
+        self.trims += other.trims;
+        self.resumed += other.resumed;
+        self.expired += other.expired;
+        self.refused += other.refused;
+        self.views += other.views;
+        self.checkpoints += other.checkpoints;
+        self.unavailable += other.unavailable;
+        for (cell, count) in &other.faults {
+            *self.faults.entry(*cell).or_default() += count;
+        }
+    }
+
+    /// What never happened, by name.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let counts = [
+            ("acknowledged appends", self.acknowledged),
+            ("reads", self.reads),
+            ("tails", self.tails),
+            ("trims", self.trims),
+            ("resumed sessions", self.resumed),
+            ("expired sessions", self.expired),
+            ("refused appends", self.refused),
+            ("views", self.views),
+            ("checkpoints", self.checkpoints),
+            ("unavailable logs", self.unavailable),
+        ];
+        let mut missing: Vec<String> =
+            counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
+        for kind in FaultKind::ALL {
+            for step in Step::ALL {
+                if !self.faults.contains_key(&(kind, step)) {
+                    missing.push(format!("{kind} at {step}"));
+                }
+            }
+        }
+        missing
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<18}", "fault \\ step")?;
+        for step in Step::ALL {
+            write!(f, "{step:>9}")?;
+        }
+        writeln!(f)?;
+        for kind in FaultKind::ALL {
+            write!(f, "{kind:<18}")?;
+            for step in Step::ALL {
+                write!(f, "{:>9}", self.faults.get(&(kind, step)).copied().unwrap_or(0))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,330 @@
+//! What happened, as seen from outside and as it truly was: what the checkers judge.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use seriatim_model::storage::Stored;
+use seriatim_model::{
+    Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, ShardId, Time, View, ViewNumber,
+};
+
+/// Counts events of the history: of two, the lower happened first. Finer than virtual time.
+pub type Moment = u64;
+
+/// What became of an append, as its client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing yet.
+    Pending,
+    /// Acknowledged.
+    Acknowledged,
+    /// The client cannot know: it crashed, or its session expired.
+    Unknown,
+    /// Definitely not in the log.
+    Refused,
+}
+
+/// One append of an application, however often it was sent.
+#[derive(Clone, Debug)]
+pub struct Append {
+    /// Which client process.
+    pub client: u32,
+    /// Which of all sessions of all clients, in the order in which the applications began them.
+    pub session: u32,
+    /// The number within that session that it must get.
+    pub number: u64,
+    /// What is appended. No two appends have the same.
+    pub payload: Bytes,
+    /// When it was asked for.
+    pub invoked: Moment,
+    /// The same in virtual time.
+    pub invoked_at: Time,
+    /// When the outcome was known.
+    pub completed: Option<Moment>,
+    /// The same in virtual time.
+    pub completed_at: Option<Time>,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The names under which it was acknowledged.
+    pub ids: BTreeSet<RecordId>,
+    /// The position that a synchronous append was told.
+    pub position: Option<Position>,
+}
+
+/// A record that a reader got.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// When it came.
+    pub at: Moment,
+    /// Where it is in the log.
+    pub position: Position,
+    /// Its name.
+    pub id: RecordId,
+    /// Which append it is; none if its payload is not that of any append.
+    pub append: Option<usize>,
+}
+
+/// An answer of a shard replica to a reader.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// When it came.
+    pub at: Moment,
+    /// When it was asked for.
+    pub asked: Moment,
+    /// Whether it answers a subscription, which was asked for long ago.
+    pub subscribed: bool,
+    /// Which replica answered.
+    pub node: NodeId,
+    /// Of which shard.
+    pub shard: ShardId,
+    /// Where the answer starts.
+    pub from: Position,
+    /// Where it ends.
+    pub upto: Position,
+    /// The records, as indices into the observations.
+    pub records: std::ops::Range<usize>,
+}
+
+/// A question for the tail.
+#[derive(Clone, Debug)]
+pub struct TailCheck {
+    /// When it was asked.
+    pub invoked: Moment,
+    /// The same in virtual time.
+    pub invoked_at: Time,
+    /// When it was answered, and with what.
+    pub returned: Option<(Moment, Time, Position)>,
+}
+
+/// A trim that every replica confirmed.
+#[derive(Clone, Copy, Debug)]
+pub struct Trim {
+    /// When the last replica had confirmed it.
+    pub confirmed: Moment,
+    /// The first position that is kept.
+    pub first: Position,
+}
+
+/// Something that only a member of a view may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claimed {
+    /// The view that the speaker claimed to speak for.
+    pub view: ViewNumber,
+    /// Who spoke, and which life of it.
+    pub member: Member,
+    /// What was said.
+    pub what: &'static str,
+}
+
+/// A view, and when the register first had it.
+#[derive(Clone, Debug)]
+pub struct RegisteredView {
+    /// The view.
+    pub view: View,
+    /// When it was registered.
+    pub at: Moment,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It did not get that far.
+    Running,
+    /// Everything was done, and the whole log was read.
+    Settled {
+        /// The first position that is kept.
+        trim: Position,
+        /// The position after the last.
+        tail: Position,
+    },
+    /// The log said that it is unavailable, and why.
+    Unavailable(String),
+    /// Something did not come to an end although nothing disturbed it any more.
+    Stuck(String),
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct History {
+    /// What the log promises.
+    pub config: LogConfig,
+    moment: Moment,
+    sessions: u32,
+    /// The appends, in the order in which they were asked for.
+    pub appends: Vec<Append>,
+    by_payload: BTreeMap<Bytes, usize>,
+    /// What readers got, in the order in which they got it.
+    pub observations: Vec<Observation>,
+    /// How they got it.
+    pub served: Vec<Served>,
+    /// The questions for the tail.
+    pub tails: Vec<TailCheck>,
+    /// The trims.
+    pub trims: Vec<Trim>,
+    /// Who said what only a member may say, and when first.
+    pub claims: BTreeMap<Claimed, Moment>,
+    /// The registered views.
+    pub views: BTreeMap<ViewNumber, RegisteredView>,
+    /// Below which position everything was final from which moment on, by what the replicas had done.
+    pub stable: Vec<(Moment, Position)>,
+    /// The log at the end: observations of the last reading, by position.
+    pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
+    /// Whether more memory was lost than the log's durability can bear.
+    pub lost_too_much: bool,
+    /// Roles and nodes that could not be brought back, and invariants that broke.
+    pub problems: Vec<String>,
+    /// How it ended.
+    pub end: End,
+    /// When faults stopped.
+    pub calm_since: Option<Time>,
+}
+
+impl History {
+    /// Nothing happened yet.
+    #[must_use]
+    pub fn new(config: LogConfig) -> Self {
+        Self {
+            config,
+            moment: 0,
+            sessions: 0,
+            appends: vec![],
+            by_payload: BTreeMap::new(),
+            observations: vec![],
+            served: vec![],
+            tails: vec![],
+            trims: vec![],
+            claims: BTreeMap::new(),
+            views: BTreeMap::new(),
+            stable: vec![],
+            last: BTreeMap::new(),
+            lost_too_much: false,
+            problems: vec![],
+            end: End::Running,
+            calm_since: None,
+        }
+    }
+
+    /// A new moment, after all others.
+    pub fn tick(&mut self) -> Moment {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// A number for a session that an application begins.
+    pub fn open_session(&mut self) -> u32 {
+        self.sessions += 1;
+        self.sessions
+    }
+
+    /// How the positions are spread over the shards.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        let shards = (0..self.config.shards).map(ShardId).collect();
+        Placement::new(shards, self.config.stripe)
+    }
+
+    /// Whether the log promises to survive the loss of all memory.
+    #[must_use]
+    pub fn is_on_disk(&self) -> bool {
+        self.config.durability == Durability::Disk
+    }
+
+    /// An append was asked for. Returns its index.
+    pub fn invoke(&mut self, now: Time, client: u32, session: u32, number: u64, payload: Bytes) -> usize {
+        let invoked = self.tick();
+        let index = self.appends.len();
+        let known = self.by_payload.insert(payload.clone(), index);
+        assert!(known.is_none(), "payloads are unique");
+        self.appends.push(Append {
+            client,
+            session,
+            number,
+            payload,
+            invoked,
+            invoked_at: now,
+            completed: None,
+            completed_at: None,
+            outcome: Outcome::Pending,
+            ids: BTreeSet::new(),
+            position: None,
+        });
+        index
+    }
+
+    /// The outcome of an append. The first that is definite counts.
+    pub fn complete(&mut self, now: Time, index: usize, outcome: Outcome) {
+        let moment = self.tick();
+        let append = &mut self.appends[index];
+        if matches!(append.outcome, Outcome::Pending | Outcome::Unknown) {
+            append.outcome = outcome;
+            append.completed = Some(moment);
+            append.completed_at = Some(now);
+        }
+    }
+
+    /// An append was acknowledged under this name, maybe with its position.
+    pub fn acknowledge(&mut self, now: Time, index: usize, id: RecordId, position: Option<Position>) {
+        self.complete(now, index, Outcome::Acknowledged);
+        self.appends[index].ids.insert(id);
+        if position.is_some() {
+            self.appends[index].position = position;
+        }
+    }
+
+    /// A reader got an answer. Returns which observations it made.
+    pub fn serve(&mut self, mut served: Served, records: &[Stored]) -> std::ops::Range<usize> {
+        served.at = self.tick();
+        let first = self.observations.len();
+        for stored in records {
+            let append = self.by_payload.get(&stored.record.payload()).copied();
+            let (position, id) = (stored.position, stored.id);
+            self.observations.push(Observation { at: served.at, position, id, append });
+        }
+        served.records = first..self.observations.len();
+        self.served.push(served.clone());
+        served.records
+    }
+
+    /// The highest position that was final at `moment`, as a bound.
+    #[must_use]
+    pub fn stable_at(&self, moment: Moment) -> Position {
+        let index = self.stable.partition_point(|(at, _)| *at <= moment);
+        index.checked_sub(1).map_or(Position::ZERO, |index| self.stable[index].1)
+    }
+
+    /// Everything below this is final now.
+    pub fn note_stable(&mut self, stable: Position) {
+        if stable > self.stable.last().map_or(Position::ZERO, |(_, known)| *known) {
+            let moment = self.tick();
+            self.stable.push((moment, stable));
+        }
+    }
+
+    /// How many appends were acknowledged.
+    #[must_use]
+    pub fn acknowledged(&self) -> usize {
+        self.appends.iter().filter(|append| append.outcome == Outcome::Acknowledged).count()
+    }
+
+    /// Where each append is, as far as anybody saw: at the end, by a reader, or by its own client.
+    #[must_use]
+    pub fn positions(&self) -> BTreeMap<usize, Position> {
+        let mut positions = BTreeMap::new();
+        for observation in &self.observations {
+            if let Some(append) = observation.append {
+                positions.insert(append, observation.position);
+            }
+        }
+        for (position, (_, append)) in &self.last {
+            if let Some(append) = append {
+                positions.insert(*append, *position);
+            }
+        }
+        for (index, append) in self.appends.iter().enumerate() {
+            if let Some(position) = append.position {
+                positions.entry(index).or_insert(position);
+            }
+        }
+        positions
+    }
+}

@@ -1,0 +1,161 @@
+//! `seriatim-sim`: fresh seeds, many at once.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks on its terminal")]
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use seriatim_sim::coverage::Coverage;
+use seriatim_sim::plan::Plan;
+use seriatim_sim::run::{Outcome, run};
+
+/// From how many seeds on every kind of fault must have struck at every step.
+const SEEDS_FOR_COVERAGE: u64 = 3000;
+
+/// Runs whole clusters from seeds, and judges them.
+#[derive(Debug, Parser)]
+#[command(name = "seriatim-sim", version)]
+struct Arguments {
+    /// The ordering.
+    #[arg(long, value_enum, default_value = "erwin-bb")]
+    protocol: Protocol,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed; from the clock unless given.
+    #[arg(long)]
+    from: Option<u64>,
+    /// Print what happened, event by event.
+    #[arg(long)]
+    trace: bool,
+    /// How many seeds to run at once; as many as there are processors unless given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Go on after a failure, and list the failing seeds.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Protocol {
+    ErwinBb,
+}
+
+/// What the threads share.
+#[derive(Debug, Default)]
+struct Progress {
+    next: AtomicU64,
+    done: AtomicU64,
+    stop: AtomicBool,
+    coverage: Mutex<Coverage>,
+    failures: Mutex<Vec<Outcome>>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let Protocol::ErwinBb = arguments.protocol;
+    let from = arguments.from.unwrap_or_else(seed_from_clock);
+    let began = Instant::now();
+    let progress = Progress::default();
+    let threads = arguments.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.unwrap_or(1).max(1) {
+            scope.spawn(|| work(&arguments, from, &progress, began));
+        }
+    });
+    let coverage = progress.coverage.into_inner().expect("no thread panicked");
+    let mut failures = progress.failures.into_inner().expect("no thread panicked");
+    failures.sort_by_key(|outcome| outcome.seed);
+    if arguments.seeds > 1 {
+        print!("{coverage}");
+    }
+    verdict(&arguments, from, began, &coverage, &failures)
+}
+
+/// Runs seeds until there are none left.
+fn work(arguments: &Arguments, from: u64, progress: &Progress, began: Instant) {
+    while !progress.stop.load(Ordering::Relaxed) {
+        let index = progress.next.fetch_add(1, Ordering::Relaxed);
+        if index >= arguments.seeds {
+            return;
+        }
+        let outcome = run(Plan::from_seed(from.wrapping_add(index)), arguments.trace);
+        for line in &outcome.trace {
+            println!("{line}");
+        }
+        progress.coverage.lock().expect("no thread panicked").add(&outcome.coverage);
+        if !outcome.objections.is_empty() {
+            progress.failures.lock().expect("no thread panicked").push(outcome);
+            progress.stop.store(!arguments.keep_going, Ordering::Relaxed);
+        }
+        let done = progress.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done % 100 == 0 && std::io::stderr().is_terminal() {
+            let speed = done as f64 / began.elapsed().as_secs_f64();
+            eprint!("\r{done} of {} seeds, {speed:.0} a second", arguments.seeds);
+            // A progress line that cannot be shown is no reason to stop.
+            drop(std::io::stderr().flush());
+        }
+    }
+}
+
+/// The last line, and the exit status.
+fn verdict(
+    arguments: &Arguments,
+    from: u64,
+    began: Instant,
+    coverage: &Coverage,
+    failures: &[Outcome],
+) -> ExitCode {
+    for failure in failures {
+        for objection in &failure.objections {
+            println!("seed {}: {objection}", failure.seed);
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let counts = format!(
+        "{} seeds from {from}, {} acknowledged appends, {} reads, {} tails, {} trims, {} views, {} faults, \
+         {} checkpoints, {} resumed and {} expired sessions, {} unavailable logs, {:.1} s, {:.0} seeds a second",
+        coverage.runs,
+        coverage.acknowledged,
+        coverage.reads,
+        coverage.tails,
+        coverage.trims,
+        coverage.views,
+        coverage.faults.values().sum::<u64>(),
+        coverage.checkpoints,
+        coverage.resumed,
+        coverage.expired,
+        coverage.unavailable,
+        seconds,
+        coverage.runs as f64 / seconds,
+    );
+    let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE { coverage.missing() } else { vec![] };
+    match failures {
+        [] if missing.is_empty() => {
+            println!("ok: {counts}");
+            ExitCode::SUCCESS
+        }
+        [] => {
+            println!("failed: never hit: {}; {counts}", missing.join(", "));
+            ExitCode::FAILURE
+        }
+        [first, ..] => {
+            println!(
+                "failed: {} of {counts}; replay with: cargo run --release -p seriatim-sim -- --protocol erwin-bb \
+                 --seeds 1 --from {} --trace",
+                failures.len(),
+                first.seed
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A seed that differs from run to run: milliseconds since 1970.
+fn seed_from_clock() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().try_into().unwrap_or(u64::MAX)
+}

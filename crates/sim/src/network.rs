@@ -1,0 +1,196 @@
+//! The network: connections between nodes and clients, in order each, late, lost or doubled as the seed
+//! and the faults say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use seriatim_model::{NodeId, Time};
+
+use crate::plan::NetworkPlan;
+use crate::random::Random;
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// A node.
+    Node(NodeId),
+    /// A client process.
+    Client(u32),
+}
+
+/// A connection. Numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Connection(pub u64);
+
+/// The state of all links.
+#[derive(Debug)]
+pub struct Network {
+    plan: NetworkPlan,
+    random: Random,
+    next: u64,
+    by_pair: BTreeMap<(Party, Party), Connection>,
+    pairs: BTreeMap<Connection, (Party, Party)>,
+    /// When the latest message over a directed connection arrives.
+    busy_until: BTreeMap<(Connection, Party), Time>,
+    /// Directed links that lose everything.
+    cut: BTreeSet<(Party, Party)>,
+    /// Directed links that take this many times as long.
+    slow: BTreeMap<(Party, Party), u32>,
+    /// Out of a thousand messages, at present: lost, doubled, overtaking.
+    loss: u64,
+    duplication: u64,
+    reordering: u64,
+}
+
+impl Network {
+    /// A network without faults; the plan's noise starts with [`Network::disturb`].
+    #[must_use]
+    pub fn new(plan: NetworkPlan, random: Random) -> Self {
+        Self {
+            plan,
+            random,
+            next: 0,
+            by_pair: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            busy_until: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            slow: BTreeMap::new(),
+            loss: 0,
+            duplication: 0,
+            reordering: 0,
+        }
+    }
+
+    /// The connection between two parties; a new one if there is none.
+    pub fn connect(&mut self, a: Party, b: Party) -> Connection {
+        let pair = ordered(a, b);
+        if let Some(connection) = self.by_pair.get(&pair) {
+            return *connection;
+        }
+        self.next += 1;
+        let connection = Connection(self.next);
+        self.by_pair.insert(pair, connection);
+        self.pairs.insert(connection, pair);
+        connection
+    }
+
+    /// Whether the connection still stands.
+    #[must_use]
+    pub fn stands(&self, connection: Connection) -> bool {
+        self.pairs.contains_key(&connection)
+    }
+
+    /// The party at the other end, while the connection stands.
+    #[must_use]
+    pub fn other_end(&self, connection: Connection, of: Party) -> Option<Party> {
+        let (a, b) = *self.pairs.get(&connection)?;
+        Some(if a == of { b } else { a })
+    }
+
+    /// Both ends, while the connection stands.
+    #[must_use]
+    pub fn ends(&self, connection: Connection) -> Option<(Party, Party)> {
+        self.pairs.get(&connection).copied()
+    }
+
+    /// Breaks the connection. Says whether it stood.
+    pub fn reset(&mut self, connection: Connection) -> bool {
+        let Some((a, b)) = self.pairs.remove(&connection) else { return false };
+        self.by_pair.remove(&(a, b));
+        self.busy_until.remove(&(connection, a));
+        self.busy_until.remove(&(connection, b));
+        true
+    }
+
+    /// The connections of a party, with their other ends.
+    #[must_use]
+    pub fn connections_of(&self, party: Party) -> Vec<(Connection, Party)> {
+        let others = self.pairs.iter().filter_map(|(connection, (a, b))| match party {
+            _ if *a == party => Some((*connection, *b)),
+            _ if *b == party => Some((*connection, *a)),
+            _ => None,
+        });
+        others.collect()
+    }
+
+    /// All connections.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Connection> {
+        self.pairs.keys().copied().collect()
+    }
+
+    /// When a message that leaves now arrives: never, once, or twice.
+    pub fn arrivals(&mut self, now: Time, connection: Connection, from: Party, to: Party) -> Vec<Time> {
+        if self.cut.contains(&(from, to)) || self.random.permille(self.loss) {
+            return vec![];
+        }
+        let copies = if self.random.permille(self.duplication) { 2 } else { 1 };
+        let mut times = vec![];
+        for _ in 0..copies {
+            let (least, most) = self.plan.delay_us;
+            let slow = self.slow.get(&(from, to)).copied().unwrap_or(1);
+            let mut at = now + self.random.micros(least, most) * slow;
+            if self.random.permille(self.reordering) {
+                at = at + self.random.micros(0, most * 4);
+            } else {
+                let busy = self.busy_until.entry((connection, to)).or_default();
+                at = at.max(*busy);
+                *busy = at;
+            }
+            times.push(at);
+        }
+        times
+    }
+
+    /// How long it takes to notice that a connection is gone.
+    pub fn notice(&mut self) -> Duration {
+        let (least, most) = self.plan.delay_us;
+        self.random.micros(least, most * 2)
+    }
+
+    /// Whether messages from one party reach the other.
+    #[must_use]
+    pub fn is_cut(&self, from: Party, to: Party) -> bool {
+        self.cut.contains(&(from, to))
+    }
+
+    /// From now on nothing gets from one party to the other.
+    pub fn cut(&mut self, from: Party, to: Party) {
+        self.cut.insert((from, to));
+    }
+
+    /// The opposite of [`Network::cut`].
+    pub fn mend(&mut self, from: Party, to: Party) {
+        self.cut.remove(&(from, to));
+    }
+
+    /// From now on messages between two parties take so many times as long.
+    pub fn slow_down(&mut self, from: Party, to: Party, times: u32) {
+        self.slow.insert((from, to), times);
+    }
+
+    /// The opposite of [`Network::slow_down`].
+    pub fn speed_up(&mut self, from: Party, to: Party) {
+        self.slow.remove(&(from, to));
+    }
+
+    /// Sets how many of a thousand messages are lost, come twice, and overtake, beyond the plan's.
+    pub fn disturb(&mut self, loss: u64, duplication: u64, reordering: u64) {
+        let (usual_loss, usual_duplication, usual_reordering) = self.plan.noise_permille;
+        self.loss = usual_loss.max(loss);
+        self.duplication = usual_duplication.max(duplication);
+        self.reordering = usual_reordering.max(reordering);
+    }
+
+    /// Ends all faults, the plan's noise included.
+    pub fn heal(&mut self) {
+        (self.loss, self.duplication, self.reordering) = (0, 0, 0);
+        self.plan.noise_permille = (0, 0, 0);
+        self.cut.clear();
+        self.slow.clear();
+    }
+}
+
+fn ordered(a: Party, b: Party) -> (Party, Party) {
+    if a <= b { (a, b) } else { (b, a) }
+}

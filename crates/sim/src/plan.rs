@@ -1,0 +1,224 @@
+//! What a seed stands for: the cluster, its network and disks, the workload, and what goes wrong.
+
+use std::time::Duration;
+
+use seriatim_model::limits::Limits;
+use seriatim_model::{Durability, LogConfig, Order};
+use seriatim_protocol::{Deviation, Options};
+use seriatim_store::{JournalOptions, ShardOptions};
+
+use crate::coverage::{FaultKind, Step};
+use crate::random::Random;
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// So long after the log was created.
+    At(Duration),
+    /// As soon as the protocol is at this step, but not before so long after the log was created.
+    Step(Step, Duration),
+}
+
+/// Something that is to go wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// When.
+    pub trigger: Trigger,
+    /// What.
+    pub kind: FaultKind,
+    /// How long it lasts, or how long a node stays down.
+    pub lasting: Duration,
+}
+
+/// How messages travel when nothing goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkPlan {
+    /// The shortest and the longest one-way delay, in microseconds. The same: every message takes
+    /// exactly so long, and nodes take no time to answer.
+    pub delay_us: (u64, u64),
+    /// How many of a thousand messages are lost, come twice, or overtake others, all the time.
+    pub noise_permille: (u64, u64, u64),
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// How many client processes there are.
+    pub clients: u32,
+    /// How many sessions each of them appends with.
+    pub sessions: u32,
+    /// How many appends each session makes.
+    pub appends: u32,
+    /// How many of them may be on their way at once.
+    pub window: u32,
+    /// How many are asked for at once.
+    pub burst: u32,
+    /// How long a session pauses between bursts, at most, in microseconds.
+    pub think_us: u64,
+    /// How many of a hundred appends wait for their position.
+    pub sync_percent: u64,
+    /// How many of a thousand appends are larger than the log allows.
+    pub oversize_permille: u64,
+    /// The longest payload, in bytes.
+    pub payload_bytes: u64,
+    /// How many questions for the tail each session asks, for a hundred appends.
+    pub tail_percent: u64,
+    /// Whether clients read.
+    pub reads: bool,
+    /// Whether the first client trims what it has read.
+    pub trims: bool,
+    /// How many of a hundred crashed clients go on with their sessions.
+    pub resume_percent: u64,
+    /// How many of a hundred pauses are so long that sessions may expire.
+    pub long_pause_percent: u64,
+}
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where all its randomness comes from.
+    pub seed: u64,
+    /// How many nodes there are. The first hosts the register.
+    pub nodes: u32,
+    /// How many logs are created before the one that is tested; they decide which nodes host it.
+    pub earlier_logs: u32,
+    /// The log that is tested.
+    pub config: LogConfig,
+    /// What the machines are configured with.
+    pub options: Options,
+    /// Sizes of the journals.
+    pub journal: JournalOptions,
+    /// Sizes of the record stores.
+    pub shard_options: ShardOptions,
+    /// How messages travel.
+    pub network: NetworkPlan,
+    /// How long a sync takes, in microseconds.
+    pub sync_us: (u64, u64),
+    /// What clients do.
+    pub workload: Workload,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Whether a log at durability `memory` may lose more than it can bear.
+    pub may_lose_too_much: bool,
+}
+
+impl Plan {
+    /// The plan that a seed stands for.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let nodes = random.between(3, 5) as u32;
+        let durability = if random.percent(70) { Durability::Disk } else { Durability::Memory };
+        let config = LogConfig {
+            order: Order::ErwinBb,
+            durability,
+            shards: random.between(1, 3) as u32,
+            replicas: random.between(1, 3) as u32,
+            sequencers: if random.percent(70) { 3 } else { random.between(1, u64::from(nodes)) as u32 },
+            stripe: random.pick(&[1, 3, 64]),
+            max_record_bytes: 600,
+        };
+        let may_lose_too_much = durability == Durability::Memory && random.percent(25);
+        let mut plan = Self {
+            seed,
+            nodes,
+            earlier_logs: random.below(4) as u32,
+            config,
+            options: Options { limits: limits(&mut random), deviation: None },
+            journal: journal(&mut random),
+            shard_options: ShardOptions { segment_bytes: random.pick(&[1500, 6000, 50_000]) },
+            network: network(&mut random),
+            sync_us: random.pick(&[(20, 100), (100, 1000), (500, 6000)]),
+            workload: workload(&mut random),
+            faults: vec![],
+            may_lose_too_much,
+        };
+        plan.faults = plan.some_faults(&mut random);
+        plan
+    }
+
+    /// The same plan, with a deliberate defect.
+    #[must_use]
+    pub fn deviating(mut self, deviation: Option<Deviation>) -> Self {
+        self.options.deviation = deviation;
+        self
+    }
+
+    /// The first fault goes through all kinds and steps from seed to seed; the others are drawn.
+    fn some_faults(&self, random: &mut Random) -> Vec<Fault> {
+        if random.percent(4) {
+            return vec![];
+        }
+        let cells = (FaultKind::ALL.len() * Step::ALL.len()) as u64;
+        let cell = (self.seed % cells) as usize;
+        let kind = FaultKind::ALL[cell / Step::ALL.len()];
+        let step = Step::ALL[cell % Step::ALL.len()];
+        let start = random.millis(5, 300);
+        let mut faults = vec![];
+        if step.is_view_change() && random.percent(85) {
+            // Something has to cause the view change that the fault is to disturb.
+            let cause = if self.config.durability == Durability::Disk {
+                random.pick(&[FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Close])
+            } else {
+                random.pick(&[FaultKind::Close, FaultKind::CloseAll])
+            };
+            faults.push(Fault { trigger: Trigger::At(start), kind: cause, lasting: random.millis(1, 60) });
+        }
+        let after = start + random.micros(1, 2000);
+        faults.push(Fault { trigger: Trigger::Step(step, after), kind, lasting: random.millis(1, 400) });
+        for _ in 0..random.below(5) {
+            let at = random.millis(0, 1500);
+            let trigger =
+                if random.percent(50) { Trigger::At(at) } else { Trigger::Step(random.pick(&Step::ALL), at) };
+            let lasting = random.millis(1, 600);
+            faults.push(Fault { trigger, kind: random.pick(&FaultKind::ALL), lasting });
+        }
+        faults
+    }
+}
+
+fn limits(random: &mut Random) -> Limits {
+    let small = random.percent(50);
+    Limits {
+        ring_records: if small { random.between(4, 40) as usize } else { 10_000 },
+        batch_records: if small { random.between(1, 8) as usize } else { random.pick(&[16, 2048]) },
+        session_idle_positions: random.pick(&[20, 60, 1000, 10_000_000]),
+        ..Limits::default()
+    }
+}
+
+fn journal(random: &mut Random) -> JournalOptions {
+    JournalOptions {
+        file_bytes: random.pick(&[4096, 16_384, 65_536]),
+        batch_bytes: random.pick(&[512, 4096, 65_536]),
+        checkpoint_bytes: random.pick(&[3000, 20_000, 200_000]),
+        spare_files: random.pick(&[0, 2, 8]),
+    }
+}
+
+fn network(random: &mut Random) -> NetworkPlan {
+    let noisy = random.percent(25);
+    NetworkPlan {
+        delay_us: random.pick(&[(20, 80), (50, 1000), (10, 8000)]),
+        noise_permille: if noisy { (random.below(30), random.below(60), random.below(60)) } else { (0, 0, 0) },
+    }
+}
+
+fn workload(random: &mut Random) -> Workload {
+    Workload {
+        clients: random.between(1, 4) as u32,
+        sessions: random.between(1, 2) as u32,
+        appends: random.between(10, 50) as u32,
+        window: random.pick(&[1, 4, 30]),
+        burst: random.pick(&[1, 3, 10]),
+        think_us: random.pick(&[200, 5000, 40_000]),
+        sync_percent: random.pick(&[0, 20, 100]),
+        oversize_permille: random.pick(&[0, 0, 10]),
+        payload_bytes: random.pick(&[30, 200, 600]),
+        tail_percent: random.pick(&[5, 30]),
+        reads: random.percent(80),
+        trims: random.percent(40),
+        resume_percent: random.pick(&[0, 60, 100]),
+        long_pause_percent: random.pick(&[0, 3]),
+    }
+}

@@ -1,0 +1,288 @@
+//! A reader that speaks the shard contract directly, and trusts nothing that it is told.
+
+use std::time::Duration;
+
+use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time};
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::shard::{Message, ReadError};
+use seriatim_protocol::Message as AnyMessage;
+
+use crate::history::{History, Moment, Served};
+use crate::random::Random;
+
+/// How long to wait for an answer before it is asked for again.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// How long to wait before the register is asked again.
+const LOOK_UP_EVERY: Duration = Duration::from_millis(100);
+/// How long a read waits at a shard.
+const WAIT_MS: u32 = 150;
+/// The credit of a subscription, in bytes: small, so that it runs out.
+const CREDIT: u64 = 2000;
+
+/// How records are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// The primaries push.
+    Subscribe,
+    /// Reads that wait, at any replica.
+    Poll,
+    /// Reads that do not wait, at one replica of one shard, until it has no more.
+    Drain {
+        /// Which shard.
+        shard: ShardId,
+        /// Which of its replicas, 0 for the primary.
+        replica: usize,
+    },
+}
+
+/// Reads a log from a position on.
+#[derive(Debug)]
+pub struct Reader {
+    control: NodeId,
+    style: Style,
+    entry: LogEntry,
+    cursors: Vec<Cursor>,
+    next_request: u64,
+    look_up_at: Option<Time>,
+    trimmed: Position,
+    random: Random,
+}
+
+/// How far one shard was read.
+#[derive(Debug)]
+struct Cursor {
+    shard: ShardId,
+    next: Position,
+    asked: Option<Asked>,
+    ask_at: Time,
+    used_credit: u64,
+    is_done: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    request: u64,
+    node: NodeId,
+    moment: Moment,
+    at: Time,
+    from: Position,
+    subscribed: bool,
+}
+
+impl Reader {
+    /// Reads the log of `entry` from `from` on.
+    #[must_use]
+    pub fn new(control: NodeId, entry: LogEntry, style: Style, from: Position, random: Random) -> Self {
+        let shards = (0..entry.config.shards).map(ShardId);
+        let wanted = |shard: &ShardId| match style {
+            Style::Drain { shard: only, .. } => *shard == only,
+            _ => true,
+        };
+        let cursor = |shard| Cursor {
+            shard,
+            next: from,
+            asked: None,
+            ask_at: Time::ZERO,
+            used_credit: 0,
+            is_done: false,
+        };
+        let cursors = shards.filter(wanted).map(cursor).collect();
+        let look_up_at = entry.view.is_none().then_some(Time::ZERO);
+        Self { control, style, entry, cursors, next_request: 0, look_up_at, trimmed: Position::ZERO, random }
+    }
+
+    /// Everything below it was read.
+    #[must_use]
+    pub fn frontier(&self) -> Position {
+        self.cursors.iter().map(|cursor| cursor.next).min().unwrap_or_default()
+    }
+
+    /// Whether a drain has all there is.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.cursors.iter().all(|cursor| cursor.is_done)
+    }
+
+    /// The highest trim point that it was told.
+    #[must_use]
+    pub fn trimmed(&self) -> Position {
+        self.trimmed
+    }
+
+    /// The register's entry, as far as it is known.
+    #[must_use]
+    pub fn entry(&self) -> &LogEntry {
+        &self.entry
+    }
+
+    /// When [`Reader::timer`] is to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let cursors = self.cursors.iter().filter(|cursor| !cursor.is_done).map(|cursor| match cursor.asked {
+            Some(asked) => asked.at + PATIENCE,
+            None => cursor.ask_at,
+        });
+        let cursors = if self.entry.view.is_some() { cursors.min() } else { None };
+        [cursors, self.look_up_at].into_iter().flatten().min()
+    }
+
+    /// Asks what is due to be asked.
+    pub fn timer(&mut self, now: Time, history: &mut History, out: &mut Vec<(Address, AnyMessage)>) {
+        if self.look_up_at.is_some_and(|at| now >= at) {
+            self.look_up_at = Some(now + LOOK_UP_EVERY);
+            let message = control::Message::Lookup { request: 1, name: self.entry.name.clone() };
+            out.push((Address::Node(self.control, Endpoint::Register), message.into()));
+        }
+        for index in 0..self.cursors.len() {
+            let cursor = &mut self.cursors[index];
+            if let Some(asked) = cursor.asked.filter(|asked| now >= asked.at + PATIENCE) {
+                let to = Address::Node(asked.node, Endpoint::Shard(cursor.shard));
+                out.push((to, Message::Cancel { request: asked.request }.into()));
+                cursor.asked = None;
+                self.look_up_at = self.look_up_at.or(Some(now));
+            }
+            if cursor.asked.is_none() && !cursor.is_done && now >= cursor.ask_at {
+                self.ask(now, index, history, out);
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Time, index: usize, history: &mut History, out: &mut Vec<(Address, AnyMessage)>) {
+        let shard = self.cursors[index].shard;
+        let Some(members) = self.entry.view.as_ref().and_then(|view| view.shard(shard)) else { return };
+        let replica = match self.style {
+            Style::Subscribe => 0,
+            Style::Poll => self.random.below(members.replicas.len() as u64) as usize,
+            Style::Drain { replica, .. } => replica,
+        };
+        let Some(member) = members.replicas.get(replica) else {
+            self.cursors[index].is_done = true;
+            return;
+        };
+        self.next_request += 1;
+        let request = self.next_request;
+        let max_records = self.random.between(1, 20) as u32;
+        let cursor = &mut self.cursors[index];
+        let from = cursor.next;
+        let subscribed = self.style == Style::Subscribe;
+        let moment = history.tick();
+        cursor.asked = Some(Asked { request, node: member.node, moment, at: now, from, subscribed });
+        cursor.used_credit = 0;
+        let end = Position(u64::MAX);
+        let message = match self.style {
+            Style::Subscribe => Message::Subscribe { request, from, credit: CREDIT },
+            Style::Poll => Message::Read { request, from, end, max_records, wait_ms: WAIT_MS },
+            Style::Drain { .. } => Message::Read { request, from, end, max_records: 1000, wait_ms: 0 },
+        };
+        out.push((Address::Node(member.node, Endpoint::Shard(shard)), message.into()));
+    }
+
+    /// The connection to a node is gone.
+    pub fn disconnected(&mut self, now: Time, node: NodeId) {
+        for cursor in &mut self.cursors {
+            if cursor.asked.is_some_and(|asked| asked.node == node) {
+                cursor.asked = None;
+                cursor.ask_at = now + LOOK_UP_EVERY;
+                self.look_up_at = self.look_up_at.or(Some(now));
+            }
+        }
+    }
+
+    /// Takes a message.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        from: Address,
+        message: AnyMessage,
+        history: &mut History,
+        out: &mut Vec<(Address, AnyMessage)>,
+    ) {
+        match message {
+            AnyMessage::Control(control::Message::Found { entry, .. }) => {
+                if entry.version >= self.entry.version {
+                    self.entry = entry;
+                }
+                if self.entry.view.is_some() {
+                    self.look_up_at = None;
+                }
+            }
+            AnyMessage::Shard(message) => {
+                if let Address::Node(node, Endpoint::Shard(shard)) = from {
+                    self.answered(now, node, shard, message, history, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        shard: ShardId,
+        message: Message,
+        history: &mut History,
+        out: &mut Vec<(Address, AnyMessage)>,
+    ) {
+        let request = match &message {
+            Message::Records { request, .. }
+            | Message::Deliver { request, .. }
+            | Message::ReadFailed { request, .. } => Some(*request),
+            _ => None,
+        };
+        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
+        let Some(asked) = cursor.asked.filter(|asked| asked.node == node) else { return };
+        if request.is_some_and(|request| request != asked.request) {
+            return;
+        }
+        let served = |from, upto| Served {
+            at: 0,
+            asked: asked.moment,
+            subscribed: asked.subscribed,
+            node,
+            shard,
+            from,
+            upto,
+            records: 0..0,
+        };
+        match message {
+            Message::Records { records, upto, .. } => {
+                history.serve(served(asked.from, upto), &records);
+                cursor.is_done = matches!(self.style, Style::Drain { .. }) && upto <= cursor.next;
+                cursor.next = cursor.next.max(upto);
+                cursor.asked = None;
+                cursor.ask_at = now;
+            }
+            Message::Deliver { from, records, upto, .. } => {
+                history.serve(served(from, upto), &records);
+                if from > cursor.next {
+                    // Something was lost on the way: from here on this subscription is of no use.
+                    cursor.asked = None;
+                    cursor.ask_at = now;
+                    return;
+                }
+                cursor.next = cursor.next.max(upto);
+                cursor.used_credit += records.iter().map(|stored| stored.record.size() as u64).sum::<u64>();
+                cursor.asked = Some(Asked { at: now, ..asked });
+                if cursor.used_credit >= CREDIT / 2 {
+                    let bytes = std::mem::take(&mut cursor.used_credit);
+                    let to = Address::Node(node, Endpoint::Shard(shard));
+                    out.push((to, Message::Credit { request: asked.request, bytes }.into()));
+                }
+            }
+            Message::ReadFailed { error, .. } => {
+                if let ReadError::Trimmed { first } = error {
+                    cursor.next = cursor.next.max(first);
+                    self.trimmed = self.trimmed.max(first);
+                }
+                cursor.asked = None;
+                cursor.ask_at = now + Duration::from_millis(5);
+            }
+            _ => {
+                cursor.asked = None;
+                cursor.ask_at = now + LOOK_UP_EVERY;
+                self.look_up_at = self.look_up_at.or(Some(now));
+            }
+        }
+    }
+}

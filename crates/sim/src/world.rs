@@ -1,0 +1,384 @@
+//! A whole cluster with its clients, in one thread and in virtual time.
+//!
+//! The machines, the store, the journal and the codec are those of the server. What is simulated is
+//! what surrounds them: when a message arrives and whether, when a sync ends, what a crash leaves on a
+//! disk, when a process dies and when it starts again.
+
+mod clients;
+mod faults;
+mod finish;
+mod nodes;
+mod observe;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, Time, ViewNumber};
+use seriatim_protocol::control;
+use seriatim_protocol::control::LogEntry;
+use seriatim_store::MemoryDisk;
+
+use crate::client::{Client, Legacy};
+use crate::coverage::{Coverage, Step};
+use crate::history::{End, History};
+use crate::network::{Connection, Network, Party};
+use crate::plan::{Fault, Plan, Trigger};
+use crate::random::Random;
+use crate::trace::Trace;
+
+pub use nodes::Node;
+pub use observe::Milestone;
+
+/// The node of the register.
+const CONTROL: NodeId = NodeId(1);
+/// The client that creates the logs.
+const FOUNDER: u32 = 10_000;
+/// The client that reads everything in the end.
+const JUDGE: u32 = 10_001;
+/// The log that is tested.
+const NAME: &str = "tested";
+/// How long the nodes have to find each other.
+const MEETING: Duration = Duration::from_millis(500);
+/// How long faults may last altogether.
+const BUSY_FOR: Duration = Duration::from_millis(2500);
+/// How long everything may take once nothing disturbs it any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many events a run may have: more is a storm of messages.
+const MOST_EVENTS: u64 = 3_000_000;
+
+/// Something that is going to happen.
+#[derive(Debug)]
+enum Happening {
+    Arrive { connection: Connection, to: Party, frame: Bytes },
+    Lost { connection: Connection, at: Party, other: Party, life: u64 },
+    NodeWakes(NodeId),
+    ClientWakes(u32),
+    Written(NodeId, u64),
+    Synced(NodeId, u64),
+    NodeStarts(NodeId, u64),
+    ClientStarts(u32),
+    Strike(usize),
+    Mend(faults::Mend),
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at: Time,
+    sequence: u64,
+    what: Happening,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// The cluster, its clients, and what happened to them.
+#[derive(Debug)]
+pub struct World {
+    plan: Plan,
+    now: Time,
+    sequence: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    random: Random,
+    nodes: BTreeMap<NodeId, Node>,
+    clients: BTreeMap<u32, Client>,
+    dead_clients: BTreeMap<u32, BTreeMap<u64, Legacy>>,
+    network: Network,
+    log: LogId,
+    began: Time,
+    /// The register's entry when the log was new.
+    first_entry: Option<LogEntry>,
+    pending_faults: Vec<Fault>,
+    /// How far each member got in each view.
+    ordered: BTreeMap<(ViewNumber, NodeId), Position>,
+    /// When something of interest happened first, for the tests that count delays.
+    milestones: BTreeMap<Milestone, Time>,
+    /// What happened, for the checkers.
+    pub history: History,
+    /// What was gone through.
+    pub coverage: Coverage,
+    /// The events.
+    pub trace: Trace,
+}
+
+impl World {
+    /// A cluster that starts, as `plan` says.
+    #[must_use]
+    pub fn new(plan: Plan, readable: bool) -> Self {
+        let mut random = Random::new(plan.seed).fork();
+        let network = Network::new(plan.network, random.fork());
+        let history = History::new(plan.config.clone());
+        let mut world = Self {
+            now: Time::ZERO,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            nodes: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            dead_clients: BTreeMap::new(),
+            network,
+            log: LogId(u64::from(plan.earlier_logs) + 1),
+            began: Time::ZERO,
+            first_entry: None,
+            pending_faults: vec![],
+            ordered: BTreeMap::new(),
+            milestones: BTreeMap::new(),
+            history,
+            coverage: Coverage { runs: 1, ..Coverage::default() },
+            trace: Trace::new(readable),
+            random,
+            plan,
+        };
+        for number in 1..=world.plan.nodes {
+            let node = NodeId(number);
+            world.nodes.insert(node, Node::new(node, MemoryDisk::new()));
+            world.start_node(node);
+        }
+        world
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The whole run: the log is created, clients use it, faults strike, calm returns, everything is
+    /// read.
+    pub fn run(&mut self) {
+        self.found();
+        if self.history.end != End::Running {
+            return;
+        }
+        self.add_clients();
+        self.schedule_faults();
+        let end = self.began + BUSY_FOR;
+        while self.now < end && !(self.all_done() && self.faults_are_over()) {
+            self.run_for(Duration::from_millis(20));
+        }
+        self.calm();
+        self.settle();
+        self.count();
+    }
+
+    /// Creates the logs.
+    pub fn found(&mut self) {
+        self.run_for(MEETING);
+        let small = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..self.plan.config.clone() };
+        for number in 0..=self.plan.earlier_logs {
+            let tested = number == self.plan.earlier_logs;
+            let name = if tested { NAME.to_owned() } else { format!("earlier-{number}") };
+            let config = if tested { self.plan.config.clone() } else { small.clone() };
+            let message = control::Message::Create { request: 1, name, config };
+            let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
+            self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
+            self.run_for(Duration::from_millis(60));
+        }
+        self.began = self.now;
+        self.first_entry = self.entry().cloned();
+        if self.first_entry.is_none() {
+            self.history.end = End::Stuck("the log could not be created".into());
+        }
+    }
+
+    /// The register's entry of the log, while its node is up.
+    fn entry(&self) -> Option<&LogEntry> {
+        let register = self.nodes[&CONTROL].host.as_ref()?.register()?;
+        register.entries().find(|entry| entry.id == self.log)
+    }
+
+    /// Lets so much time pass.
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.queue.peek().is_some_and(|Reverse(next)| next.at <= end) {
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// Lets time pass until something is true, but not longer than `most`. Says whether it became true.
+    pub fn run_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + most;
+        while !is_true(self) {
+            if self.now >= end || self.coverage.events > MOST_EVENTS {
+                return false;
+            }
+            self.run_for(Duration::from_millis(10));
+        }
+        true
+    }
+
+    fn step(&mut self) {
+        let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() else { return };
+        self.now = at;
+        if self.coverage.events > MOST_EVENTS {
+            return;
+        }
+        self.coverage.events += 1;
+        match what {
+            Happening::Arrive { connection, to, frame } => self.arrive(connection, to, &frame),
+            Happening::Lost { connection, at, other, life } => self.lost(connection, at, other, life),
+            Happening::NodeWakes(node) => self.node_wakes(node),
+            Happening::ClientWakes(client) => self.client_wakes(client),
+            Happening::Written(node, life) => self.written(node, life),
+            Happening::Synced(node, life) => self.synced(node, life),
+            Happening::NodeStarts(node, life) => {
+                if self.nodes[&node].life == life {
+                    self.start_node(node);
+                }
+            }
+            Happening::ClientStarts(client) => self.client_starts(client),
+            Happening::Strike(fault) => self.strike(self.plan.faults[fault]),
+            Happening::Mend(mend) => self.mend(mend),
+        }
+    }
+
+    fn schedule(&mut self, at: Time, what: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Scheduled { at: at.max(self.now), sequence: self.sequence, what }));
+    }
+
+    /// Puts a frame onto the connection between two parties.
+    fn transmit(&mut self, from: Party, to: Party, frame: Bytes) {
+        if !self.is_up(to) {
+            // Whoever dials a process that is not there is told so.
+            self.refuse(from, to);
+            return;
+        }
+        let connection = self.network.connect(from, to);
+        for at in self.network.arrivals(self.now, connection, from, to) {
+            self.schedule(at, Happening::Arrive { connection, to, frame: frame.clone() });
+        }
+    }
+
+    fn is_up(&self, party: Party) -> bool {
+        match party {
+            Party::Node(node) => self.nodes[&node].host.is_some(),
+            Party::Client(client) => self.clients.contains_key(&client) || client == FOUNDER,
+        }
+    }
+
+    fn refuse(&mut self, dialler: Party, absent: Party) {
+        if let (Party::Client(_), Party::Node(_)) = (dialler, absent) {
+            let at = self.now + self.network.notice();
+            let lost = Happening::Lost { connection: Connection(0), at: dialler, other: absent, life: 0 };
+            self.schedule(at, lost);
+        }
+    }
+
+    fn arrive(&mut self, connection: Connection, to: Party, frame: &Bytes) {
+        if !self.network.stands(connection) {
+            return;
+        }
+        let Some(from) = self.network.other_end(connection, to) else { return };
+        self.trace.bytes(self.now, frame);
+        match to {
+            Party::Node(node) => self.node_receives(node, connection, from, frame),
+            Party::Client(client) => self.client_receives(client, from, frame),
+        }
+    }
+
+    /// A party notices that a connection is gone.
+    fn lost(&mut self, connection: Connection, at: Party, other: Party, life: u64) {
+        self.trace.number(connection.0);
+        match at {
+            Party::Node(node) => self.node_loses(node, connection, other, life),
+            Party::Client(client) => self.client_loses(client, other),
+        }
+    }
+
+    /// Breaks a connection; both ends notice it a little later.
+    fn reset(&mut self, connection: Connection, a: Party, b: Party) {
+        if !self.network.reset(connection) {
+            return;
+        }
+        for (at, other) in [(a, b), (b, a)] {
+            let life = match at {
+                Party::Node(node) => self.nodes[&node].life,
+                Party::Client(_) => 0,
+            };
+            let when = self.now + self.network.notice();
+            self.schedule(when, Happening::Lost { connection, at, other, life });
+        }
+    }
+
+    fn reset_all_of(&mut self, party: Party) {
+        for (connection, other) in self.network.connections_of(party) {
+            self.reset(connection, party, other);
+        }
+    }
+
+    fn schedule_faults(&mut self) {
+        let (loss, duplication, reordering) = self.plan.network.noise_permille;
+        self.network.disturb(loss, duplication, reordering);
+        for (index, fault) in self.plan.faults.clone().into_iter().enumerate() {
+            match fault.trigger {
+                Trigger::At(after) => self.schedule(self.began + after, Happening::Strike(index)),
+                Trigger::Step(..) => self.pending_faults.push(fault),
+            }
+        }
+    }
+
+    /// Whether no fault is to strike any more.
+    fn faults_are_over(&self) -> bool {
+        let strikes = |fault: &Fault| match fault.trigger {
+            Trigger::At(after) => self.now <= self.began + after + fault.lasting,
+            Trigger::Step(..) => false,
+        };
+        self.pending_faults.is_empty() && !self.plan.faults.iter().any(strikes)
+    }
+
+    /// Lets the faults strike that wait for the step at which the protocol is now.
+    fn strike_at_step(&mut self) {
+        if self.pending_faults.is_empty() {
+            return;
+        }
+        let step = self.protocol_step();
+        let elapsed = self.now - self.began;
+        let waits_for = |fault: &Fault| match fault.trigger {
+            Trigger::Step(wanted, after) => wanted == step && elapsed >= after,
+            Trigger::At(_) => false,
+        };
+        if let Some(index) = self.pending_faults.iter().position(waits_for) {
+            let fault = self.pending_faults.remove(index);
+            self.strike(fault);
+        }
+    }
+
+    fn count(&mut self) {
+        let history = &self.history;
+        self.coverage.acknowledged = history.acknowledged() as u64;
+        self.coverage.reads = history.observations.len() as u64;
+        self.coverage.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
+        self.coverage.trims = history.trims.len() as u64;
+        self.coverage.views = history.views.len() as u64;
+        let refused = |append: &&crate::history::Append| append.outcome == crate::history::Outcome::Refused;
+        self.coverage.refused = history.appends.iter().filter(refused).count() as u64;
+        self.coverage.unavailable = u64::from(matches!(history.end, End::Unavailable(_)));
+        for producer in self.clients.values().flat_map(|client| client.producers.values()) {
+            self.coverage.expired += producer.expired();
+        }
+    }
+
+    /// Where the protocol is.
+    fn protocol_step(&self) -> Step {
+        self.view_change_step().or_else(|| self.ordering_step()).unwrap_or(Step::Idle)
+    }
+}

@@ -1,0 +1,180 @@
+//! Clients: what they send and get, how they die and come back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::{Address, Endpoint, Position, Time};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::erwin::LogClient;
+use seriatim_protocol::erwin::client::LogClientConfig;
+
+use super::nodes::{brief, frame, open};
+use super::{CONTROL, Happening, World};
+use crate::client::{Client, Legacy, Post, Producer, READER, Trimmer};
+use crate::network::Party;
+use crate::reader::{Reader, Style};
+
+impl World {
+    /// Starts the clients that the plan wants.
+    pub fn add_clients(&mut self) {
+        let entry = self.entry().expect("the log exists").clone();
+        for number in 0..self.plan.workload.clients {
+            let sessions = 0..u64::from(self.plan.workload.sessions);
+            let producers = sessions.map(|machine| (machine, self.producer(number, machine, &entry))).collect();
+            self.add_client(number, producers, &entry);
+        }
+    }
+
+    fn producer(&mut self, client: u32, machine: u64, entry: &LogEntry) -> Producer {
+        let config = self.machine_config(None);
+        let start = self.now + self.random.micros(0, self.plan.workload.think_us);
+        let session = self.history.open_session();
+        let log_client = LogClient::new(config, entry.clone());
+        Producer::new(machine, client, session, self.plan.workload.appends, log_client, start)
+    }
+
+    fn machine_config(&mut self, resume: Option<(seriatim_model::SessionId, u64)>) -> LogClientConfig {
+        LogClientConfig { control: CONTROL, random: self.random.draw(), resume, options: self.plan.options }
+    }
+
+    fn add_client(&mut self, number: u32, producers: BTreeMap<u64, Producer>, entry: &LogEntry) {
+        let style = if self.random.percent(50) { Style::Subscribe } else { Style::Poll };
+        let random = self.random.fork();
+        let reader = || Reader::new(CONTROL, entry.clone(), style, Position::ZERO, random);
+        let client = Client {
+            number,
+            producers,
+            reader: self.plan.workload.reads.then(reader),
+            trimmer: (number == 0 && self.plan.workload.trims).then(Trimmer::default),
+            wake_at: None,
+        };
+        self.clients.insert(number, client);
+        self.wake_client(number, self.now);
+    }
+
+    fn wake_client(&mut self, number: u32, at: Time) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        if client.wake_at.is_none_or(|planned| at < planned) {
+            client.wake_at = Some(at);
+            self.schedule(at, Happening::ClientWakes(number));
+        }
+    }
+
+    pub(super) fn client_wakes(&mut self, number: u32) {
+        let now = self.now;
+        let Some(client) = self.clients.get_mut(&number).filter(|client| client.wake_at == Some(now)) else { return };
+        client.wake_at = None;
+        let mut out = vec![];
+        client.wake(now, &self.plan.workload, &mut self.random, &mut self.history, &mut out);
+        self.after_client(number, out);
+    }
+
+    /// Sends what a client wants to send, and sees to it that it is woken.
+    fn after_client(&mut self, number: u32, out: Vec<Post>) {
+        for (machine, to, message) in out {
+            let Address::Node(node, endpoint) = to else { continue };
+            let bytes = frame(self.log, Endpoint::Client(machine), endpoint, &message);
+            self.transmit(Party::Client(number), Party::Node(node), bytes);
+        }
+        let Some(at) = self.clients.get(&number).and_then(Client::deadline) else { return };
+        self.wake_client(number, at.max(self.now));
+    }
+
+    pub(super) fn client_receives(&mut self, number: u32, from: Party, bytes: &Bytes) {
+        let (_, sender, to, message) = open(bytes.clone()).expect("what was encoded is decoded");
+        self.trace.line(
+            self.now,
+            format_args!("{from:?} {sender:?} to client {number} {to:?}: {}", brief(&message)),
+        );
+        let (Party::Node(node), Endpoint::Client(machine)) = (from, to) else { return };
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let mut out = vec![];
+        client.receive(self.now, machine, Address::Node(node, sender), message, &mut self.history, &mut out);
+        self.after_client(number, out);
+    }
+
+    pub(super) fn client_loses(&mut self, number: u32, other: Party) {
+        let Party::Node(node) = other else { return };
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let mut out = vec![];
+        client.disconnected(self.now, node, &mut self.history, &mut out);
+        self.after_client(number, out);
+    }
+
+    /// A client's process dies. It is started again later.
+    pub(super) fn kill_client(&mut self, number: u32, down_for: Duration) {
+        let remembers = self.random.percent(self.plan.workload.resume_percent);
+        let Some(client) = self.clients.remove(&number) else { return };
+        self.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
+        let legacies: BTreeMap<u64, Legacy> =
+            client.producers.into_iter().map(|(machine, producer)| (machine, producer.die(remembers))).collect();
+        self.trace.line(self.now, format_args!("client {number} is killed"));
+        self.dead_clients.insert(number, legacies);
+        self.reset_all_of(Party::Client(number));
+        self.schedule(self.now + down_for, Happening::ClientStarts(number));
+    }
+
+    pub(super) fn client_starts(&mut self, number: u32) {
+        let Some(legacies) = self.dead_clients.remove(&number) else { return };
+        let known = self.history.views.values().last().map(|known| known.view.clone());
+        // What it finds out about the log first may be out of date.
+        let mut entry = self.entry().cloned().or_else(|| self.first_entry.clone()).expect("the log exists");
+        entry.view = known.or(entry.view);
+        let mut producers = BTreeMap::new();
+        for (machine, legacy) in legacies {
+            let session = self.history.open_session();
+            let config = self.machine_config(legacy.session());
+            self.coverage.resumed += u64::from(legacy.session().is_some());
+            let log_client = LogClient::new(config, entry.clone());
+            let producer = Producer::new(machine, number, session, 0, log_client, self.now);
+            let mut producer = producer.resume(legacy, self.now, &mut self.history);
+            if self.history.calm_since.is_some() {
+                producer.hurry();
+            }
+            producers.insert(machine, producer);
+        }
+        self.trace.line(self.now, format_args!("client {number} starts"));
+        self.add_client(number, producers, &entry);
+    }
+
+    /// Lets a client with nothing but a reader read, until that has all, but not longer than `most`.
+    pub(super) fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
+        let producers = BTreeMap::new();
+        let client = Client { number, producers, reader: Some(reader), trimmer: None, wake_at: None };
+        self.clients.insert(number, client);
+        self.wake_client(number, self.now);
+        self.run_until(most, |world| {
+            world.clients[&number].reader.as_ref().is_some_and(|reader| reader.is_done())
+        });
+        self.reset_all_of(Party::Client(number));
+        let client = self.clients.remove(&number).expect("it is there");
+        client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
+    }
+
+    /// A client makes no pauses any more.
+    pub(super) fn hurry_client(&mut self, number: u32) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        client.producers.values_mut().for_each(Producer::hurry);
+        self.wake_client(number, self.now);
+    }
+
+    /// Every session of a client asks for the tail.
+    pub(super) fn ask_tail_of(&mut self, number: u32) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let mut out = vec![];
+        for producer in client.producers.values_mut() {
+            producer.ask_tail(self.now, &mut self.history, &mut out);
+        }
+        self.after_client(number, out);
+    }
+
+    /// Whether every client is up and has nothing left to do.
+    pub(super) fn all_done(&self) -> bool {
+        let done = |client: &Client| {
+            client.producers.values().all(Producer::is_done)
+                && client.trimmer.as_ref().is_none_or(Trimmer::is_done)
+        };
+        self.dead_clients.is_empty() && self.clients.values().all(done)
+    }
+}

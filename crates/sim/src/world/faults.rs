@@ -1,0 +1,248 @@
+//! Faults: what each kind does, and how it ends.
+
+use std::time::Duration;
+
+use seriatim_model::NodeId;
+
+use super::{CONTROL, Happening, World};
+use crate::coverage::FaultKind;
+use crate::network::Party;
+use crate::plan::Fault;
+
+/// The end of a fault that lasts.
+#[derive(Debug)]
+pub(super) enum Mend {
+    Links(Vec<(Party, Party)>),
+    Speed(Vec<(Party, Party)>),
+    Noise,
+    Room(NodeId),
+    Disk(NodeId),
+}
+
+impl World {
+    /// A fault strikes, unless the log could not bear it and need not.
+    pub(super) fn strike(&mut self, fault: Fault) {
+        if self.history.calm_since.is_some() {
+            return;
+        }
+        let step = self.protocol_step();
+        let victims = self.victims(fault.kind);
+        if !self.may_strike(fault.kind, &victims) {
+            return;
+        }
+        self.trace.line(self.now, format_args!("fault: {} at {step}, {victims:?}", fault.kind));
+        self.trace.number(fault.kind as u64);
+        self.coverage.struck(fault.kind, step);
+        match fault.kind {
+            FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill => {
+                self.kill_all(&victims, false, fault.lasting);
+            }
+            FaultKind::PowerLoss | FaultKind::PowerCut => self.kill_all(&victims, true, fault.lasting),
+            FaultKind::Close | FaultKind::CloseAll => {
+                for node in victims {
+                    self.close_node(node, fault.lasting);
+                }
+            }
+            FaultKind::SyncFailure | FaultKind::DiskFull | FaultKind::SlowDisk => {
+                self.spoil_disk(fault, victims[0]);
+            }
+            FaultKind::Loss | FaultKind::Duplication | FaultKind::Reordering => self.make_noise(fault),
+            FaultKind::Partition | FaultKind::ControlPartition => self.partition(fault, &victims),
+            FaultKind::OneWay => self.deafen(fault, &victims),
+            FaultKind::Reset => self.reset_some(),
+            FaultKind::SlowLinks => self.slow_links(fault),
+            FaultKind::ClientCrash => {
+                let clients: Vec<u32> = self.clients.keys().copied().collect();
+                let client = self.random.pick(&clients);
+                self.kill_client(client, fault.lasting);
+            }
+        }
+    }
+
+    /// The nodes that are meant, in the order in which they are hit.
+    fn victims(&mut self, kind: FaultKind) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        // Any order, but the nodes that host the log's sequencing replicas more often first.
+        for index in (1..nodes.len()).rev() {
+            nodes.swap(index, self.random.below(index as u64 + 1) as usize);
+        }
+        if self.random.percent(60) {
+            nodes.sort_by_key(|node| self.nodes[node].sequencer(self.log).is_none());
+        }
+        let count = match kind {
+            FaultKind::PowerCut | FaultKind::CloseAll => nodes.len(),
+            FaultKind::ControlKill | FaultKind::ControlPartition => return vec![CONTROL],
+            FaultKind::DoubleKill | FaultKind::OneWay => 2,
+            FaultKind::Partition => self.random.between(1, nodes.len() as u64 - 1) as usize,
+            _ => 1,
+        };
+        nodes.truncate(count);
+        nodes
+    }
+
+    fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
+        if kind == FaultKind::ClientCrash {
+            return !self.clients.is_empty();
+        }
+        let bears_it = self.history.is_on_disk()
+            || self.plan.may_lose_too_much
+            || !kind.loses_memory()
+            || self.latest_view().is_some_and(|view| self.survives(view, victims));
+        let reachable = match kind {
+            _ if kind.loses_memory() || matches!(kind, FaultKind::Close | FaultKind::CloseAll) => {
+                victims.iter().any(|node| self.nodes[node].host.is_some())
+            }
+            _ => true,
+        };
+        bears_it && reachable
+    }
+
+    fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
+        for node in nodes {
+            let down_for = down_for + self.random.millis(0, 20);
+            self.kill_node(*node, power, down_for);
+        }
+    }
+
+    fn spoil_disk(&mut self, fault: Fault, id: NodeId) {
+        let room = self.random.below(6000);
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        match fault.kind {
+            FaultKind::SyncFailure => node.disk.fail_syncs(1),
+            FaultKind::DiskFull => {
+                node.disk.set_capacity(Some(node.disk.used() + room));
+                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Room(id)));
+            }
+            _ => {
+                node.slowness = 20;
+                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
+            }
+        }
+    }
+
+    fn make_noise(&mut self, fault: Fault) {
+        let much = self.random.between(50, 500);
+        match fault.kind {
+            FaultKind::Loss => self.network.disturb(much, 0, 0),
+            FaultKind::Duplication => self.network.disturb(0, much, 0),
+            _ => self.network.disturb(0, 0, much),
+        }
+        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Noise));
+    }
+
+    /// The parties that are on the side of `nodes`, and the others. A client may be on both.
+    fn sides(&mut self, nodes: &[NodeId]) -> (Vec<Party>, Vec<Party>) {
+        let (mut ours, mut others) = (vec![], vec![]);
+        for node in self.nodes.keys() {
+            if nodes.contains(node) { &mut ours } else { &mut others }.push(Party::Node(*node));
+        }
+        for client in 0..self.plan.workload.clients {
+            match self.random.below(3) {
+                0 => ours.push(Party::Client(client)),
+                1 => others.push(Party::Client(client)),
+                _ => {}
+            }
+        }
+        (ours, others)
+    }
+
+    fn partition(&mut self, fault: Fault, nodes: &[NodeId]) {
+        let (ours, others) = self.sides(nodes);
+        let mut links = vec![];
+        for a in &ours {
+            for b in &others {
+                links.extend([(*a, *b), (*b, *a)]);
+            }
+        }
+        self.cut(links, fault.lasting);
+        if self.random.percent(50) {
+            self.reset_cut();
+        }
+    }
+
+    fn deafen(&mut self, fault: Fault, nodes: &[NodeId]) {
+        let links = nodes.windows(2).map(|pair| (Party::Node(pair[0]), Party::Node(pair[1]))).collect();
+        self.cut(links, fault.lasting);
+    }
+
+    fn cut(&mut self, links: Vec<(Party, Party)>, lasting: Duration) {
+        for (from, to) in &links {
+            self.network.cut(*from, *to);
+        }
+        self.schedule(self.now + lasting, Happening::Mend(Mend::Links(links)));
+    }
+
+    /// Some partitions are noticed.
+    fn reset_cut(&mut self) {
+        for connection in self.network.connections() {
+            let Some((a, b)) = self.network.ends(connection) else { continue };
+            if self.network.is_cut(a, b) {
+                self.reset(connection, a, b);
+            }
+        }
+    }
+
+    fn reset_some(&mut self) {
+        let share = self.random.pick(&[20, 50, 100]);
+        for connection in self.network.connections() {
+            let Some((a, b)) = self.network.ends(connection) else { continue };
+            if self.random.percent(share) {
+                self.reset(connection, a, b);
+            }
+        }
+    }
+
+    fn slow_links(&mut self, fault: Fault) {
+        let parties: Vec<Party> = self.nodes.keys().map(|node| Party::Node(*node)).collect();
+        let mut links = vec![];
+        for from in &parties {
+            for to in &parties {
+                if from != to && self.random.percent(30) {
+                    let times = self.random.between(5, 60) as u32;
+                    self.network.slow_down(*from, *to, times);
+                    links.push((*from, *to));
+                }
+            }
+        }
+        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Speed(links)));
+    }
+
+    pub(super) fn mend(&mut self, mend: Mend) {
+        match mend {
+            Mend::Links(links) => links.into_iter().for_each(|(from, to)| self.network.mend(from, to)),
+            Mend::Speed(links) => links.into_iter().for_each(|(from, to)| self.network.speed_up(from, to)),
+            Mend::Noise if self.history.calm_since.is_none() => self.network.disturb(0, 0, 0),
+            Mend::Noise => {}
+            Mend::Room(node) => self.nodes[&node].disk.set_capacity(None),
+            Mend::Disk(node) => self.nodes.get_mut(&node).expect("the node exists").slowness = 1,
+        }
+    }
+
+    /// From now on nothing goes wrong any more, and what went wrong is put right.
+    pub(super) fn calm(&mut self) {
+        self.trace.line(self.now, format_args!("calm"));
+        self.history.calm_since = Some(self.now);
+        self.pending_faults.clear();
+        self.network.heal();
+        let mut down = vec![];
+        for node in self.nodes.values_mut() {
+            node.disk.set_capacity(None);
+            node.disk.fail_syncs(0);
+            node.slowness = 1;
+            if node.host.is_none() {
+                down.push(node.id);
+            }
+        }
+        for node in down {
+            self.start_node(node);
+        }
+        let dead: Vec<u32> = self.dead_clients.keys().copied().collect();
+        for client in dead {
+            self.client_starts(client);
+        }
+        let clients: Vec<u32> = self.clients.keys().copied().collect();
+        for client in clients {
+            self.hurry_client(client);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The end of a run: everything comes to rest, and the whole log is read.
+
+use std::time::Duration;
+
+use seriatim_model::{NodeId, Position, ShardId, Time, View};
+
+use super::{CONTROL, JUDGE, PATIENCE, World};
+use crate::history::End;
+use crate::reader::{Reader, Style};
+
+/// How long a log must have been saying that it is unavailable.
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
+/// How long reading one replica may take.
+const READING_FOR: Duration = Duration::from_secs(20);
+
+impl World {
+    /// Waits until everything is at rest, asks for the tail once more, and reads the log.
+    pub(super) fn settle(&mut self) {
+        let rested = self.run_until(PATIENCE, |world| world.is_at_rest() || world.has_given_up());
+        if !rested {
+            self.history.end = End::Stuck(self.what_is_missing());
+            return;
+        }
+        if self.has_given_up() {
+            let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
+            self.read_everything();
+            self.history.end = End::Unavailable(why);
+            return;
+        }
+        self.ask_last_tails();
+        if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
+            self.history.end = End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
+            return;
+        }
+        let tail = self.leader_ordered().unwrap_or_default();
+        match self.read_everything() {
+            Some(trim) => self.history.end = End::Settled { trim, tail },
+            None => self.history.end = End::Stuck("the log could not be read to its end".into()),
+        }
+    }
+
+    fn ask_last_tails(&mut self) {
+        let clients: Vec<u32> = self.clients.keys().copied().collect();
+        for client in clients {
+            self.ask_tail_of(client);
+        }
+    }
+
+    fn leader_ordered(&self) -> Option<Position> {
+        let view = self.latest_view()?;
+        Some(self.nodes[&view.leader].sequencer(self.log)?.ordered())
+    }
+
+    /// Whether every client has all its answers, every member takes part, and everything is stable.
+    fn is_at_rest(&self) -> bool {
+        self.all_done() && self.latest_view().is_some_and(|view| self.is_settled(view))
+    }
+
+    fn is_settled(&self, view: &View) -> bool {
+        let Some(ordered) = self.leader_ordered() else { return false };
+        let entry = self.entry().and_then(|entry| entry.view.as_ref());
+        let members = view.sequencers.len() == self.plan.config.sequencers as usize;
+        let sequencers = view.sequencers.iter().all(|member| {
+            self.nodes[&member.node].sequencer(self.log).is_some_and(|role| {
+                role.is_open()
+                    && role.view_number() == view.number
+                    && role.held() == 0
+                    && role.ordered() == ordered
+            })
+        });
+        let shards = view.shards.iter().all(|members| {
+            let host = self.nodes[&members.primary().node].host.as_ref();
+            host.and_then(|host| host.replica(self.log, members.shard)).is_some_and(|role| role.stable() == ordered)
+        });
+        entry == Some(view) && members && sequencers && shards
+    }
+
+    /// Whether the log has been saying for a while that it is unavailable.
+    fn has_given_up(&self) -> bool {
+        let calm = self.history.calm_since.unwrap_or(Time(u64::MAX));
+        let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
+        says_so && self.now >= calm + UNAVAILABLE_FOR
+    }
+
+    /// The state of everything that may be the reason, for a person.
+    fn what_is_missing(&self) -> String {
+        let mut lines = vec![];
+        for client in self.clients.values() {
+            for (machine, producer) in client.producers.iter().filter(|(_, producer)| !producer.is_done()) {
+                lines.push(format!("client {}, session {machine}: {}", client.number, producer.state()));
+            }
+            if let Some(trimmer) = client.trimmer.as_ref().filter(|trimmer| !trimmer.is_done()) {
+                lines.push(format!("client {}: {trimmer:?}", client.number));
+            }
+        }
+        lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
+        lines.extend(self.nodes.keys().flat_map(|node| self.state_of(*node)));
+        if let Some(entry) = self.entry() {
+            let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
+            lines.push(format!(
+                "register: view {}, claimed {}, members {members:?}, unavailable {:?}; step {:?}",
+                entry.view_number(),
+                entry.claimed,
+                entry.unavailable,
+                self.view_change_step()
+            ));
+        }
+        lines.join("\n  ")
+    }
+
+    fn state_of(&self, id: NodeId) -> Vec<String> {
+        let node = &self.nodes[&id];
+        let mut lines = vec![];
+        if let Some(trouble) = &node.trouble {
+            lines.push(format!("node {id} does not start: {trouble}"));
+        }
+        let Some(host) = &node.host else { return lines };
+        if let Some(role) = host.sequencer(self.log) {
+            lines.push(format!(
+                "node {id}, life {}: open {}, view {}, ordered {}, held {}",
+                role.member().incarnation,
+                role.is_open(),
+                role.view_number(),
+                role.ordered(),
+                role.held()
+            ));
+        }
+        for shard in (0..self.plan.config.shards).map(ShardId) {
+            if let Some(role) = host.replica(self.log, shard) {
+                let memory = role.memory();
+                let view = memory.view.as_ref().map(|view| view.number);
+                lines.push(format!(
+                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, stable {}",
+                    memory.incarnation,
+                    memory.claim,
+                    role.stable()
+                ));
+            }
+        }
+        lines
+    }
+
+    /// Reads every replica of every shard from the beginning. Returns the trim point, if every primary
+    /// could be read to the end.
+    fn read_everything(&mut self) -> Option<Position> {
+        let mut trim = Position::ZERO;
+        let mut complete = true;
+        let entry = self.entry()?.clone();
+        let view = entry.view.clone()?;
+        for shard in (0..self.plan.config.shards).map(ShardId) {
+            let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
+            for replica in 0..replicas {
+                let style = Style::Drain { shard, replica };
+                let first = self.history.observations.len();
+                let reader = Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.random.fork());
+                let reader = self.read_with(JUDGE, reader, READING_FOR);
+                trim = trim.max(reader.trimmed());
+                if replica == 0 {
+                    complete &= reader.is_done();
+                    for observation in &self.history.observations[first..] {
+                        self.history.last.insert(observation.position, (observation.id, observation.append));
+                    }
+                }
+            }
+        }
+        complete.then_some(trim)
+    }
+}

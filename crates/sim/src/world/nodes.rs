@@ -1,0 +1,437 @@
+//! Nodes: the driver's loop, the disk, crashes and restarts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_host::{Event, Host, HostConfig, Outgoing};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
+use seriatim_model::{ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time};
+use seriatim_protocol::Message;
+use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
+
+use super::{CONTROL, Happening, World};
+use crate::network::{Connection, Party};
+
+/// How long a node that could not start waits before it is started again.
+const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How often a node may want to be woken at the same instant.
+const MOST_ROUNDS: u32 = 10_000;
+
+/// A node and its disk.
+#[derive(Debug)]
+pub struct Node {
+    pub(super) id: NodeId,
+    pub(super) disk: MemoryDisk,
+    pub(super) host: Option<Host>,
+    /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
+    pub(super) life: u64,
+    inbox: Vec<Event>,
+    wake_at: Option<Time>,
+    write: Option<JournalWrite>,
+    syncing: Option<Vec<String>>,
+    /// How many times as long as usual a sync takes.
+    pub(super) slowness: u32,
+    /// The lives of its roles, if it was ended in an orderly way.
+    pub(super) asleep: Option<Lives>,
+    /// Why it does not start, if it does not.
+    pub(super) trouble: Option<String>,
+}
+
+/// The incarnations of the tested log's roles on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lives {
+    pub(super) sequencer: Option<Incarnation>,
+    pub(super) replicas: BTreeMap<ShardId, Incarnation>,
+}
+
+impl Node {
+    pub(super) fn new(id: NodeId, disk: MemoryDisk) -> Self {
+        Self {
+            id,
+            disk,
+            host: None,
+            life: 0,
+            inbox: vec![],
+            wake_at: None,
+            write: None,
+            syncing: None,
+            slowness: 1,
+            asleep: None,
+            trouble: None,
+        }
+    }
+
+    pub(super) fn lives(&self, log: LogId, shards: u32) -> Lives {
+        let Some(host) = &self.host else { return self.asleep.clone().unwrap_or_default() };
+        let replica = |shard| Some((shard, host.replica(log, shard)?.memory().incarnation));
+        Lives {
+            sequencer: host.sequencer(log).map(|role| role.member().incarnation),
+            replicas: (0..shards).map(ShardId).filter_map(replica).collect(),
+        }
+    }
+
+    /// The sequencing replica of the log, if the node is up and hosts it.
+    pub(super) fn sequencer(&self, log: LogId) -> Option<&seriatim_protocol::erwin::Sequencer> {
+        self.host.as_ref()?.sequencer(log)
+    }
+
+    fn forget_life(&mut self) {
+        self.life += 1;
+        self.inbox.clear();
+        self.wake_at = None;
+        self.write = None;
+        self.syncing = None;
+    }
+}
+
+impl World {
+    pub(super) fn start_node(&mut self, id: NodeId) {
+        let config = HostConfig {
+            cluster: 77,
+            node: id,
+            address: format!("node-{id}:7700"),
+            control: CONTROL,
+            control_address: format!("node-{CONTROL}:7700"),
+            seed: self.random.draw(),
+            options: self.plan.options,
+            journal: self.plan.journal,
+            shard_options: self.plan.shard_options,
+        };
+        let shards = self.plan.config.shards;
+        let log = self.log;
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.host.is_some() {
+            return;
+        }
+        node.forget_life();
+        match Host::open(config, Arc::new(node.disk.clone())) {
+            Ok(host) => {
+                for problem in host.problems() {
+                    let cause = format!("node {id} lost {:?} of log {}: {}", problem.endpoint, problem.log, problem.cause);
+                    self.history.problems.push(cause);
+                }
+                let asleep = node.asleep.take();
+                node.host = Some(host);
+                node.trouble = None;
+                if let Some(asleep) = asleep
+                    && asleep != node.lives(log, shards)
+                {
+                    self.history.problems.push(format!("node {id} was ended in an orderly way and forgot who it is"));
+                }
+                self.trace.line(self.now, format_args!("node {id} starts"));
+                self.wake_node(id, self.now);
+                self.entry_changed();
+            }
+            Err(cause) => {
+                let life = node.life;
+                node.trouble = Some(cause.to_string());
+                self.trace.line(self.now, format_args!("node {id} does not start: {cause}"));
+                self.schedule(self.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
+            }
+        }
+    }
+
+    /// The node's process ends at once. With `power`, its disk keeps any part of what was not synced.
+    pub(super) fn kill_node(&mut self, id: NodeId, power: bool, down_for: Duration) {
+        let cut_after = self.random.below(12);
+        let seed = self.random.draw();
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.host.take().is_none() {
+            return;
+        }
+        if let Some(write) = &node.write {
+            // The write was somewhere on its way; it may even be done.
+            let cut = CutShort { disk: node.disk.clone(), operations_left: AtomicU64::new(cut_after) };
+            // Whether it got through is nobody's knowledge.
+            drop(write.perform(&cut));
+        }
+        if power {
+            node.disk.crash(seed);
+        }
+        node.disk.fail_syncs(0);
+        node.forget_life();
+        let life = node.life;
+        self.trace.line(self.now, format_args!("node {id} is killed, power {power}"));
+        self.reset_all_of(Party::Node(id));
+        self.check_losses();
+        self.schedule(self.now + down_for, Happening::NodeStarts(id, life));
+    }
+
+    /// The node's process ends in an orderly way.
+    pub(super) fn close_node(&mut self, id: NodeId, down_for: Duration) {
+        if self.nodes[&id].write.is_some() {
+            let life = self.nodes[&id].life;
+            self.written(id, life);
+            self.node_wakes_now(id);
+        }
+        let (log, shards) = (self.log, self.plan.config.shards);
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.host.is_none() {
+            return;
+        }
+        if node.write.is_some() {
+            // There is always more to write: the operator loses patience.
+            return self.kill_node(id, false, down_for);
+        }
+        let lives = node.lives(log, shards);
+        let host = node.host.take().expect("just seen");
+        match host.close() {
+            Ok(()) => node.asleep = Some(lives),
+            Err(cause) => self.trace.line(self.now, format_args!("node {id} cannot be closed: {cause}")),
+        }
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.forget_life();
+        let life = node.life;
+        self.trace.line(self.now, format_args!("node {id} is closed"));
+        self.reset_all_of(Party::Node(id));
+        self.check_losses();
+        self.schedule(self.now + down_for, Happening::NodeStarts(id, life));
+    }
+
+    pub(super) fn wake_node(&mut self, id: NodeId, at: Time) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.host.is_some() && node.wake_at.is_none_or(|planned| at < planned) {
+            node.wake_at = Some(at);
+            self.schedule(at, Happening::NodeWakes(id));
+        }
+    }
+
+    /// A node takes a little to get to what arrived, and finds more by then.
+    fn wake_node_soon(&mut self, id: NodeId) {
+        let (least, most) = self.plan.network.delay_us;
+        let pause = if least == most { Duration::ZERO } else { self.random.micros(0, 30) };
+        self.wake_node(id, self.now + pause);
+    }
+
+    pub(super) fn node_receives(&mut self, id: NodeId, connection: Connection, from: Party, frame: &Bytes) {
+        let (log, sender, to, message) = open(frame.clone()).expect("what was encoded is decoded");
+        self.trace.line(
+            self.now,
+            format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {}", brief(&message)),
+        );
+        let peer = peer_of(connection, from);
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.inbox.push(Event::Message { peer, log, from: sender, to, message });
+        self.wake_node_soon(id);
+    }
+
+    pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, life: u64) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.life == life {
+            node.inbox.push(Event::Disconnected(peer_of(connection, other)));
+            self.wake_node_soon(id);
+        }
+    }
+
+    pub(super) fn written(&mut self, id: NodeId, life: u64) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.life != life {
+            return;
+        }
+        let Some(write) = node.write.take() else { return };
+        node.inbox.push(Event::JournalWritten(write.perform(&node.disk)));
+        self.wake_node(id, self.now);
+    }
+
+    pub(super) fn synced(&mut self, id: NodeId, life: u64) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.life != life {
+            return;
+        }
+        let Some(files) = node.syncing.take() else { return };
+        let outcome = sync_files(&node.disk, &files).map_err(|cause| cause.to_string());
+        node.inbox.push(Event::FilesSynced(outcome));
+        self.coverage.checkpoints += 1;
+        self.wake_node(id, self.now);
+    }
+
+    pub(super) fn node_wakes(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.wake_at == Some(self.now) {
+            self.node_wakes_now(id);
+        }
+    }
+
+    fn node_wakes_now(&mut self, id: NodeId) {
+        let now = self.now;
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.wake_at = None;
+        let Some(host) = &mut node.host else { return };
+        for event in node.inbox.drain(..) {
+            host.handle(now, event);
+        }
+        let mut rounds = 0;
+        let mut sends = vec![];
+        loop {
+            host.settle(now);
+            sends.append(&mut host.take_sends());
+            rounds += 1;
+            if host.deadline().is_none_or(|at| at > now) {
+                break;
+            }
+            if rounds > MOST_ROUNDS {
+                self.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
+                break;
+            }
+        }
+        if let Some(failure) = host.failure() {
+            self.trace.line(now, format_args!("node {id} failed: {failure}"));
+            let down_for = self.random.millis(1, 100);
+            return self.kill_node(id, true, down_for);
+        }
+        self.start_disk_work(id);
+        for outgoing in sends {
+            self.observe_send(id, &outgoing);
+            self.send_from(id, outgoing);
+        }
+        self.observe_node(id);
+        if let Some(at) = self.nodes[&id].host.as_ref().and_then(Host::deadline) {
+            self.wake_node(id, at.max(now + Duration::from_nanos(1)));
+        }
+        self.strike_at_step();
+    }
+
+    fn start_disk_work(&mut self, id: NodeId) {
+        let (now, (least, most)) = (self.now, self.plan.sync_us);
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let Some(host) = &mut node.host else { return };
+        let (life, slowness) = (node.life, node.slowness);
+        let write = host.next_journal_write(now);
+        let files = host.next_sync();
+        if write.is_some() {
+            assert!(node.write.is_none(), "one write at a time");
+            node.write = write;
+            let takes = self.random.micros(least, most) * slowness;
+            self.schedule(now + takes, Happening::Written(id, life));
+        }
+        if files.is_some() {
+            self.nodes.get_mut(&id).expect("the node exists").syncing = files;
+            let takes = self.random.micros(least, most * 3) * slowness;
+            self.schedule(now + takes, Happening::Synced(id, life));
+        }
+    }
+
+    fn send_from(&mut self, id: NodeId, outgoing: Outgoing) {
+        let frame = frame(outgoing.log, outgoing.from, outgoing.to, &outgoing.message);
+        let from = Party::Node(id);
+        let to = match outgoing.peer {
+            Peer::Node(node) => Some(Party::Node(node)),
+            // A client's connection that is gone does not come back.
+            Peer::Client(ConnectionId(number)) => self.network.other_end(Connection(number), from),
+        };
+        if let Some(to) = to {
+            self.transmit(from, to, frame);
+        }
+    }
+
+    pub(super) fn member(&self, id: NodeId) -> Option<Member> {
+        self.nodes[&id].sequencer(self.log).map(seriatim_protocol::erwin::Sequencer::member)
+    }
+}
+
+fn peer_of(connection: Connection, party: Party) -> Peer {
+    match party {
+        Party::Node(node) => Peer::Node(node),
+        Party::Client(_) => Peer::Client(ConnectionId(connection.0)),
+    }
+}
+
+/// A message as it travels.
+pub(super) fn frame(log: LogId, from: Endpoint, to: Endpoint, message: &Message) -> Bytes {
+    let mut out = Encoder::new();
+    log.encode(&mut out);
+    from.encode(&mut out);
+    to.encode(&mut out);
+    message.encode(&mut out);
+    out.finish_contiguous()
+}
+
+/// The opposite of [`frame`].
+pub(super) fn open(frame: Bytes) -> Result<(LogId, Endpoint, Endpoint, Message), WireError> {
+    let mut decoder = Decoder::new(frame);
+    let log = LogId::decode(&mut decoder)?;
+    let from = Endpoint::decode(&mut decoder)?;
+    let to = Endpoint::decode(&mut decoder)?;
+    let message = Message::decode(&mut decoder)?;
+    match decoder.remaining() {
+        0 => Ok((log, from, to, message)),
+        left => Err(WireError::LeftOver(left)),
+    }
+}
+
+/// The beginning of a message, for a trace.
+pub(super) fn brief(message: &Message) -> String {
+    let mut text = format!("{message:?}");
+    if text.len() > 400 {
+        let end = (0..=400).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// A disk that stops after so many operations: its process dies in the middle of a write.
+#[derive(Debug)]
+struct CutShort {
+    disk: MemoryDisk,
+    operations_left: AtomicU64,
+}
+
+impl CutShort {
+    fn spend(&self) -> io::Result<()> {
+        let left = self.operations_left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Err(io::Error::other("the process is dead"));
+        }
+        self.operations_left.store(left - 1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Disk for CutShort {
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn create(&self, name: &str) -> io::Result<()> {
+        self.spend()?;
+        self.disk.create(name)
+    }
+
+    fn len(&self, name: &str) -> io::Result<u64> {
+        self.disk.len(name)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes> {
+        self.disk.read_at(name, offset, len)
+    }
+
+    fn write_at(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
+        self.spend()?;
+        self.disk.write_at(name, offset, chunks)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.spend()?;
+        self.disk.truncate(name, len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.spend()?;
+        self.disk.sync(name)
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.spend()?;
+        self.disk.delete(name)
+    }
+
+    fn delete_dir(&self, dir: &str) -> io::Result<()> {
+        self.spend()?;
+        self.disk.delete_dir(dir)
+    }
+}

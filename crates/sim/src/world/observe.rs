@@ -1,0 +1,186 @@
+//! What truly happens inside the nodes, for the checkers: which views are registered, how far each
+//! member got, who speaks for which view.
+
+use seriatim_host::Outgoing;
+use seriatim_model::{Member, NodeId, Position, ShardId, View};
+use seriatim_protocol::{Message, erwin, shard};
+
+use super::{CONTROL, World};
+use crate::coverage::Step;
+use crate::history::{Claimed, RegisteredView};
+
+/// Something that the tests which count delays look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Milestone {
+    /// The leader has a record at this position, or ordered it.
+    LeaderHolds(Position),
+    /// The leader told a shard that everything below this position is stable.
+    StableAnnounced(Position),
+    /// The primary of this shard knows that everything below this position is stable.
+    StableReached(ShardId, Position),
+    /// A reader got the record at this position.
+    Delivered(Position),
+}
+
+impl World {
+    /// When a milestone was reached first.
+    #[must_use]
+    pub fn milestone(&self, milestone: Milestone) -> Option<seriatim_model::Time> {
+        self.milestones.get(&milestone).copied()
+    }
+
+    pub(super) fn reach(&mut self, milestone: Milestone) {
+        self.milestones.entry(milestone).or_insert(self.now);
+    }
+
+    /// Notes what a message claims for its sender.
+    pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
+        if outgoing.log != self.log {
+            return;
+        }
+        let (view, what) = match &outgoing.message {
+            Message::Erwin(erwin::Message::Acknowledged { view, .. }) => (*view, "acknowledged an append"),
+            Message::Erwin(erwin::Message::Tail { view, .. }) => (*view, "told the tail"),
+            Message::Erwin(erwin::Message::Drop { view, .. }) => (*view, "established the order"),
+            Message::Erwin(erwin::Message::Dropped { view, .. }) => (*view, "confirmed a drop"),
+            Message::Shard(shard::Message::Stable { view, stable }) => {
+                self.reach(Milestone::StableAnnounced(*stable));
+                (*view, "announced what is stable")
+            }
+            Message::Shard(shard::Message::Bind { stable, .. }) => {
+                self.reach(Milestone::StableAnnounced(*stable));
+                return;
+            }
+            _ => return,
+        };
+        let Some(member) = self.member(id) else { return };
+        let claim = Claimed { view, member, what };
+        if !self.history.claims.contains_key(&claim) {
+            let moment = self.history.tick();
+            self.history.claims.insert(claim, moment);
+        }
+    }
+
+    /// Looks at a node after it did something.
+    pub(super) fn observe_node(&mut self, id: NodeId) {
+        if id == CONTROL {
+            self.entry_changed();
+        }
+        self.observe_milestones(id);
+        let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
+        if !replica.is_open() {
+            return;
+        }
+        let (view, ordered) = (replica.view_number(), replica.ordered());
+        let known = self.ordered.entry((view, id)).or_default();
+        if ordered <= *known {
+            return;
+        }
+        *known = ordered;
+        let Some(registered) = self.history.views.get(&view) else { return };
+        let reached = |member: &Member| self.ordered.get(&(view, member.node)).copied().unwrap_or_default();
+        let everyone = registered.view.sequencers.iter().map(reached).min().unwrap_or_default();
+        self.history.note_stable(everyone);
+    }
+
+    fn observe_milestones(&mut self, id: NodeId) {
+        let Some(host) = &self.nodes[&id].host else { return };
+        let mut reached = vec![];
+        if let Some(leader) = host.sequencer(self.log).filter(|replica| replica.is_open()) {
+            let end = leader.ordered() + leader.held() as u64;
+            if self.history.views.get(&leader.view_number()).is_some_and(|known| known.view.leader == id)
+                && end > Position::ZERO
+            {
+                reached.push(Milestone::LeaderHolds(Position(end.0 - 1)));
+            }
+        }
+        for shard in (0..self.plan.config.shards).map(ShardId) {
+            if let Some(replica) = host.replica(self.log, shard) {
+                let is_primary = replica.memory().view.as_ref().and_then(|view| view.shard(shard));
+                if is_primary.is_some_and(|members| members.primary().node == id) {
+                    reached.push(Milestone::StableReached(shard, replica.stable()));
+                }
+            }
+        }
+        for milestone in reached {
+            self.reach(milestone);
+        }
+    }
+
+    /// Looks at the register after it did something.
+    pub(super) fn entry_changed(&mut self) {
+        let Some(entry) = self.entry() else { return };
+        let latest = entry.view_number();
+        if self.history.views.keys().next_back().is_some_and(|known| *known == latest) {
+            return;
+        }
+        let view = entry.view.clone();
+        // What the register wrote and forgot in a crash was never told to anybody.
+        self.history.views.retain(|number, _| *number <= latest);
+        if let Some(view) = view.filter(|view| !self.history.views.contains_key(&view.number)) {
+            let at = self.history.tick();
+            let (number, start) = (view.number, view.start);
+            self.trace.line(self.now, format_args!("view {number} is registered: {view:?}"));
+            self.history.views.insert(number, RegisteredView { view, at });
+            self.history.note_stable(start);
+        }
+        self.check_losses();
+    }
+
+    /// The latest registered view, as far as anybody knows.
+    pub(super) fn latest_view(&self) -> Option<&View> {
+        self.history.views.values().next_back().map(|registered| &registered.view)
+    }
+
+    /// Notes when more memory is lost than the log can bear.
+    pub(super) fn check_losses(&mut self) {
+        if self.history.is_on_disk() || self.history.lost_too_much {
+            return;
+        }
+        if self.latest_view().is_some_and(|view| !self.survives(view, &[])) {
+            self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
+            self.history.lost_too_much = true;
+        }
+    }
+
+    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
+    /// lose its memory, if these nodes lost theirs.
+    pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
+        let (log, shards) = (self.log, self.plan.config.shards);
+        let lives = |node: NodeId| {
+            if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
+        };
+        let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
+        let shard = |members: &seriatim_model::ShardMembers| {
+            members.replicas.iter().any(|member| {
+                lives(member.node).replicas.get(&members.shard) == Some(&member.incarnation)
+            })
+        };
+        view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
+    }
+
+    pub(super) fn view_change_step(&self) -> Option<Step> {
+        if let Some(host) = &self.nodes[&CONTROL].host {
+            let step = host.controller(self.log).and_then(|controller| controller.step_name());
+            if let Some(step) = step {
+                return Step::of_controller(step);
+            }
+        }
+        let view = self.latest_view()?;
+        let is_behind = |member: &Member| {
+            self.nodes[&member.node].sequencer(self.log).is_some_and(|role| role.view_number() < view.number)
+        };
+        view.sequencers.iter().any(is_behind).then_some(Step::Start)
+    }
+
+    pub(super) fn ordering_step(&self) -> Option<Step> {
+        let leader = self.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.log));
+        match leader.and_then(|leader| leader.step_name()) {
+            Some("drop") => return Some(Step::Drop),
+            Some(_) => return Some(Step::Bind),
+            None => {}
+        }
+        let mut producers = self.clients.values().flat_map(|client| client.producers.values());
+        producers.any(|producer| producer.is_appending()).then_some(Step::Append)
+    }
+}
