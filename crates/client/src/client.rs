@@ -171,7 +171,8 @@ impl Client {
         };
         let deadline = self.inner.options.deadline;
         tokio::time::timeout(deadline, formed).await.unwrap_or_else(|_| {
-            let waiting_for = format!("the log '{name}' was created and has no view yet; see: seriatim status");
+            let waiting_for =
+                format!("the log '{name}' was created and has no view yet; see: seriatim status");
             Err(ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for })
         })
     }
@@ -221,7 +222,9 @@ impl Client {
         let mut shards = 0;
         for answer in answers {
             match answer.await {
-                Ok(Some(Message::Erwin(erwin::Message::StatusIs { open, ordered, held, sessions, .. }))) => {
+                Ok(Some(Message::Erwin(erwin::Message::StatusIs {
+                    open, ordered, held, sessions, ..
+                }))) => {
                     status.open += usize::from(open);
                     status.tail = status.tail.max(Some(ordered + held));
                     status.sessions = status.sessions.max(sessions);
@@ -287,11 +290,15 @@ impl Client {
 
 fn refused(message: control::Message) -> ControlError {
     match message {
-        control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => ControlError::NoSuchLog { name },
+        control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => {
+            ControlError::NoSuchLog { name }
+        }
         control::Message::Refused { refusal: Refusal::Exists { name }, .. } => ControlError::Exists { name },
         control::Message::Refused { refusal: Refusal::Impossible { reason }, .. } => {
             ControlError::Impossible { reason }
         }
-        _ => ControlError::Impossible { reason: "the register gave an answer that makes no sense here".into() },
+        _ => {
+            ControlError::Impossible { reason: "the register gave an answer that makes no sense here".into() }
+        }
     }
 }

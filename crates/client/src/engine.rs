@@ -1,11 +1,14 @@
 //! The task behind a client: it owns the connections and the machines, and drives both.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
-use seriatim_model::{Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Record, SessionId, Time};
+use seriatim_model::{
+    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time,
+};
 use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
 use seriatim_protocol::Message;
 use seriatim_protocol::control::{self, LogEntry};
@@ -23,18 +26,61 @@ const ASK_AGAIN: Duration = Duration::from_millis(300);
 /// What the handles ask of the task.
 pub(crate) enum Command {
     /// Open a session on a log.
-    Open { config: Box<LogClientConfig>, entry: Box<LogEntry>, handle: oneshot::Sender<u64> },
-    Append { handle: u64, record: Record, sync: bool, waiter: oneshot::Sender<Reply>, room: OwnedSemaphorePermit },
-    CheckTail { handle: u64, waiter: oneshot::Sender<Reply> },
-    Session { handle: u64, waiter: oneshot::Sender<Option<(SessionId, u64)>> },
-    Close { handle: u64 },
-    Fetch { control: NodeId, entry: Box<LogEntry>, request: fetch::Request, waiter: oneshot::Sender<fetch::Reply> },
-    Subscribe { subscriber: Box<Subscriber>, events: mpsc::Sender<subscriber::Event>, handle: oneshot::Sender<u64> },
-    Want { handle: u64, count: u64 },
+    Open {
+        config: Box<LogClientConfig>,
+        entry: Box<LogEntry>,
+        handle: oneshot::Sender<u64>,
+    },
+    Append {
+        handle: u64,
+        record: Record,
+        sync: bool,
+        waiter: oneshot::Sender<Reply>,
+        room: OwnedSemaphorePermit,
+    },
+    CheckTail {
+        handle: u64,
+        waiter: oneshot::Sender<Reply>,
+    },
+    Session {
+        handle: u64,
+        waiter: oneshot::Sender<Option<(SessionId, u64)>>,
+    },
+    Close {
+        handle: u64,
+    },
+    Fetch {
+        control: NodeId,
+        entry: Box<LogEntry>,
+        request: fetch::Request,
+        waiter: oneshot::Sender<fetch::Reply>,
+    },
+    Subscribe {
+        control: NodeId,
+        entry: Box<LogEntry>,
+        from: Position,
+        end: Option<Position>,
+        events: mpsc::Sender<subscriber::Event>,
+        handle: oneshot::Sender<u64>,
+    },
+    Want {
+        handle: u64,
+        records: u64,
+        bytes: u64,
+    },
     /// Ask a role something, once, or again until it answers.
-    Ask { to: (NodeId, Endpoint), log: LogId, question: Question, again: bool, waiter: oneshot::Sender<Message> },
+    Ask {
+        to: (NodeId, Endpoint),
+        log: LogId,
+        question: Question,
+        again: bool,
+        waiter: oneshot::Sender<Message>,
+    },
     /// What stands in the way at present.
-    Obstacles { handle: Option<u64>, waiter: oneshot::Sender<String> },
+    Obstacles {
+        handle: Option<u64>,
+        waiter: oneshot::Sender<String>,
+    },
 }
 
 /// A message with the number by which its answer is known: that of the machine that asks.
@@ -45,13 +91,16 @@ pub(crate) fn start(connected: Connected, address: &str, hello: Hello) -> mpsc::
     let (commands, queue) = mpsc::channel(QUEUE);
     let (link_events, arrivals) = mpsc::channel(QUEUE);
     let mut links = Links::new(hello, link_events);
-    let addresses = BTreeMap::from([(connected.welcome.node, address.to_owned())]);
+    let register = connected.welcome.node;
+    let addresses = BTreeMap::from([(register, address.to_owned())]);
     links.adopt(connected);
     let engine = Engine {
         commands: queue,
         arrivals,
         links,
         addresses,
+        register,
+        entries: BTreeMap::new(),
         started: Instant::now(),
         machines: BTreeMap::new(),
         last_handle: 0,
@@ -66,6 +115,10 @@ struct Engine {
     arrivals: mpsc::Receiver<LinkEvent>,
     links: Links,
     addresses: BTreeMap<NodeId, String>,
+    /// The node through which the register is asked: any node passes questions on.
+    register: NodeId,
+    /// The latest entry seen of each log, so that a new reader does not start with an old view.
+    entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
     last_handle: u64,
@@ -161,7 +214,9 @@ impl Engine {
             Command::Append { handle, record, sync, waiter, room } => {
                 self.request(now, handle, Request::Append { record, sync }, waiter, Some(room));
             }
-            Command::CheckTail { handle, waiter } => self.request(now, handle, Request::CheckTail, waiter, None),
+            Command::CheckTail { handle, waiter } => {
+                self.request(now, handle, Request::CheckTail, waiter, None)
+            }
             Command::Session { handle, waiter } => {
                 if let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get(&handle) {
                     let _ = waiter.send(appender.machine.session());
@@ -170,17 +225,18 @@ impl Engine {
             Command::Close { handle } => self.close(handle),
             Command::Fetch { control, entry, request, waiter } => {
                 let log = entry.id;
-                let kind = Kind::Fetch(Box::new(Fetch::new(control, *entry)), Some(waiter));
+                let kind = Kind::Fetch(Box::new(Fetch::new(control, self.newest(*entry))), Some(waiter));
                 let handle = self.add(Slot { log, kind });
                 self.step_fetch(now, handle, Input::Request { token: 0, request });
             }
-            Command::Subscribe { subscriber, events, handle } => {
-                let log = subscriber.entry().id;
+            Command::Subscribe { control, entry, from, end, events, handle } => {
+                let log = entry.id;
+                let subscriber = Box::new(Subscriber::new(control, self.newest(*entry), from, end));
                 let number = self.add(Slot { log, kind: Kind::Subscriber(subscriber, events) });
                 let _ = handle.send(number);
             }
-            Command::Want { handle, count } => {
-                let request = subscriber::Request::Want(count);
+            Command::Want { handle, records, bytes } => {
+                let request = subscriber::Request::Want { records, bytes };
                 self.step_subscriber(now, handle, Input::Request { token: 0, request });
             }
             Command::Ask { to, log, question, again, waiter } => {
@@ -208,7 +264,9 @@ impl Engine {
         waiter: oneshot::Sender<Reply>,
         room: Option<OwnedSemaphorePermit>,
     ) {
-        let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else { return };
+        let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else {
+            return;
+        };
         appender.last_token += 1;
         let token = appender.last_token;
         appender.waiters.insert(token, (waiter, room));
@@ -253,13 +311,18 @@ impl Engine {
     fn arrived(&mut self, event: LinkEvent) {
         let now = self.now();
         match event {
-            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Dialled(node, outcome) => {
+                let is_up = outcome.is_ok();
+                self.links.dialled(node, outcome);
+                if !is_up {
+                    // Readers ask little, and look for another node at once. Appenders know already that
+                    // the connection broke: sending all that is in flight at each attempt is no use.
+                    self.disconnected(now, node, |kind| !matches!(kind, Kind::Appender(_)));
+                }
+            }
             LinkEvent::Down(node) => {
                 self.links.down(node);
-                let handles: Vec<u64> = self.machines.keys().copied().collect();
-                for handle in handles {
-                    self.disconnected(now, handle, node);
-                }
+                self.disconnected(now, node, |_| true);
             }
             LinkEvent::Frames(node, frames) => {
                 for frame in frames {
@@ -272,11 +335,8 @@ impl Engine {
     fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
         // What cannot be understood is as good as lost: whoever needs it asks again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
-        if let Message::Control(
-            control::Message::Found { nodes, .. } | control::Message::Listing { nodes, .. },
-        ) = &message
-        {
-            self.addresses.extend(nodes.iter().map(|node| (node.node, node.address.clone())));
+        if let Message::Control(message) = &message {
+            self.learn(message);
         }
         let from = Address::Node(node, from);
         match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
@@ -293,18 +353,45 @@ impl Engine {
         }
     }
 
-    fn disconnected(&mut self, now: Time, handle: u64, node: NodeId) {
+    /// Keeps what every machine can use of an answer of the register.
+    fn learn(&mut self, message: &control::Message) {
+        let (entries, nodes) = match message {
+            control::Message::Found { entry, nodes, .. } => (std::slice::from_ref(entry), nodes),
+            control::Message::Listing { entries, nodes, .. } => (entries.as_slice(), nodes),
+            _ => return,
+        };
+        self.addresses.extend(nodes.iter().map(|node| (node.node, node.address.clone())));
+        for entry in entries {
+            let known = self.entries.entry(entry.id).or_insert_with(|| entry.clone());
+            if known.version < entry.version {
+                known.clone_from(entry);
+            }
+        }
+    }
+
+    fn newest(&self, entry: LogEntry) -> LogEntry {
+        self.entries.get(&entry.id).filter(|known| known.version > entry.version).cloned().unwrap_or(entry)
+    }
+
+    /// Tells the machines that `concerns` that the connection to a node is gone.
+    fn disconnected(&mut self, now: Time, node: NodeId, concerns: impl Fn(&Kind) -> bool) {
+        let concerned = self.machines.iter().filter(|(_, slot)| concerns(&slot.kind));
+        let handles: Vec<u64> = concerned.map(|(handle, _)| *handle).collect();
         let peer = Peer::Node(node);
-        match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
-            Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Disconnected(peer)),
-            Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Disconnected(peer)),
-            Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Disconnected(peer)),
-            Some(Kind::Ask(_)) | None => {}
+        for handle in handles {
+            match self.machines.get(&handle).map(|slot| &slot.kind) {
+                Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Disconnected(peer)),
+                Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Disconnected(peer)),
+                Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Disconnected(peer)),
+                Some(Kind::Ask(_)) | None => {}
+            }
         }
     }
 
     fn step_appender(&mut self, now: Time, handle: u64, input: Input<Message, Request>) {
-        let Some(Slot { log, kind: Kind::Appender(appender) }) = self.machines.get_mut(&handle) else { return };
+        let Some(Slot { log, kind: Kind::Appender(appender) }) = self.machines.get_mut(&handle) else {
+            return;
+        };
         let log = *log;
         let mut effects = vec![];
         appender.machine.step(now, input, &mut effects);
@@ -327,7 +414,9 @@ impl Engine {
     }
 
     fn step_fetch(&mut self, now: Time, handle: u64, input: Input<Message, fetch::Request>) {
-        let Some(Slot { log, kind: Kind::Fetch(machine, waiter) }) = self.machines.get_mut(&handle) else { return };
+        let Some(Slot { log, kind: Kind::Fetch(machine, waiter) }) = self.machines.get_mut(&handle) else {
+            return;
+        };
         let log = *log;
         let mut effects = vec![];
         machine.step(now, input, &mut effects);
@@ -352,22 +441,25 @@ impl Engine {
     }
 
     fn step_subscriber(&mut self, now: Time, handle: u64, input: Input<Message, subscriber::Request>) {
-        let Some(Slot { log, kind: Kind::Subscriber(machine, events) }) = self.machines.get_mut(&handle) else {
+        let Some(Slot { log, kind: Kind::Subscriber(machine, events) }) = self.machines.get_mut(&handle)
+        else {
             return;
         };
         let log = *log;
         let mut effects = vec![];
         machine.step(now, input, &mut effects);
         let mut sends = vec![];
+        let mut is_lost = false;
         for effect in effects {
             match effect {
-                // The reader asks for no more than its queue holds.
-                Effect::Reply { reply, .. } => {
-                    let _ = events.try_send(reply);
-                }
+                // The reader asks for no more than its queue holds; if it is gone, so is its subscription.
+                Effect::Reply { reply, .. } => is_lost |= events.try_send(reply).is_err(),
                 Effect::Send { to, message } => sends.push((to, message)),
                 Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
             }
+        }
+        if is_lost && !machine.is_over() {
+            return self.close(handle);
         }
         if machine.is_over() {
             self.machines.remove(&handle);
@@ -383,11 +475,24 @@ impl Engine {
 
     fn send(&mut self, log: LogId, handle: u64, to: Address, message: &Message) {
         let Address::Node(node, endpoint) = to else { return };
+        let node = if endpoint == Endpoint::Register { self.register_route() } else { node };
         match message_frame(log, Endpoint::Client(handle), endpoint, message) {
             Ok(frame) => self.outgoing.entry(node).or_default().extend(frame),
             // Limits keep messages below the largest frame; one that is not is as good as lost.
             Err(cause) => debug_assert!(false, "{cause}"),
         }
+    }
+
+    /// The node to ask the register through: the same as before, or the next one if that is down.
+    fn register_route(&mut self) -> NodeId {
+        let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
+        if is_down(&self.register) {
+            let after = self.addresses.range((Bound::Excluded(self.register), Bound::Unbounded));
+            let nodes = || after.clone().chain(self.addresses.iter()).map(|(node, _)| *node);
+            let next = nodes().find(|node| !is_down(node)).or_else(|| nodes().next());
+            self.register = next.unwrap_or(self.register);
+        }
+        self.register
     }
 
     /// Wakes whatever is due: after the drain, so that what queued up leaves as one message.

@@ -15,7 +15,9 @@ pub enum ControlError {
         name: String,
     },
     /// A log has that name already.
-    #[error("a log '{name}' exists already; choose another name, or delete it with: seriatim log delete {name}")]
+    #[error(
+        "a log '{name}' exists already; choose another name, or delete it with: seriatim log delete {name}"
+    )]
     Exists {
         /// The name.
         name: String,
@@ -44,7 +46,9 @@ pub enum ControlError {
 #[non_exhaustive]
 pub enum AppendError {
     /// The record is too large. It is not in the log.
-    #[error("the record has {size} bytes, more than the {limit} that the log allows; split it, or create a log with a larger --max-record-bytes")]
+    #[error(
+        "the record has {size} bytes, more than the {limit} that the log allows; split it, or create a log with a larger --max-record-bytes"
+    )]
     TooLarge {
         /// The payload's size, in bytes.
         size: usize,

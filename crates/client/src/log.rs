@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rand::random;
-use seriatim_delivery::{Subscriber, fetch};
+use seriatim_delivery::fetch;
 use seriatim_model::storage::Stored;
-use seriatim_model::{Durability, Endpoint, Position, RecordId, SessionId, limits};
+use seriatim_model::{Durability, Endpoint, NodeId, Position, RecordId, SessionId, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::erwin::client::{Failure, LogClientConfig, Reply};
 use seriatim_protocol::{Message, Options, shard};
@@ -25,6 +25,8 @@ use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
 /// How often a trim is tried again while the position is not final.
 const TRIM_AGAIN: Duration = Duration::from_millis(10);
+/// How long to wait for the replicas of one view before looking whether there is a newer one.
+const TRIM_ROUND: Duration = Duration::from_secs(1);
 
 /// How an append is made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +84,8 @@ impl Log {
             options: Options::default(),
         };
         let (waiter, opened) = oneshot::channel();
-        let command = Command::Open { config: Box::new(config), entry: Box::new(entry.clone()), handle: waiter };
+        let command =
+            Command::Open { config: Box::new(config), entry: Box::new(entry.clone()), handle: waiter };
         client.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
         let handle = opened.await.map_err(|_| ControlError::Stopped)?;
         let room = Arc::new(Semaphore::new(limits::MAX_IN_FLIGHT));
@@ -105,7 +108,11 @@ impl Log {
     ///
     /// # Errors
     /// See [`AppendError`]: each says whether the record may be in the log.
-    pub async fn append(&self, record: impl Into<Record>, options: AppendOptions) -> Result<Receipt, AppendError> {
+    pub async fn append(
+        &self,
+        record: impl Into<Record>,
+        options: AppendOptions,
+    ) -> Result<Receipt, AppendError> {
         self.submit_with(record, options).await?.await
     }
 
@@ -155,8 +162,7 @@ impl Log {
             }
         };
         let (waiter, answer) = oneshot::channel();
-        let command =
-            Command::Append { handle: self.inner.handle, record, sync: options.sync, waiter, room };
+        let command = Command::Append { handle: self.inner.handle, record, sync: options.sync, waiter, room };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
         Ok(Append { log: self.clone(), answer, state: AppendState::New(deadline) })
     }
@@ -229,11 +235,11 @@ impl Log {
         options: SubscribeOptions,
     ) -> Result<Subscription, ReadError> {
         let control = self.inner.client.inner.control;
-        let subscriber = Subscriber::new(control, self.inner.entry.clone(), from, options.end);
         let (events, arrivals) = mpsc::channel(WINDOW as usize + 16);
         let (waiter, opened) = oneshot::channel();
         let commands = self.inner.client.inner.commands.clone();
-        let command = Command::Subscribe { subscriber: Box::new(subscriber), events, handle: waiter };
+        let (entry, end) = (Box::new(self.inner.entry.clone()), options.end);
+        let command = Command::Subscribe { control, entry, from, end, events, handle: waiter };
         commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         let handle = opened.await.map_err(|_| ReadError::Stopped)?;
         Subscription::start(commands, handle, arrivals).await
@@ -249,28 +255,44 @@ impl Log {
             return Err(ReadError::PastTail { position, tail });
         }
         let deadline = self.inner.client.inner.options.deadline;
-        match tokio::time::timeout(deadline, self.trim_all(position)).await {
+        match tokio::time::timeout(deadline, self.trim_everywhere(position)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(self.read_too_late(deadline).await),
         }
     }
 
-    async fn trim_all(&self, position: Position) -> Result<(), ReadError> {
-        let client = &self.inner.client;
-        let found = client.lookup(self.name()).await;
-        let entry = found.map_err(|_| ReadError::Deleted(self.name().to_owned()))?;
-        let view = entry.view.unwrap_or_else(|| self.inner.entry.view.clone().expect("a log that was found has a view"));
-        for members in &view.shards {
+    /// Trims every replica of the latest view; of a newer one if not all of them answer.
+    async fn trim_everywhere(&self, position: Position) -> Result<(), ReadError> {
+        loop {
+            let entry = match self.inner.client.lookup(self.name()).await {
+                Ok(entry) => entry,
+                Err(ControlError::NoSuchLog { name }) => return Err(ReadError::Deleted(name)),
+                Err(ControlError::DeadlineExceeded { seconds, waiting_for }) => {
+                    return Err(ReadError::DeadlineExceeded { seconds, waiting_for });
+                }
+                Err(_) => return Err(ReadError::Stopped),
+            };
+            let round = tokio::time::timeout(TRIM_ROUND, self.trim_members(&entry, position));
+            match round.await {
+                Ok(outcome) => return outcome,
+                Err(_) => continue,
+            }
+        }
+    }
+
+    async fn trim_members(&self, entry: &LogEntry, position: Position) -> Result<(), ReadError> {
+        for members in entry.view.iter().flat_map(|view| &view.shards) {
             for replica in &members.replicas {
                 self.trim_replica(replica.node, Endpoint::Shard(members.shard), position).await?;
             }
         }
-        Ok(())
+        // A log without a view has nobody to trim: it gets a view, and this is tried again.
+        if entry.view.is_some() { Ok(()) } else { std::future::pending().await }
     }
 
     async fn trim_replica(
         &self,
-        node: seriatim_model::NodeId,
+        node: NodeId,
         endpoint: Endpoint,
         position: Position,
     ) -> Result<(), ReadError> {
@@ -284,7 +306,9 @@ impl Log {
             let command = Command::Ask { to: (node, endpoint), log, question, again: true, waiter };
             self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
             // Anything but a confirmation passes: the position becomes final, the view is replaced.
-            if let Message::Shard(shard::Message::Trimmed { .. }) = answer.await.map_err(|_| ReadError::Stopped)? {
+            if let Message::Shard(shard::Message::Trimmed { .. }) =
+                answer.await.map_err(|_| ReadError::Stopped)?
+            {
                 return Ok(());
             }
         }

@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 
 use seriatim_delivery::subscriber;
-use seriatim_model::{Position, Record, RecordId};
+use seriatim_model::{Position, Record, RecordId, limits};
 use tokio::sync::mpsc;
 
 use crate::engine::Command;
 use crate::error::ReadError;
 
-/// How many records are on their way to the application, or wait for it.
+/// How many records wait for the application at most.
 pub(crate) const WINDOW: u64 = 8192;
+/// How many bytes of records wait for the application, but for the last record.
+const WINDOW_BYTES: u64 = limits::SUBSCRIPTION_BYTES;
 
 /// How a subscription is made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,8 +69,9 @@ pub struct Subscription {
     handle: u64,
     arrivals: mpsc::Receiver<subscriber::Event>,
     ready: VecDeque<Event>,
-    /// Records taken by the application since it last asked for more.
+    /// Records, and their bytes, taken by the application since it last asked for more.
     taken: u64,
+    taken_bytes: u64,
     is_over: bool,
 }
 
@@ -84,28 +87,40 @@ impl Subscription {
         handle: u64,
         arrivals: mpsc::Receiver<subscriber::Event>,
     ) -> Result<Self, ReadError> {
-        let subscription = Self { commands, handle, arrivals, ready: VecDeque::new(), taken: 0, is_over: false };
-        subscription.want(WINDOW).await?;
+        let mut subscription = Self {
+            commands,
+            handle,
+            arrivals,
+            ready: VecDeque::new(),
+            taken: WINDOW,
+            taken_bytes: WINDOW_BYTES,
+            is_over: false,
+        };
+        subscription.want_more().await?;
         Ok(subscription)
     }
 
-    async fn want(&self, count: u64) -> Result<(), ReadError> {
-        let command = Command::Want { handle: self.handle, count };
-        self.commands.send(command).await.map_err(|_| ReadError::Stopped)
+    /// Asks for as much as was taken.
+    async fn want_more(&mut self) -> Result<(), ReadError> {
+        let command = Command::Want { handle: self.handle, records: self.taken, bytes: self.taken_bytes };
+        self.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
+        (self.taken, self.taken_bytes) = (0, 0);
+        Ok(())
     }
 
     /// The next event; nothing when the end that was asked for is reached, or after an error. Waits for
     /// as long as it takes. Cancelling it loses nothing.
     pub async fn next(&mut self) -> Option<Result<Event, ReadError>> {
         loop {
-            if self.taken >= WINDOW / 2 {
-                if let Err(cause) = self.want(self.taken).await {
-                    return Some(Err(cause));
-                }
-                self.taken = 0;
+            if self.taken >= WINDOW / 2 || self.taken_bytes >= WINDOW_BYTES / 2 {
+                // If the client was stopped, that is told after what has arrived.
+                let _ = self.want_more().await;
             }
             if let Some(event) = self.ready.pop_front() {
-                self.taken += u64::from(matches!(event, Event::Deliver { .. }));
+                if let Event::Deliver { record, .. } = &event {
+                    self.taken += 1;
+                    self.taken_bytes += record.size() as u64;
+                }
                 return Some(Ok(event));
             }
             if self.is_over {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fake::{Cluster, Fault};
 use seriatim_client::{
-    AppendError, AppendOptions, Client, ClientOptions, ControlError, Event, Log, LogConfig, LogOptions, NodeId,
-    Position, ReadError, SubscribeOptions,
+    AppendError, AppendOptions, Client, ClientOptions, ControlError, Event, Log, LogConfig, LogOptions,
+    NodeId, Position, ReadError, SubscribeOptions,
 };
 
 async fn open(cluster: &Cluster) -> Log {

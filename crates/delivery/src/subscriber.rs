@@ -15,8 +15,8 @@ use crate::feed::{Feed, Received, Taken};
 /// What the reader asks. The token of the latest request is that of every event from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The reader can take more: as long as it wants both records and bytes, it is given the next record,
-    /// so that it may get more bytes than it wanted by part of one record.
+    /// The reader can take more. It is given the next record while it wants both records and bytes: only
+    /// the last record may be larger than what it wanted.
     Want {
         /// That many more records.
         records: u64,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::storage::{StorageCommand, StorageFailure};
+use seriatim_model::storage::{ReadFailure, StorageCommand, StorageFailure};
 use seriatim_model::{
-    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, ShardId, Ticket, Time,
-    ViewNumber,
+    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, ShardId, Ticket,
+    Time, ViewNumber,
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
@@ -353,7 +353,7 @@ impl Host {
         let mut files = vec![];
         let mut closing = vec![];
         for (key, role) in &mut self.roles {
-            if !role.is_journaled() {
+            if role.can_close() {
                 closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
             }
             if let Some(store) = role.store() {
@@ -492,10 +492,12 @@ impl Host {
             }
             RoleEffect::Store { ticket, command } => self.store(key, ticket, &command),
             RoleEffect::Read { ticket, range } => {
-                if let Some(store) = self.roles.get_mut(&key).and_then(Role::store) {
-                    let outcome = store.read(range);
-                    self.local.push_back((key, Input::Read(ticket, outcome)));
-                }
+                let outcome = match self.roles.get_mut(&key) {
+                    Some(Role::Shard(_, store)) => store.read(range),
+                    Some(Role::ShardWithoutStore(_, cause)) => Err(ReadFailure::Disk(cause.clone())),
+                    _ => return,
+                };
+                self.local.push_back((key, Input::Read(ticket, outcome)));
             }
             RoleEffect::Reply { reply, .. } => match reply {},
         }
@@ -504,6 +506,10 @@ impl Host {
     fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
+        if let Role::ShardWithoutStore(..) = role {
+            self.local.push_back((key, Input::StoreFailed(ticket, StorageFailure::Failed)));
+            self.local.push_back((key, Input::Persisted(ticket)));
+        }
         let Some(store) = role.store() else { return };
         let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
         match &outcome {

@@ -146,7 +146,14 @@ fn revive_role(
         }
         Endpoint::Shard(shard) => {
             let (entries, from_checkpoint) = (history.own, history.from_checkpoint);
-            let store = open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint)?;
+            let store = match open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint) {
+                Ok(store) => store,
+                Err(cause) if !remembers => {
+                    let role = Replica::new(me, shard, config.control, birth.config, config.options);
+                    return Ok(Some(Role::ShardWithoutStore(Box::new(role), cause)));
+                }
+                Err(cause) => return Err(cause),
+            };
             let recovery = store.recovery();
             let role = Replica::recover(me, shard, config.control, recovery, config.options);
             let role =

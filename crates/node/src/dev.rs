@@ -8,7 +8,7 @@ use rand::random;
 use seriatim_host::HostConfig;
 use seriatim_model::NodeId;
 use seriatim_model::limits::Limits;
-use seriatim_net::{BindError, Listener};
+use seriatim_net::{BindError, ListenOptions, Listener};
 use seriatim_protocol::Options;
 use seriatim_store::disk::DataDirectoryError;
 use seriatim_store::{Disk, JournalOptions, RealDisk, ShardOptions, VolatileDisk};
@@ -42,6 +42,8 @@ pub struct DevOptions {
     pub limits: Limits,
     /// Sizes of the journals.
     pub journal: JournalOptions,
+    /// Bounds of what its nodes accept.
+    pub listening: ListenOptions,
 }
 
 impl DevOptions {
@@ -55,6 +57,7 @@ impl DevOptions {
             disk: DiskKind::default(),
             limits: Limits::default(),
             journal: JournalOptions::default(),
+            listening: ListenOptions::default(),
         }
     }
 }
@@ -111,7 +114,9 @@ impl Dev {
                 shard_options: ShardOptions::default(),
             };
             // Opening a node reads its disk.
-            nodes.push(tokio::task::block_in_place(|| Node::start(config, disk, listener))?);
+            let node =
+                tokio::task::block_in_place(|| Node::start(config, disk, listener, options.listening))?;
+            nodes.push(node);
         }
         for node in &mut nodes {
             node.joined().await;

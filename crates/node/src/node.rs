@@ -52,11 +52,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node on `disk` that listens with `listener`.
+    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`.
     ///
     /// # Errors
     /// If what is on the disk cannot be used, or the operating system refuses a thread.
-    pub fn start(config: HostConfig, disk: Arc<dyn Disk>, listener: Listener) -> Result<Self, NodeError> {
+    pub fn start(
+        config: HostConfig,
+        disk: Arc<dyn Disk>,
+        listener: Listener,
+        listening: ListenOptions,
+    ) -> Result<Self, NodeError> {
         let number = config.node.0;
         let cluster = ClusterId(config.cluster);
         let address = listener.address();
@@ -76,7 +81,7 @@ impl Node {
         let syncer = Syncer::start(disk, inbox.clone()).map_err(NodeError::Thread)?;
         let (health, watched) = watch::channel(Health::default());
         let (stop, stopped) = oneshot::channel();
-        let incoming = listener.serve(identity, ListenOptions::default());
+        let incoming = listener.serve(identity, listening);
         tokio::spawn(accept(incoming, inbox.clone()));
         let (link_events, link_arrivals) = mpsc::channel(INBOX);
         let links = (Links::new(hello, link_events), link_arrivals);

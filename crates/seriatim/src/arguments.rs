@@ -11,7 +11,13 @@ use seriatim_model::{Durability, Order};
 #[command(name = "seriatim", version, propagate_version = true)]
 pub(crate) struct Arguments {
     /// The cluster to talk to, HOST:PORT of any of its nodes.
-    #[arg(long, global = true, env = "SERIATIM_SERVER", default_value = "127.0.0.1:7700", value_name = "ADDR")]
+    #[arg(
+        long,
+        global = true,
+        env = "SERIATIM_SERVER",
+        default_value = "127.0.0.1:7700",
+        value_name = "ADDR"
+    )]
     pub(crate) server: String,
 
     #[command(subcommand)]

@@ -77,7 +77,14 @@ pub type Post = (u64, Address, Message);
 impl Producer {
     /// A session that has `remaining` appends to make.
     #[must_use]
-    pub fn new(number: u64, client: u32, session: u32, remaining: u32, machine: LogClient, start: Time) -> Self {
+    pub fn new(
+        number: u64,
+        client: u32,
+        session: u32,
+        remaining: u32,
+        machine: LogClient,
+        start: Time,
+    ) -> Self {
         Self {
             number,
             client,
@@ -119,7 +126,8 @@ impl Producer {
     pub fn die(self, remembers: bool) -> Legacy {
         let unsettled = |index: &usize| self.pending.contains(index);
         let lowest = self.in_session.iter().position(unsettled).unwrap_or(self.in_session.len());
-        let resume = self.machine.session().filter(|_| remembers).map(|(session, _)| (session, lowest as u64));
+        let resume =
+            self.machine.session().filter(|_| remembers).map(|(session, _)| (session, lowest as u64));
         Legacy {
             remaining: self.remaining,
             session: self.session,
@@ -190,7 +198,13 @@ impl Producer {
     }
 
     /// The machine takes an input.
-    pub fn step(&mut self, now: Time, input: Input<Message, Request>, history: &mut History, out: &mut Vec<Post>) {
+    pub fn step(
+        &mut self,
+        now: Time,
+        input: Input<Message, Request>,
+        history: &mut History,
+        out: &mut Vec<Post>,
+    ) {
         let mut effects = vec![];
         self.machine.step(now, input, &mut effects);
         self.perform(now, effects, history, out);
@@ -337,7 +351,14 @@ impl Trimmer {
     }
 
     /// Trims up to some position below `read`, now and then.
-    pub fn wake(&mut self, now: Time, entry: &LogEntry, read: Position, random: &mut Random, out: &mut Vec<Post>) {
+    pub fn wake(
+        &mut self,
+        now: Time,
+        entry: &LogEntry,
+        read: Position,
+        random: &mut Random,
+        out: &mut Vec<Post>,
+    ) {
         if self.goal.is_none() && now >= self.next_at {
             self.next_at = now + random.millis(10, 200);
             let Some(view) = entry.view.as_ref().filter(|_| read > self.done) else { return };

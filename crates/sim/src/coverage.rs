@@ -75,7 +75,12 @@ impl FaultKind {
     pub fn loses_memory(self) -> bool {
         matches!(
             self,
-            Self::Kill | Self::PowerLoss | Self::PowerCut | Self::ControlKill | Self::DoubleKill | Self::SyncFailure
+            Self::Kill
+                | Self::PowerLoss
+                | Self::PowerCut
+                | Self::ControlKill
+                | Self::DoubleKill
+                | Self::SyncFailure
         )
     }
 }

@@ -200,7 +200,11 @@ fn network(random: &mut Random) -> NetworkPlan {
     let noisy = random.percent(25);
     NetworkPlan {
         delay_us: random.pick(&[(20, 80), (50, 1000), (10, 8000)]),
-        noise_permille: if noisy { (random.below(30), random.below(60), random.below(60)) } else { (0, 0, 0) },
+        noise_permille: if noisy {
+            (random.below(30), random.below(60), random.below(60))
+        } else {
+            (0, 0, 0)
+        },
     }
 }
 

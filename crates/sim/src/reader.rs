@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time};
+use seriatim_protocol::Message as AnyMessage;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::shard::{Message, ReadError};
-use seriatim_protocol::Message as AnyMessage;
 
 use crate::history::{History, Moment, Served};
 use crate::random::Random;

@@ -372,9 +372,6 @@ impl World {
         let refused = |append: &&crate::history::Append| append.outcome == crate::history::Outcome::Refused;
         self.coverage.refused = history.appends.iter().filter(refused).count() as u64;
         self.coverage.unavailable = u64::from(matches!(history.end, End::Unavailable(_)));
-        for producer in self.clients.values().flat_map(|client| client.producers.values()) {
-            self.coverage.expired += producer.expired();
-        }
     }
 
     /// Where the protocol is.

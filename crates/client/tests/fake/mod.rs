@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use seriatim_client::{LogConfig, LogEntry, NodeId, Position, RecordId, SessionId};
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Endpoint, Incarnation, LogId, Member, Placement, Record, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Endpoint, Incarnation, LogId, Member, Placement, Record, ShardId, ShardMembers, View, ViewHistory,
+    ViewNumber,
 };
-use seriatim_net::{Accepted, ClusterId, Identity, ListenOptions, Listener, VersionRange, message_frame, open_message};
+use seriatim_net::{
+    Accepted, ClusterId, Identity, ListenOptions, Listener, VersionRange, message_frame, open_message,
+};
 use seriatim_protocol::control::{self, NodeAddress, Refusal};
 use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::watch;
@@ -17,7 +20,7 @@ use tokio::task::JoinHandle;
 
 /// What a sequencing replica does with an append instead of holding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// It has no room.
     Busy,
     /// It closes the connection.
@@ -29,14 +32,14 @@ pub enum Fault {
 }
 
 /// Nodes 1 to n. Each hosts a sequencing replica; node 1 leads, and what it holds is the log.
-pub struct Cluster {
+pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
     addresses: Vec<String>,
     servers: BTreeMap<NodeId, JoinHandle<()>>,
     connections: watch::Receiver<i64>,
 }
 
-pub struct State {
+pub(crate) struct State {
     pub entry: Option<LogEntry>,
     pub nodes: Vec<NodeAddress>,
     pub replicas: BTreeMap<NodeId, Replica>,
@@ -48,7 +51,7 @@ pub struct State {
 }
 
 #[derive(Default)]
-pub struct Replica {
+pub(crate) struct Replica {
     pub held: Vec<(RecordId, Record)>,
     pub next: BTreeMap<SessionId, u64>,
     pub faults: VecDeque<Fault>,
@@ -79,7 +82,7 @@ impl From<control::Message> for Reaction {
 }
 
 /// A view whose sequencing replicas are `nodes` and whose only shard is on the first of them.
-pub fn view(number: u64, nodes: &[u32]) -> View {
+pub(crate) fn view(number: u64, nodes: &[u32]) -> View {
     let member = |node: &u32| Member { node: NodeId(*node), incarnation: Incarnation(1) };
     View {
         number: ViewNumber(number),
@@ -94,7 +97,7 @@ pub fn view(number: u64, nodes: &[u32]) -> View {
 
 impl Cluster {
     /// Starts `count` nodes that hold the log "orders" in view 1.
-    pub async fn start(count: u32) -> Self {
+    pub(crate) async fn start(count: u32) -> Self {
         let numbers: Vec<u32> = (1..=count).collect();
         let entry = LogEntry {
             id: LogId(7),
@@ -130,40 +133,40 @@ impl Cluster {
         cluster
     }
 
-    pub fn address(&self, node: u32) -> &str {
+    pub(crate) fn address(&self, node: u32) -> &str {
         &self.addresses[node as usize - 1]
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no test thread panicked")
     }
 
     /// The next appends that `node` gets meet with these faults.
-    pub fn faults(&self, node: u32, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn faults(&self, node: u32, faults: impl IntoIterator<Item = Fault>) {
         self.state().replicas.get_mut(&NodeId(node)).expect("it exists").faults.extend(faults);
     }
 
     /// Registers a view of `nodes`.
-    pub fn register(&self, number: u64, nodes: &[u32]) {
+    pub(crate) fn register(&self, number: u64, nodes: &[u32]) {
         let mut state = self.state();
         let entry = state.entry.as_mut().expect("the log exists");
         (entry.version, entry.view) = (number, Some(view(number, nodes)));
     }
 
     /// The numbers that `node` holds, in the order in which it got them.
-    pub fn held(&self, node: u32) -> Vec<u64> {
+    pub(crate) fn held(&self, node: u32) -> Vec<u64> {
         self.state().replicas[&NodeId(node)].held.iter().map(|(id, _)| id.number).collect()
     }
 
     /// Stops a node: its connections close, and nobody can connect.
-    pub async fn stop(&mut self, node: u32) {
+    pub(crate) async fn stop(&mut self, node: u32) {
         let server = self.servers.remove(&NodeId(node)).expect("it runs");
         server.abort();
         let _ = server.await;
     }
 
     /// Waits until no client is connected.
-    pub async fn all_gone(&mut self) {
+    pub(crate) async fn all_gone(&mut self) {
         self.connections.wait_for(|count| *count == 0).await.expect("the cluster runs");
     }
 }
@@ -243,7 +246,8 @@ impl State {
     fn sequence(&mut self, node: NodeId, message: erwin::Message) -> Reaction {
         let registered = self.entry.as_ref().and_then(|entry| entry.view.clone());
         let current = registered.as_ref().map_or(ViewNumber::NONE, |view| view.number);
-        let is_member = registered.is_some_and(|view| view.sequencers.iter().any(|member| member.node == node));
+        let is_member =
+            registered.is_some_and(|view| view.sequencers.iter().any(|member| member.node == node));
         let replica = self.replicas.get_mut(&node).expect("every node has one");
         match message {
             erwin::Message::Append { view, .. }
@@ -270,14 +274,16 @@ impl State {
             }
             erwin::Message::Status { request } => {
                 let ordered = Position(replica.held.len() as u64);
-                erwin::Message::StatusIs { request, view: current, open: true, ordered, held: 0, sessions: 1 }.into()
+                erwin::Message::StatusIs { request, view: current, open: true, ordered, held: 0, sessions: 1 }
+                    .into()
             }
             other => panic!("{other:?}"),
         }
     }
 
     fn shard(&mut self, message: shard::Message) -> Reaction {
-        let leader = self.entry.as_ref().and_then(|entry| entry.view.as_ref()).map_or(NodeId(1), |view| view.leader);
+        let leader =
+            self.entry.as_ref().and_then(|entry| entry.view.as_ref()).map_or(NodeId(1), |view| view.leader);
         let held = &self.replicas[&leader].held;
         let end = Position(held.len() as u64);
         let records = |from: Position, end: Position| -> Vec<Stored> {

@@ -39,6 +39,21 @@ pub struct Controller {
 struct Report {
     view: ViewNumber,
     cannot_start: ViewNumber,
+    incarnation: Incarnation,
+}
+
+impl Report {
+    /// Whether a new view could take the reporter in. A replica of a shard that lost what the shard
+    /// holds cannot be counted on by any view.
+    fn can_be_helped(&self, reporter: Address, view: &View) -> bool {
+        match reporter {
+            Address::Node(node, Endpoint::Shard(shard)) => {
+                let member = Member { node, incarnation: self.incarnation };
+                view.shard(shard).is_some_and(|members| members.replicas.contains(&member))
+            }
+            _ => true,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -145,8 +160,8 @@ impl Controller {
     fn controlled(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Get { .. } => self.begin(now, out),
-            Message::Report { view, cannot_start, .. } => {
-                self.reports.insert(from, Report { view, cannot_start });
+            Message::Report { view, cannot_start, incarnation } => {
+                self.reports.insert(from, Report { view, cannot_start, incarnation });
                 self.begin(now, out);
             }
             Message::Current { entry } => self.register_answered(now, entry, out),
@@ -233,7 +248,7 @@ impl Controller {
         let mut needed = entry.view.is_none();
         for (reporter, report) in reports {
             if report.view >= current || report.cannot_start >= current {
-                needed = true;
+                needed |= entry.view.as_ref().is_some_and(|view| report.can_be_helped(reporter, view));
             } else {
                 send(reporter, Message::Registered { entry: entry.clone() }, out);
             }

@@ -409,6 +409,7 @@ impl LogClient {
         }
         self.session = Session::None;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        self.locate_at = None;
         for member in self.members.values_mut() {
             (member.sent, member.acknowledged) = (0, 0);
         }

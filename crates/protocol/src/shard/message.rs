@@ -71,14 +71,15 @@ pub enum Message {
         /// The stable bound that the shard knows.
         stable: Position,
     },
-    /// Sequencing layer to primary: positions below this are final.
+    /// Sequencing layer to primary, primary to backup: positions below this are final.
     Stable {
         /// The view that says so.
         view: ViewNumber,
         /// The bound.
         stable: Position,
     },
-    /// Primary to sequencing layer: the answer to `Stable`.
+    /// Replica to whoever sent `Stable`: the answer. Also backup to primary, when it is asked for more
+    /// than it knows to be final.
     StableKnown {
         /// The view that said so.
         view: ViewNumber,

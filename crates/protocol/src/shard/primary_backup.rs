@@ -174,8 +174,9 @@ impl Replica {
         match message {
             Message::Bind { view, batch, backups, stable, runs } => {
                 if self.accepts(from, view, out) {
-                    self.bind(from, view, batch, &backups, runs, out);
+                    // First, so that it goes on to the backups with the records.
                     self.learn_stable(view, stable, out);
+                    self.bind(from, view, batch, &backups, runs, out);
                 }
             }
             Message::Replicate { view, batch, incarnation, stable, runs } => {
@@ -187,9 +188,11 @@ impl Replica {
             Message::Replicated { view, batch } => self.replicated(from, view, batch, out),
             Message::Stable { view, stable } => {
                 if self.accepts(from, view, out) && self.learn_stable(view, stable, out) {
+                    self.pass_on_stable(view, out);
                     send(from, Message::StableKnown { view, stable: self.stable }, out);
                 }
             }
+            Message::StableKnown { view, stable } => self.inform_backup(from, view, stable, out),
             Message::Fence { claim, config } => self.fence(now, from, claim, &config, out),
             Message::Status { request } => {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
@@ -305,6 +308,35 @@ impl Replica {
         true
     }
 
+    /// Primary: tells the backups what became stable without a batch that would carry it.
+    fn pass_on_stable(&self, view: ViewNumber, out: &mut Vec<RoleEffect>) {
+        let Some(members) = self.members().filter(|members| members.primary() == self.me()) else { return };
+        for backup in &members.replicas[1..] {
+            let to = Address::Node(backup.node, Endpoint::Shard(self.shard));
+            send(to, Message::Stable { view, stable: self.stable }, out);
+        }
+    }
+
+    /// Primary: a backup says how far it knows, because it was asked for more.
+    fn inform_backup(&self, from: Address, view: ViewNumber, known: Position, out: &mut Vec<RoleEffect>) {
+        let is_primary = self.members().is_some_and(|members| members.primary() == self.me());
+        if is_primary && view == self.view_number() && view == self.memory.claim && known < self.stable {
+            send(from, Message::Stable { view, stable: self.stable }, out);
+        }
+    }
+
+    /// Backup: what the primary sent may have been lost.
+    fn ask_primary(&self, out: &mut Vec<RoleEffect>) {
+        let Some(members) = self.members().filter(|members| members.primary() != self.me()) else { return };
+        let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
+        send(to, Message::StableKnown { view: self.view_number(), stable: self.stable }, out);
+    }
+
+    /// The replicas of the shard in the latest view that this one knows.
+    fn members(&self) -> Option<&ShardMembers> {
+        self.memory.view.as_ref()?.shard(self.shard)
+    }
+
     fn advance_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable <= self.stable {
             return;
@@ -357,6 +389,7 @@ impl Replica {
 
     fn trim(&mut self, from: Address, request: u64, position: Position, out: &mut Vec<RoleEffect>) {
         if position > self.stable {
+            self.ask_primary(out);
             let error = ReadError::NotStable { stable: self.stable };
             return send(from, Message::ReadFailed { request, error }, out);
         }

@@ -63,7 +63,10 @@ fn sequencing(message: &erwin::Message) -> String {
 }
 
 fn following(session: SessionId, first: u64, records: &[Record]) -> String {
-    (first..).zip(records).map(|(number, record)| format!(" {}", words::record(session, number, record))).collect()
+    (first..)
+        .zip(records)
+        .map(|(number, record)| format!(" {}", words::record(session, number, record)))
+        .collect()
 }
 
 fn ids(runs: &[IdRun]) -> String {
@@ -244,11 +247,14 @@ pub(crate) fn reply(reply: &Reply) -> String {
             format!("appended {}{}", id(of.session, of.number), at.unwrap_or_default())
         }
         Reply::Tail(tail) => format!("tail={tail}"),
-        Reply::Failed(failure) => format!("failed {}", match failure {
-            Failure::SessionExpired(_) => "session-expired",
-            Failure::TooLarge { .. } => "too-large",
-            Failure::Stale(_) => "stale",
-            Failure::Deleted(_) => "deleted",
-        }),
+        Reply::Failed(failure) => format!(
+            "failed {}",
+            match failure {
+                Failure::SessionExpired(_) => "session-expired",
+                Failure::TooLarge { .. } => "too-large",
+                Failure::Stale(_) => "stale",
+                Failure::Deleted(_) => "deleted",
+            }
+        ),
     }
 }

@@ -1,7 +1,9 @@
 //! How the messages that a script delivers are read.
 
 use seriatim_model::storage::{Run, Stored};
-use seriatim_model::{Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ViewNumber};
+use seriatim_model::{
+    Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ViewNumber,
+};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
 use seriatim_protocol::parts::sessions::runs_of;
 use seriatim_protocol::{Message, erwin, shard};
@@ -247,9 +249,7 @@ fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<con
             node: NodeId(words.value("node")?.ok_or("which node?")?),
         },
         "found" => Found { request, entry: entry.clone(), nodes: vec![] },
-        "no-such-log" => {
-            Refused { request, refusal: Refusal::NoSuchLog { name: entry.name.clone() } }
-        }
+        "no-such-log" => Refused { request, refusal: Refusal::NoSuchLog { name: entry.name.clone() } },
         _ => return Ok(None),
     };
     Ok(Some(message))

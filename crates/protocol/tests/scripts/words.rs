@@ -204,7 +204,11 @@ pub(crate) fn read_address(word: &str) -> Parsed<(Address, Incarnation)> {
     Ok((Address::Node(NodeId(number), endpoint), life))
 }
 
-pub(crate) fn list<T>(items: impl IntoIterator<Item = T>, with: &str, show: impl FnMut(T) -> String) -> String {
+pub(crate) fn list<T>(
+    items: impl IntoIterator<Item = T>,
+    with: &str,
+    show: impl FnMut(T) -> String,
+) -> String {
     items.into_iter().map(show).collect::<Vec<_>>().join(with)
 }
 
@@ -228,9 +232,8 @@ pub(crate) fn shards(shards: &[ShardMembers]) -> String {
 }
 
 pub(crate) fn view(view: &View) -> String {
-    let sequencers = list(&view.sequencers, ",", |named| {
-        member(named) + if named.node == view.leader { "*" } else { "" }
-    });
+    let sequencers =
+        list(&view.sequencers, ",", |named| member(named) + if named.node == view.leader { "*" } else { "" });
     let (number, shards) = (view.number, shards(&view.shards));
     format!("v{number} sequencers={sequencers} shards={shards} first={} start={}", view.first, view.start)
 }

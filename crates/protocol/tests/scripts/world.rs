@@ -294,9 +294,7 @@ impl World {
                 Input::Persisted(self.durable)
             }
             "store-failed" => Input::StoreFailed(Ticket(number(words.next()?)?), StorageFailure::Full),
-            "read" => {
-                Input::Read(Ticket(number(words.next()?)?), Ok(messages::read_stored(words)))
-            }
+            "read" => Input::Read(Ticket(number(words.next()?)?), Ok(messages::read_stored(words))),
             "disk" => Input::DiskFull(words.next()? == "full"),
             "disconnected" => Input::Disconnected(read_address(&words.next()?)?.0.peer()),
             _ => return Ok(None),

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 
 use bytes::Bytes;
-use seriatim_client::{Append, AppendOptions, Log, Receipt};
 use serde_json::json;
+use seriatim_client::{Append, AppendOptions, Log, Receipt};
 use tokio::sync::mpsc;
 
 use crate::arguments::AppendArguments;

@@ -48,12 +48,21 @@ pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
     let mut writers = vec![];
     for number in 0..CLIENTS {
         let log = connect(&cluster.address).await?.log("demo").await?;
-        writers.push(tokio::spawn(append_share(log, lines.clone(), number, acknowledged.clone(), bar.clone())));
+        writers.push(tokio::spawn(append_share(
+            log,
+            lines.clone(),
+            number,
+            acknowledged.clone(),
+            bar.clone(),
+        )));
     }
     wait_for_half(&acknowledged, lines.len() as u64).await?;
     let killed = Instant::now();
     cluster.kill_and_restart(data.path())?;
-    note(format_args!("killed all nodes with -9 in the middle and started them again, within {:.0?}", killed.elapsed()));
+    note(format_args!(
+        "killed all nodes with -9 in the middle and started them again, within {:.0?}",
+        killed.elapsed()
+    ));
 
     let mut appended: Vec<Appended> = vec![];
     for writer in writers {
@@ -61,7 +70,8 @@ pub(crate) async fn run(arguments: DemoArguments) -> Outcome {
     }
     let append_time = began.elapsed();
     let delivered = tokio::time::timeout(PATIENCE, reader).await;
-    let delivered = delivered.map_err(|_| Failure::new("the reader did not get everything that was acknowledged"))???;
+    let delivered = delivered
+        .map_err(|_| Failure::new("the reader did not get everything that was acknowledged"))???;
     bar.finish_and_clear();
     verify(&lines, &appended, &delivered)?;
     report(&appended, &delivered, append_time);
@@ -173,7 +183,10 @@ fn verify(lines: &[Bytes], appended: &[Appended], delivered: &[Delivered]) -> Ou
             return Err(Failure::new(format!("line {} was not read as it was appended", append.line + 1)));
         }
         if last[append.client].is_some_and(|before| before >= position) {
-            return Err(Failure::new(format!("line {} was bound before an earlier one of its client", append.line + 1)));
+            return Err(Failure::new(format!(
+                "line {} was bound before an earlier one of its client",
+                append.line + 1
+            )));
         }
         last[append.client] = Some(position);
         order.push((append, position));
@@ -187,7 +200,9 @@ fn verify_real_time(mut order: Vec<(&Appended, usize)>) -> Outcome {
     let mut earliest: Option<Instant> = None;
     for (append, position) in order.into_iter().rev() {
         if earliest.is_some_and(|acknowledged| acknowledged < append.began) {
-            return Err(Failure::new(format!("position {position} was appended after a higher one was acknowledged")));
+            return Err(Failure::new(format!(
+                "position {position} was appended after a higher one was acknowledged"
+            )));
         }
         earliest = Some(earliest.map_or(append.acknowledged, |earliest| earliest.min(append.acknowledged)));
     }
@@ -210,7 +225,10 @@ fn report(appended: &[Appended], delivered: &[Delivered], append_time: Duration)
         format!("p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms", ms(0.5), ms(0.99), ms(1.0))
     };
     let rate = appended.len() as f64 / append_time.as_secs_f64();
-    print_line(format_args!("records        {} from {CLIENTS} clients, {rate:.0}/s, on disk on 3 nodes", appended.len()));
+    print_line(format_args!(
+        "records        {} from {CLIENTS} clients, {rate:.0}/s, on disk on 3 nodes",
+        appended.len()
+    ));
     print_line(format_args!("append latency {} (the kill included)", line(&latency)));
     print_line(format_args!("stable lag     {} (acknowledged to read)", line(&lag)));
     print_line("verified       every record is there once, byte for byte, in one order that keeps real time");
@@ -257,7 +275,8 @@ impl Drop for Cluster {
 }
 
 fn lines_of(path: &Path) -> Result<Vec<Bytes>, Failure> {
-    let content = std::fs::read(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))?;
+    let content =
+        std::fs::read(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))?;
     let content = Bytes::from(content);
     let body = content.strip_suffix(b"\n").unwrap_or(&content);
     if content.is_empty() {

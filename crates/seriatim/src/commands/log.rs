@@ -1,7 +1,7 @@
 //! `seriatim log …`: create, list, show, delete.
 
-use seriatim_client::{Client, LogConfig, LogEntry};
 use serde_json::json;
+use seriatim_client::{Client, LogConfig, LogEntry};
 
 use crate::arguments::{CreateArguments, LogCommand};
 use crate::output::{Outcome, print_line};
@@ -65,7 +65,11 @@ fn show(entry: &LogEntry) {
             };
             print_line(format_args!("sequencers        nodes {}", nodes(&view.sequencers)));
             for shard in &view.shards {
-                print_line(format_args!("shard {:<11} nodes {}", shard.shard.to_string(), nodes(&shard.replicas)));
+                print_line(format_args!(
+                    "shard {:<11} nodes {}",
+                    shard.shard.to_string(),
+                    nodes(&shard.replicas)
+                ));
             }
         }
         None => print_line("view              none yet"),
@@ -77,7 +81,8 @@ fn show(entry: &LogEntry) {
 
 pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
     let config = &entry.config;
-    let nodes = |members: &[seriatim_model::Member]| members.iter().map(|member| member.node.0).collect::<Vec<_>>();
+    let nodes =
+        |members: &[seriatim_model::Member]| members.iter().map(|member| member.node.0).collect::<Vec<_>>();
     json!({
         "name": entry.name,
         "id": entry.id.0,

@@ -37,7 +37,9 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
 
 async fn connect(server: &str) -> Result<Client, Failure> {
     Client::connect(server).await.map_err(|cause| {
-        Failure::new(format!("{cause}; start a cluster with: seriatim dev, or name one with --server or SERIATIM_SERVER"))
+        Failure::new(format!(
+            "{cause}; start a cluster with: seriatim dev, or name one with --server or SERIATIM_SERVER"
+        ))
     })
 }
 

@@ -1,7 +1,7 @@
 //! `seriatim status`: how everything is.
 
-use seriatim_client::{Client, LogStatus, Position};
 use serde_json::json;
+use seriatim_client::{Client, LogStatus, Position};
 
 use crate::output::{Outcome, print_line};
 
@@ -27,7 +27,18 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
     }
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["log", "order", "durability", "view", "sequencers", "first", "stable", "tail", "lag", "state"]);
+    table.set_header([
+        "log",
+        "order",
+        "durability",
+        "view",
+        "sequencers",
+        "first",
+        "stable",
+        "tail",
+        "lag",
+        "state",
+    ]);
     for log in &logs {
         let view = log.entry.view.as_ref();
         table.add_row([

@@ -10,11 +10,19 @@ pub(super) fn check(history: &History) -> Finding {
         match history.views.get(&claim.view) {
             Some(known) if known.view.names_sequencer(member) && known.at < *at => {}
             Some(known) if known.at >= *at => {
-                return Err(format!("{who} {} in view {} before that was registered", claim.what, claim.view));
+                return Err(format!(
+                    "{who} {} in view {} before that was registered",
+                    claim.what, claim.view
+                ));
             }
-            Some(_) => return Err(format!("{who} {} in view {}, which does not name it", claim.what, claim.view)),
+            Some(_) => {
+                return Err(format!("{who} {} in view {}, which does not name it", claim.what, claim.view));
+            }
             None => {
-                return Err(format!("{who} {} in view {}, which was never registered", claim.what, claim.view));
+                return Err(format!(
+                    "{who} {} in view {}, which was never registered",
+                    claim.what, claim.view
+                ));
             }
         }
     }

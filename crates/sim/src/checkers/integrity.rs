@@ -6,15 +6,24 @@ use crate::history::History;
 pub(super) fn check(history: &History) -> Finding {
     for append in &history.appends {
         if append.ids.len() > 1 {
-            return Err(format!("{:?} was acknowledged under several names: {:?}", append.payload, append.ids));
+            return Err(format!(
+                "{:?} was acknowledged under several names: {:?}",
+                append.payload, append.ids
+            ));
         }
         if let Some(id) = append.ids.first().filter(|id| id.number != append.number) {
-            return Err(format!("{:?} is number {} of its session, and was named {id}", append.payload, append.number));
+            return Err(format!(
+                "{:?} is number {} of its session, and was named {id}",
+                append.payload, append.number
+            ));
         }
     }
     for seen in &history.observations {
         let Some(append) = seen.append else {
-            return Err(format!("position {} holds {}, whose content nobody appended", seen.position, seen.id));
+            return Err(format!(
+                "position {} holds {}, whose content nobody appended",
+                seen.position, seen.id
+            ));
         };
         let append = &history.appends[append];
         if append.ids.first().is_some_and(|id| *id != seen.id) {

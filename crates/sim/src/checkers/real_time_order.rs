@@ -5,7 +5,9 @@ use crate::history::{Append, History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
     let positions = history.positions();
-    let placed = |(index, append): (usize, &'_ Append)| positions.get(&index).map(|position| (append.clone(), *position));
+    let placed = |(index, append): (usize, &'_ Append)| {
+        positions.get(&index).map(|position| (append.clone(), *position))
+    };
     let placed: Vec<_> = history.appends.iter().enumerate().filter_map(placed).collect();
     let acknowledged = |append: &Append| append.outcome == Outcome::Acknowledged;
     let mut done: Vec<_> = placed.iter().filter(|(append, _)| acknowledged(append)).collect();

@@ -21,7 +21,8 @@ impl World {
         let entry = self.entry().expect("the log exists").clone();
         for number in 0..self.plan.workload.clients {
             let sessions = 0..u64::from(self.plan.workload.sessions);
-            let producers = sessions.map(|machine| (machine, self.producer(number, machine, &entry))).collect();
+            let producers =
+                sessions.map(|machine| (machine, self.producer(number, machine, &entry))).collect();
             self.add_client(number, producers, &entry);
         }
     }
@@ -63,7 +64,9 @@ impl World {
 
     pub(super) fn client_wakes(&mut self, number: u32) {
         let now = self.now;
-        let Some(client) = self.clients.get_mut(&number).filter(|client| client.wake_at == Some(now)) else { return };
+        let Some(client) = self.clients.get_mut(&number).filter(|client| client.wake_at == Some(now)) else {
+            return;
+        };
         client.wake_at = None;
         let mut out = vec![];
         client.wake(now, &self.plan.workload, &mut self.random, &mut self.history, &mut out);
@@ -107,8 +110,11 @@ impl World {
         let remembers = self.random.percent(self.plan.workload.resume_percent);
         let Some(client) = self.clients.remove(&number) else { return };
         self.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
-        let legacies: BTreeMap<u64, Legacy> =
-            client.producers.into_iter().map(|(machine, producer)| (machine, producer.die(remembers))).collect();
+        let legacies: BTreeMap<u64, Legacy> = client
+            .producers
+            .into_iter()
+            .map(|(machine, producer)| (machine, producer.die(remembers)))
+            .collect();
         self.trace.line(self.now, format_args!("client {number} is killed"));
         self.dead_clients.insert(number, legacies);
         self.reset_all_of(Party::Client(number));
@@ -167,6 +173,13 @@ impl World {
             producer.ask_tail(self.now, &mut self.history, &mut out);
         }
         self.after_client(number, out);
+    }
+
+    /// The clients end.
+    pub(super) fn end_clients(&mut self) {
+        let clients = std::mem::take(&mut self.clients);
+        let producers = clients.values().flat_map(|client| client.producers.values());
+        self.coverage.expired += producers.map(Producer::expired).sum::<u64>();
     }
 
     /// Whether every client is up and has nothing left to do.

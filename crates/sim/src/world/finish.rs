@@ -10,6 +10,8 @@ use crate::reader::{Reader, Style};
 
 /// How long a log must have been saying that it is unavailable.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
+/// A session that is forgotten after fewer positions may be forgotten while a record of it is on its way.
+const SHORT_SESSION: u64 = 1_000_000;
 /// How long reading one replica may take.
 const READING_FOR: Duration = Duration::from_secs(20);
 
@@ -23,16 +25,19 @@ impl World {
         }
         if self.has_given_up() {
             let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
+            self.end_clients();
             self.read_everything();
             self.history.end = End::Unavailable(why);
             return;
         }
         self.ask_last_tails();
         if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
-            self.history.end = End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
+            self.history.end =
+                End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
         }
         let tail = self.leader_ordered().unwrap_or_default();
+        self.end_clients();
         match self.read_everything() {
             Some(trim) => self.history.end = End::Settled { trim, tail },
             None => self.history.end = End::Stuck("the log could not be read to its end".into()),
@@ -59,18 +64,22 @@ impl World {
     fn is_settled(&self, view: &View) -> bool {
         let Some(ordered) = self.leader_ordered() else { return false };
         let entry = self.entry().and_then(|entry| entry.view.as_ref());
+        // What a follower holds of a session that is forgotten everywhere else stays, until a view change.
+        // With the limits of a server a session outlives the time in which it is forwarded.
+        let sessions_are_short = self.plan.options.limits.session_idle_positions < SHORT_SESSION;
         let members = view.sequencers.len() == self.plan.config.sequencers as usize;
         let sequencers = view.sequencers.iter().all(|member| {
             self.nodes[&member.node].sequencer(self.log).is_some_and(|role| {
                 role.is_open()
                     && role.view_number() == view.number
-                    && role.held() == 0
+                    && (role.held() == 0 || sessions_are_short)
                     && role.ordered() == ordered
             })
         });
         let shards = view.shards.iter().all(|members| {
             let host = self.nodes[&members.primary().node].host.as_ref();
-            host.and_then(|host| host.replica(self.log, members.shard)).is_some_and(|role| role.stable() == ordered)
+            host.and_then(|host| host.replica(self.log, members.shard))
+                .is_some_and(|role| role.stable() == ordered)
         });
         entry == Some(view) && members && sequencers && shards
     }

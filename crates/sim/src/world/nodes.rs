@@ -111,7 +111,10 @@ impl World {
         match Host::open(config, Arc::new(node.disk.clone())) {
             Ok(host) => {
                 for problem in host.problems() {
-                    let cause = format!("node {id} lost {:?} of log {}: {}", problem.endpoint, problem.log, problem.cause);
+                    let cause = format!(
+                        "node {id} lost {:?} of log {}: {}",
+                        problem.endpoint, problem.log, problem.cause
+                    );
                     self.history.problems.push(cause);
                 }
                 let asleep = node.asleep.take();
@@ -120,7 +123,9 @@ impl World {
                 if let Some(asleep) = asleep
                     && asleep != node.lives(log, shards)
                 {
-                    self.history.problems.push(format!("node {id} was ended in an orderly way and forgot who it is"));
+                    self.history
+                        .problems
+                        .push(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
                 self.trace.line(self.now, format_args!("node {id} starts"));
                 self.wake_node(id, self.now);

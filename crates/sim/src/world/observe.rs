@@ -152,9 +152,10 @@ impl World {
         };
         let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
         let shard = |members: &seriatim_model::ShardMembers| {
-            members.replicas.iter().any(|member| {
-                lives(member.node).replicas.get(&members.shard) == Some(&member.incarnation)
-            })
+            members
+                .replicas
+                .iter()
+                .any(|member| lives(member.node).replicas.get(&members.shard) == Some(&member.incarnation))
         };
         view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
     }

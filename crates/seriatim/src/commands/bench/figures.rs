@@ -15,7 +15,9 @@ pub(super) struct Latencies {
 
 impl Latencies {
     pub(super) fn new() -> Self {
-        Self { histogram: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are in order") }
+        Self {
+            histogram: Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are in order"),
+        }
     }
 
     pub(super) fn record(&mut self, latency: Duration) {
@@ -57,7 +59,13 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(name: &str, latencies: &Latencies, rate_per_s: f64, cpu: Duration, appends: u64) -> Self {
+    pub(super) fn new(
+        name: &str,
+        latencies: &Latencies,
+        rate_per_s: f64,
+        cpu: Duration,
+        appends: u64,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             p50_us: latencies.us(0.5),
@@ -101,10 +109,13 @@ impl Report {
     pub(super) fn print(&self) {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
-        let names = ["", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "rate/s", "cpu s/M", "x floor", "lag ms"];
+        let names = [
+            "", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "rate/s", "cpu s/M", "x floor", "lag ms",
+        ];
         table.set_header(names);
         for row in &self.rows {
-            let optional = |figure: Option<f64>| figure.map_or(String::from("-"), |figure| format!("{figure:.2}"));
+            let optional =
+                |figure: Option<f64>| figure.map_or(String::from("-"), |figure| format!("{figure:.2}"));
             table.add_row([
                 row.name.clone(),
                 format!("{:.1}", row.p50_us),
@@ -129,7 +140,8 @@ impl Report {
 
     pub(super) fn write(&self, path: &Path) -> Outcome {
         let text = serde_json::to_string_pretty(self)?;
-        std::fs::write(path, text + "\n").map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
+        std::fs::write(path, text + "\n")
+            .map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
     }
 }
 
@@ -146,6 +158,7 @@ pub(super) fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Fields 14 and 15, counted after the command's name in parentheses; in ticks of 10 ms.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
 }

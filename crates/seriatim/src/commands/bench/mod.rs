@@ -39,7 +39,8 @@ pub(crate) async fn run(command: BenchCommand) -> Outcome {
     let clients = arguments.clients.unwrap_or(4);
     let duration = Duration::from_secs(arguments.duration);
     let sequencers = NODES as usize;
-    let floor = floor::measure(sequencers, size, clients, arguments.rate, duration.min(Duration::from_secs(10)));
+    let floor =
+        floor::measure(sequencers, size, clients, arguments.rate, duration.min(Duration::from_secs(10)));
     let mut rows = vec![floor.await?];
     bar.inc(1);
     for order in &arguments.order {
