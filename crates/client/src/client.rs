@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use seriatim_model::config::check_log_name;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId};
 use seriatim_net::{ConnectionOptions, Hello, connect};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
@@ -29,6 +30,20 @@ pub struct ClientOptions {
 impl Default for ClientOptions {
     fn default() -> Self {
         Self { deadline: Duration::from_secs(10), name: format!("pid {}", std::process::id()) }
+    }
+}
+
+impl ClientOptions {
+    /// Sets how long an operation may take; see [`ClientOptions::deadline`].
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets what the client calls itself; see [`ClientOptions::name`].
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 }
 
@@ -139,6 +154,7 @@ impl Client {
     /// # Errors
     /// As [`Client::log`].
     pub async fn lookup(&self, name: &str) -> Result<LogEntry, ControlError> {
+        check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let asked = name.to_owned();
         let question = move |request| control::Message::Lookup { request, name: asked.clone() };
         match self.ask_register(question, true).await? {
@@ -152,6 +168,7 @@ impl Client {
     /// # Errors
     /// If the name is taken or is none, if the cluster cannot hold such a log, or nobody answers in time.
     pub async fn create(&self, name: &str, config: LogConfig) -> Result<LogEntry, ControlError> {
+        check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let asked = name.to_owned();
         let question =
             move |request| control::Message::Create { request, name: asked.clone(), config: config.clone() };
@@ -182,6 +199,7 @@ impl Client {
     /// # Errors
     /// If there is no such log, or nobody answers in time.
     pub async fn delete(&self, name: &str) -> Result<(), ControlError> {
+        check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let asked = name.to_owned();
         let question = move |request| control::Message::Delete { request, name: asked.clone() };
         match self.ask_register(question, false).await? {

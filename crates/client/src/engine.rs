@@ -296,15 +296,24 @@ impl Engine {
 
     fn obstacles(&self, handle: Option<u64>) -> String {
         let slot = handle.and_then(|handle| self.machines.get(&handle));
-        let why = match slot.map(|slot| &slot.kind) {
-            Some(Kind::Appender(appender)) => appender.machine.unavailable().map(str::to_owned),
-            _ => None,
-        };
-        let unreachable = self.links.unreachable().map(|(node, cause)| {
+        let mut obstacles = vec![];
+        let mut silent = vec![];
+        if let Some(Kind::Appender(appender)) = slot.map(|slot| &slot.kind) {
+            obstacles.extend(appender.machine.unavailable().map(str::to_owned));
+            for (node, busy) in appender.machine.waits_for() {
+                match busy {
+                    Some(true) => obstacles.push(format!("the disk of node {node} is full, make room there")),
+                    Some(false) => obstacles.push(format!("node {node} has no room for more at present")),
+                    None => silent.push(node),
+                }
+            }
+        }
+        for (node, cause) in self.links.unreachable() {
             let address = self.addresses.get(&node).map_or("an unknown address", String::as_str);
-            format!("node {node} at {address} cannot be reached ({cause})")
-        });
-        let obstacles: Vec<String> = why.into_iter().chain(unreachable).collect();
+            obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
+            silent.retain(|waited_for| *waited_for != node);
+        }
+        obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         if obstacles.is_empty() { "the replicas did not all answer".to_owned() } else { obstacles.join("; ") }
     }
 

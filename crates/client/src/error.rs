@@ -55,6 +55,14 @@ pub enum AppendError {
         /// The largest payload allowed, in bytes.
         limit: u32,
     },
+    /// The record's key and headers are too large. It is not in the log.
+    #[error("the record's key and headers take {size} bytes, more than the {limit} that they may; put them into the payload")]
+    HeadersTooLarge {
+        /// The size of key and headers, in bytes.
+        size: usize,
+        /// How much they may take together, in bytes.
+        limit: u32,
+    },
     /// The session is forgotten: it was idle for too long, or resumed too late. This append, and others
     /// that were in flight, may or may not be in the log, at most once. Later appends open a new session.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]

@@ -36,9 +36,24 @@
 //!   log several times.
 //! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says what was
 //!   waited for. An append that is given up may or may not be in the log, at most once.
-//! * Dropping a future withdraws nothing: what was submitted is appended.
+//! * Dropping a future withdraws nothing: what was submitted is appended, as long as a handle of the client
+//!   (a [`Client`], a [`Log`], an [`Append`] or a [`Subscription`]) is left. The last one to go stops the
+//!   task and closes the connections.
 //! * A program that is restarted goes on with its session ([`LogOptions::resume`]): appending again what it
 //!   never saw acknowledged stores nothing twice.
+//! * What is in flight is bounded: [`Log::submit`] waits for room, and a [`Subscription`] that nobody reads
+//!   holds a few megabytes and slows nobody else down.
+//!
+//! # Which call
+//!
+//! | to | call | waits for |
+//! |---|---|---|
+//! | append one record | [`Log::append`] | durable |
+//! | append many, fast | [`Log::submit`], then await the [`Append`]s | room; then durable |
+//! | append, and know the position | [`Log::append_sync`] | final position |
+//! | read a range | [`Log::read`] | the first record, as long as you say |
+//! | follow a log | [`Log::subscribe`] | each record to become final |
+//! | learn how long the log is | [`Log::check_tail`] | all sequencing replicas |
 
 mod client;
 mod engine;
@@ -51,8 +66,10 @@ pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus};
 pub use error::{AppendError, ConnectError, ControlError, ReadError};
 pub use log::{Append, AppendOptions, Log, Receipt};
 pub use record::Record;
+pub use seriatim_delivery::Failure;
 pub use seriatim_model::{
-    Durability, LogConfig, Order, Position, RecordId, SessionId, record::Header, view::NodeId,
+    Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, SessionId, record::Header,
+    storage::Stored, view::NodeId,
 };
 pub use seriatim_protocol::control::LogEntry;
 pub use subscription::{Event, SubscribeOptions, Subscription};

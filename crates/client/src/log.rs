@@ -38,6 +38,20 @@ pub struct AppendOptions {
     pub deadline: Option<Duration>,
 }
 
+impl AppendOptions {
+    /// Waits for the final position, not only until the record is durable.
+    #[must_use]
+    pub fn sync() -> Self {
+        Self { sync: true, deadline: None }
+    }
+
+    /// Gives up waiting after this long.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+}
+
 /// What an acknowledged append has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,7 +135,7 @@ impl Log {
     /// # Errors
     /// As [`Log::append`].
     pub async fn append_sync(&self, record: impl Into<Record>) -> Result<Position, AppendError> {
-        let receipt = self.append(record, AppendOptions { sync: true, ..AppendOptions::default() }).await?;
+        let receipt = self.append(record, AppendOptions::sync()).await?;
         Ok(receipt.position.expect("a synchronous append has its position"))
     }
 
@@ -147,6 +161,10 @@ impl Log {
         let limit = self.inner.entry.config.max_record_bytes;
         if record.len() > limit as usize {
             return Err(AppendError::TooLarge { size: record.len(), limit });
+        }
+        if record.overhead() > limits::MAX_RECORD_OVERHEAD_BYTES as usize {
+            let limit = limits::MAX_RECORD_OVERHEAD_BYTES;
+            return Err(AppendError::HeadersTooLarge { size: record.overhead(), limit });
         }
         let record = record.stamp();
         let units = (record.size() / UNIT_BYTES + 1).min(limits::MAX_IN_FLIGHT) as u32;

@@ -5,6 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use seriatim_model::record::Header;
 
+/// What a record takes besides payload, key and headers, in bytes: at most.
+const FIXED_BYTES: usize = 32;
+/// What a header takes besides its value, in bytes.
+const HEADER_BYTES: usize = 6;
+
 /// What is appended: a payload, with a key and headers if wanted. The time is added by the append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
@@ -42,6 +47,12 @@ impl Record {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty()
+    }
+
+    /// What it takes besides the payload, in bytes.
+    pub(crate) fn overhead(&self) -> usize {
+        let headers = self.headers.iter().map(|header| HEADER_BYTES + header.value.len()).sum::<usize>();
+        FIXED_BYTES + self.key.as_ref().map_or(0, Bytes::len) + headers
     }
 
     pub(crate) fn stamp(&self) -> seriatim_model::Record {

@@ -16,8 +16,7 @@ async fn open(cluster: &Cluster) -> Log {
 }
 
 async fn open_within(cluster: &Cluster, deadline: Duration) -> Log {
-    let mut options = ClientOptions::default();
-    options.deadline = deadline;
+    let options = ClientOptions::default().with_deadline(deadline);
     let client = Client::connect_with(cluster.address(1), options).await.expect("node 1 is there");
     client.log("orders").await.expect("the log exists")
 }
@@ -218,4 +217,29 @@ async fn the_last_handle_takes_the_connections_with_it() {
     log.append("a", AppendOptions::default()).await.unwrap();
     drop(log);
     cluster.all_gone().await;
+}
+
+#[tokio::test]
+async fn a_subscription_goes_on_with_the_next_view_where_it_stopped() {
+    let mut cluster = Cluster::start(2).await;
+    let log = open(&cluster).await;
+    for number in 0..50u32 {
+        log.append(number.to_string(), AppendOptions::default()).await.unwrap();
+    }
+    let mut events = log.subscribe(Position(0), SubscribeOptions::until(Position(60))).await.unwrap();
+    let mut position = 0;
+    while position < 60 {
+        let event = events.next().await.expect("60 is not reached").unwrap();
+        let Event::Deliver { position: delivered, .. } = event else { panic!("{event:?}") };
+        assert_eq!(delivered, Position(position));
+        position += 1;
+        if position == 50 {
+            cluster.register(2, &[2]);
+            for number in 50..60u32 {
+                log.append(number.to_string(), AppendOptions::default()).await.unwrap();
+            }
+            cluster.stop(1).await;
+        }
+    }
+    assert!(events.next().await.is_none());
 }

@@ -315,6 +315,12 @@ impl Host {
         }
     }
 
+    /// How many messages are to leave.
+    #[must_use]
+    pub fn waiting_sends(&self) -> usize {
+        self.sends.len()
+    }
+
     /// The messages that are to leave, in order.
     pub fn take_sends(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.sends)
@@ -386,8 +392,10 @@ impl Host {
     fn receive(&mut self, now: Time, peer: Peer, log: LogId, from: Endpoint, to: Endpoint, message: Message) {
         let from = match (peer, from) {
             (Peer::Node(node), endpoint) => Address::Node(node, endpoint),
-            (Peer::Client(connection), Endpoint::Client(number)) => Address::Client(connection, number),
-            // A client that poses as a role of a node is not listened to.
+            (Peer::Client(connection), Endpoint::Client(number)) if message.is_from_client_to(to) => {
+                Address::Client(connection, number)
+            }
+            // A client that poses as a role of a node, or says what only roles say, is not listened to.
             (Peer::Client(_), _) => return,
         };
         match to {

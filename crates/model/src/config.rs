@@ -110,6 +110,21 @@ impl LogConfig {
     }
 }
 
+/// Whether `name` can name a log; see [`is_log_name`].
+///
+/// # Errors
+/// What is wrong, and what would be right.
+pub fn check_log_name(name: &str) -> Result<(), String> {
+    if is_log_name(name) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(limits::MAX_NAME_BYTES).collect();
+    let cut = if shown.len() < name.len() { "…" } else { "" };
+    Err(format!(
+        "'{shown}{cut}' cannot name a log: use up to 128 letters, digits, '-', '_' and '.', not starting with '-' or '.'"
+    ))
+}
+
 /// Whether `name` can name a log: 1 to 128 letters, digits, `-`, `_` or `.`, not starting with `-` or `.`.
 #[must_use]
 pub fn is_log_name(name: &str) -> bool {

@@ -129,7 +129,7 @@ impl Placement {
         let offset = position - step.from;
         let stripe = offset / step.stripe;
         let shard = step.shards[(stripe % step.shards.len() as u64) as usize];
-        let mut end = step.from + (stripe + 1) * step.stripe;
+        let mut end = Position(step.from.0.saturating_add((stripe + 1).saturating_mul(step.stripe)));
         if let Some(next) = self.steps.get(index + 1) {
             end = end.min(next.from);
         }

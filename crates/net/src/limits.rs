@@ -36,7 +36,8 @@ pub const MAX_CLIENTS: usize = 10_000;
 /// crowd of clients keeps the cluster from itself.
 pub const MAX_NODE_CONNECTIONS: usize = 256;
 
-/// How many handshakes a listener performs at once; further callers wait in the kernel.
+/// How many handshakes a listener performs at once; for a further caller, the one that takes longest is
+/// given up.
 pub const MAX_HANDSHAKES: usize = 256;
 
 /// How many accepted connections wait for their taker.

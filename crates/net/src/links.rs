@@ -120,7 +120,9 @@ async fn dial(node: NodeId, address: String, hello: Hello, events: mpsc::Sender<
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
         // An address that another node has taken over is as good as no address.
         Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node)),
-        Err(cause) => Err(ConnectError::to_string(&cause)),
+        // Who says this knows the address.
+        Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string()),
+        Err(ConnectError::Handshake { source, .. }) => Err(source.to_string()),
     };
     let _ = events.send(LinkEvent::Dialled(node, outcome)).await;
 }

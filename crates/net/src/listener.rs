@@ -1,5 +1,6 @@
 //! Accepting connections: each handshake in a task of its own, so that a bad caller disturbs nobody.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::connection::Connection;
@@ -142,10 +144,9 @@ impl Listener {
             nodes: Room::new("connections from nodes", options.max_nodes),
             out: out.clone(),
         };
-        let handshakes = Arc::new(Semaphore::new(options.max_handshakes));
         tokio::spawn(async move {
             tokio::select! {
-                () = accept_all(self.socket, Arc::new(door), handshakes) => {}
+                () = accept_all(self.socket, Arc::new(door), options.max_handshakes) => {}
                 () = out.closed() => {}
             }
         });
@@ -171,16 +172,23 @@ impl Incoming {
     }
 }
 
-async fn accept_all(socket: TcpListener, door: Arc<Door>, handshakes: Arc<Semaphore>) {
+async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize) {
+    let mut handshakes: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let turn = Arc::clone(&handshakes).acquire_owned().await.expect("the semaphore is never closed");
         let (stream, address) = accept(&socket).await;
+        handshakes.retain(|handshake| !handshake.is_finished());
+        // A crowd that says nothing must not keep out those who do: a greeting takes no time.
+        if handshakes.len() >= max_handshakes
+            && let Some(oldest) = handshakes.pop_front()
+        {
+            oldest.abort();
+        }
         let door = Arc::clone(&door);
-        tokio::spawn(async move {
+        let handshake = tokio::spawn(async move {
             // The caller has been told what went wrong, and nothing here depends on it.
             let _ = door.admit(stream, address).await;
-            drop(turn);
         });
+        handshakes.push_back(handshake.abort_handle());
     }
 }
 

@@ -9,10 +9,14 @@ use seriatim_model::{Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::syncer::{Job, Syncer};
+use crate::syncer::Syncer;
 
 /// How many arrivals one drain takes before effects are performed.
 const DRAIN: usize = 256;
+
+/// How many messages that are to leave gather within a drain. Each may be as long as a read's answer, and
+/// what a connection's queue does not take is not to be made first.
+const SENDS: usize = 64;
 
 /// What comes to a node's inbox.
 pub(crate) enum Arrival {
@@ -71,7 +75,11 @@ impl Driver {
             let wake = self.wake_at();
             tokio::select! {
                 biased;
-                _ = &mut stop => break,
+                told = &mut stop => match told {
+                    Ok(()) => break,
+                    // The node was dropped.
+                    Err(_) => return Ok(()),
+                },
                 arrival = self.inbox.recv() => match arrival {
                     Some(arrival) => self.take(arrival),
                     None => break,
@@ -85,9 +93,14 @@ impl Driver {
                     Err(_) => break,
                 }
             }
+            // However busy the inbox is, connections come and go.
+            while let Ok(event) = self.link_events.try_recv() {
+                self.take_link(event);
+            }
             self.perform();
             if let Some(failure) = self.host.failure() {
-                return Err(HostError::Write(failure.to_owned()));
+                let failure = format!("{failure}; start the node again when its disk works");
+                return Err(HostError::Write(failure));
             }
         }
         self.finish().await
@@ -115,6 +128,9 @@ impl Driver {
             Arrival::Batch(events) => {
                 for event in events {
                     self.host.handle(now, event);
+                    if self.host.waiting_sends() >= SENDS {
+                        self.send();
+                    }
                 }
             }
             Arrival::Accepted(peer @ Peer::Client(_), sender) => {
@@ -149,13 +165,13 @@ impl Driver {
             && let Some(write) = self.host.next_journal_write(now)
         {
             self.writing = true;
-            self.syncer.give(Job::Write(write));
+            self.syncer.write(write);
         }
         if !self.syncing
             && let Some(files) = self.host.next_sync()
         {
             self.syncing = true;
-            self.syncer.give(Job::Sync(files));
+            self.syncer.sync(files);
         }
         let has_joined = self.host.has_joined();
         self.health.send_if_modified(|health| {

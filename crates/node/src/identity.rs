@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The newest format that this program writes and reads.
 const FORMAT: u32 = 1;
+/// The largest number of nodes that one process hosts.
+const MAX_NODES: u32 = 64;
 const FILE: &str = "cluster.toml";
 
 /// The cluster whose data is in a directory: its `cluster.toml`.
@@ -49,6 +51,12 @@ pub enum IdentityError {
         /// Its format.
         found: u32,
     },
+    /// There is no cluster of so many nodes.
+    #[error("a cluster in one process has 1 to {MAX_NODES} nodes, not {wanted}; choose with --nodes")]
+    NoSuchSize {
+        /// How many were asked for.
+        wanted: u32,
+    },
     /// The cluster has another number of nodes.
     #[error(
         "the cluster in {path} has {found} nodes, not {wanted}; leave out --nodes, or give another directory with --data"
@@ -69,6 +77,9 @@ impl ClusterIdentity {
     /// # Errors
     /// If the directory holds something else, or cannot be written.
     pub fn open(directory: &Path, nodes: Option<u32>, random: u128) -> Result<Self, IdentityError> {
+        if let Some(wanted) = nodes.filter(|wanted| !(1..=MAX_NODES).contains(wanted)) {
+            return Err(IdentityError::NoSuchSize { wanted });
+        }
         let path = directory.join(FILE);
         match fs::read_to_string(&path) {
             Ok(text) => {
@@ -102,7 +113,7 @@ impl ClusterIdentity {
             return Err(IdentityError::Newer { path: path.to_owned(), found: format });
         }
         let identity: Self = toml::from_str(text).map_err(|cause| malformed(cause.message().to_owned()))?;
-        if u128::from_str_radix(&identity.cluster, 16).is_err() || identity.nodes == 0 {
+        if u128::from_str_radix(&identity.cluster, 16).is_err() || !(1..=MAX_NODES).contains(&identity.nodes) {
             return Err(malformed("its cluster or its number of nodes is no such thing".into()));
         }
         Ok(identity)

@@ -78,7 +78,7 @@ impl Node {
             })
             .collect();
         let (inbox, arrivals) = mpsc::channel::<Arrival>(INBOX);
-        let syncer = Syncer::start(disk, inbox.clone()).map_err(NodeError::Thread)?;
+        let syncer = Syncer::start(&disk, &inbox).map_err(NodeError::Thread)?;
         let (health, watched) = watch::channel(Health::default());
         let (stop, stopped) = oneshot::channel();
         let incoming = listener.serve(identity, listening);

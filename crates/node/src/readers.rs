@@ -33,7 +33,15 @@ pub(crate) async fn accept(mut incoming: Incoming, inbox: mpsc::Sender<Arrival>)
 
 /// Passes on what arrives over one connection, until it ends.
 async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, inbox: mpsc::Sender<Arrival>) {
-    while let Ok(Some(frames)) = receiver.receive().await {
+    loop {
+        let frames = tokio::select! {
+            received = receiver.receive() => match received {
+                Ok(Some(frames)) => frames,
+                _ => break,
+            },
+            // A node that is gone answers nobody, not even pings.
+            () = inbox.closed() => return,
+        };
         let mut events = Vec::with_capacity(frames.len());
         let mut malformed = None;
         for frame in frames {

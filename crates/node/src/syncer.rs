@@ -1,4 +1,4 @@
-//! The thread that waits for the disk, so that nobody else does.
+//! The threads that wait for the disk, so that nobody else does.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,23 +11,47 @@ use tokio::sync::mpsc;
 use crate::driver::Arrival;
 
 /// Something that takes as long as the disk takes.
-pub(crate) enum Job {
+enum Job {
     Write(JournalWrite),
     Sync(Vec<String>),
 }
 
-/// One thread a node: it writes and syncs, one job after the other.
+/// Two threads a node: one writes the journal, which appends wait for; the other syncs the files of a
+/// checkpoint, which may be many and must not be in the way.
 pub(crate) struct Syncer {
-    jobs: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    journal: Worker,
+    files: Worker,
 }
 
 impl Syncer {
     /// `inbox` is told when a job is done.
-    pub(crate) fn start(disk: Arc<dyn Disk>, inbox: mpsc::Sender<Arrival>) -> std::io::Result<Self> {
-        // The host has at most one write and one list of files under way.
-        let (jobs, queue) = sync_channel::<Job>(2);
-        let thread = std::thread::Builder::new().name("syncer".into()).spawn(move || {
+    pub(crate) fn start(disk: &Arc<dyn Disk>, inbox: &mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+        Ok(Self {
+            journal: Worker::start("journal", disk.clone(), inbox.clone())?,
+            files: Worker::start("checkpoint", disk.clone(), inbox.clone())?,
+        })
+    }
+
+    pub(crate) fn write(&self, write: JournalWrite) {
+        self.journal.give(Job::Write(write));
+    }
+
+    pub(crate) fn sync(&self, files: Vec<String>) {
+        self.files.give(Job::Sync(files));
+    }
+}
+
+/// A thread that does one job after the other.
+struct Worker {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    fn start(name: &str, disk: Arc<dyn Disk>, inbox: mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+        // The host has at most one job of each kind under way.
+        let (jobs, queue) = sync_channel::<Job>(1);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
                 let event = match job {
                     Job::Write(write) => Event::JournalWritten(write.perform(&*disk)),
@@ -43,14 +67,14 @@ impl Syncer {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    pub(crate) fn give(&self, job: Job) {
-        let jobs = self.jobs.as_ref().expect("the syncer runs until it is dropped");
+    fn give(&self, job: Job) {
+        let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
         // If the thread is gone the process is about to end, and the node learns of no completion.
         let _ = jobs.send(job);
     }
 }
 
-impl Drop for Syncer {
+impl Drop for Worker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {

@@ -1,5 +1,6 @@
 //! What travels between machines: one line for each contract and each ordering.
 
+use seriatim_model::Endpoint;
 use seriatim_model::wire::wire_enum;
 
 use crate::{control, erwin, shard};
@@ -16,6 +17,35 @@ pub enum Message {
 }
 
 wire_enum! { Message { 1 => Control(message), 2 => Shard(message), 3 => Erwin(message) } }
+
+impl Message {
+    /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
+    /// to believe each other.
+    #[must_use]
+    pub fn is_from_client_to(&self, to: Endpoint) -> bool {
+        use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
+        match (self, to) {
+            (Self::Control(message), Endpoint::Register) => matches!(
+                message,
+                Control::Lookup { .. } | Control::List { .. } | Control::Create { .. } | Control::Delete { .. }
+            ),
+            (Self::Erwin(message), Endpoint::Sequencer) => matches!(
+                message,
+                Erwin::Append { .. } | Erwin::Locate { .. } | Erwin::CheckTail { .. } | Erwin::Status { .. }
+            ),
+            (Self::Shard(message), Endpoint::Shard(_)) => matches!(
+                message,
+                Shard::Read { .. }
+                    | Shard::Subscribe { .. }
+                    | Shard::Credit { .. }
+                    | Shard::Cancel { .. }
+                    | Shard::Trim { .. }
+                    | Shard::Status { .. }
+            ),
+            _ => false,
+        }
+    }
+}
 
 impl From<control::Message> for Message {
     fn from(message: control::Message) -> Self {

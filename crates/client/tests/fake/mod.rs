@@ -58,26 +58,26 @@ pub(crate) struct Replica {
 }
 
 enum Reaction {
-    Answer(Message),
+    Answer(Box<Message>),
     Ignore,
     Disconnect,
 }
 
 impl From<erwin::Message> for Reaction {
     fn from(message: erwin::Message) -> Self {
-        Self::Answer(message.into())
+        Self::Answer(Box::new(message.into()))
     }
 }
 
 impl From<shard::Message> for Reaction {
     fn from(message: shard::Message) -> Self {
-        Self::Answer(message.into())
+        Self::Answer(Box::new(message.into()))
     }
 }
 
 impl From<control::Message> for Reaction {
     fn from(message: control::Message) -> Self {
-        Self::Answer(message.into())
+        Self::Answer(Box::new(message.into()))
     }
 }
 
@@ -193,7 +193,7 @@ async fn talk(mut accepted: Accepted, node: NodeId, state: &Mutex<State>) {
             let reaction = state.lock().expect("no test thread panicked").react(node, to, message);
             match reaction {
                 Reaction::Answer(answer) => {
-                    let chunks = message_frame(log, to, from, &answer).expect("it fits");
+                    let chunks = message_frame(log, to, from, &*answer).expect("it fits");
                     let _ = accepted.connection.sender.send(chunks);
                 }
                 Reaction::Ignore => {}

@@ -39,17 +39,16 @@ pub struct Controller {
 struct Report {
     view: ViewNumber,
     cannot_start: ViewNumber,
-    incarnation: Incarnation,
 }
 
 impl Report {
-    /// Whether a new view could take the reporter in. A replica of a shard that lost what the shard
-    /// holds cannot be counted on by any view.
-    fn can_be_helped(&self, reporter: Address, view: &View) -> bool {
+    /// Whether a new view would change anything for the reporter. A view that names its node counts on
+    /// it, in this life or an earlier one. One that does not has left it out, because it lost what its
+    /// shard holds; so would the next one.
+    fn can_be_helped(reporter: Address, view: &View) -> bool {
         match reporter {
             Address::Node(node, Endpoint::Shard(shard)) => {
-                let member = Member { node, incarnation: self.incarnation };
-                view.shard(shard).is_some_and(|members| members.replicas.contains(&member))
+                view.shard(shard).is_some_and(|members| members.replicas.iter().any(|m| m.node == node))
             }
             _ => true,
         }
@@ -160,8 +159,8 @@ impl Controller {
     fn controlled(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Get { .. } => self.begin(now, out),
-            Message::Report { view, cannot_start, incarnation } => {
-                self.reports.insert(from, Report { view, cannot_start, incarnation });
+            Message::Report { view, cannot_start, .. } => {
+                self.reports.insert(from, Report { view, cannot_start });
                 self.begin(now, out);
             }
             Message::Current { entry } => self.register_answered(now, entry, out),
@@ -190,7 +189,9 @@ impl Controller {
             return self.enter(now, Phase::Reading, out);
         }
         self.proceed(now, out);
-        self.ask(now, out);
+        if now >= self.ask_at {
+            self.ask(now, out);
+        }
     }
 
     /// Asks, again if need be, whatever the phase waits for.
@@ -248,7 +249,7 @@ impl Controller {
         let mut needed = entry.view.is_none();
         for (reporter, report) in reports {
             if report.view >= current || report.cannot_start >= current {
-                needed |= entry.view.as_ref().is_some_and(|view| report.can_be_helped(reporter, view));
+                needed |= entry.view.as_ref().is_some_and(|view| Report::can_be_helped(reporter, view));
             } else {
                 send(reporter, Message::Registered { entry: entry.clone() }, out);
             }

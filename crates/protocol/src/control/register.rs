@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::config::is_log_name;
+use seriatim_model::config::check_log_name;
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum};
 use seriatim_model::{
@@ -142,7 +142,7 @@ impl Register {
             Message::Lookup { request, name } => {
                 let answer = match self.find(&name) {
                     Some(entry) => Message::Found { request, entry: entry.clone(), nodes: self.node_list() },
-                    None => Message::Refused { request, refusal: Refusal::NoSuchLog { name } },
+                    None => Message::Refused { request, refusal: not_found(name) },
                 };
                 self.gate.confirm(from, answer, out);
             }
@@ -213,12 +213,7 @@ impl Register {
         config: LogConfig,
         out: &mut Vec<RoleEffect>,
     ) -> Result<LogId, Refusal> {
-        if !is_log_name(&name) {
-            let reason = format!(
-                "'{name}' cannot name a log: use up to 128 letters, digits, '-', '_' and '.', not starting with '-' or '.'"
-            );
-            return Err(Refusal::Impossible { reason });
-        }
+        check_log_name(&name).map_err(|reason| Refusal::Impossible { reason })?;
         if self.find(&name).is_some() {
             return Err(Refusal::Exists { name });
         }
@@ -254,7 +249,7 @@ impl Register {
     }
 
     fn delete(&mut self, now: Time, name: String, out: &mut Vec<RoleEffect>) -> Result<LogId, Refusal> {
-        let Some(entry) = self.find(&name) else { return Err(Refusal::NoSuchLog { name }) };
+        let Some(entry) = self.find(&name) else { return Err(not_found(name)) };
         let log = entry.id;
         let nodes: BTreeSet<NodeId> =
             entry.sequencers.iter().chain(entry.shards.iter().flatten()).copied().collect();
@@ -305,5 +300,13 @@ impl Register {
             }
             JournalRecord::LastLog(log) => self.last_log = self.last_log.max(log),
         }
+    }
+}
+
+/// What to say about a name that no log has. One that no log could have is not repeated at any length.
+fn not_found(name: String) -> Refusal {
+    match check_log_name(&name) {
+        Ok(()) => Refusal::NoSuchLog { name },
+        Err(reason) => Refusal::Impossible { reason },
     }
 }

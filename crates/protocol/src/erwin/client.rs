@@ -139,6 +139,8 @@ struct MemberProgress {
     patience: Duration,
     not_before: Time,
     pause: Duration,
+    /// Whether it had no room when it was last heard of, and if so, whether because of its disk.
+    busy: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -251,6 +253,14 @@ impl LogClient {
         self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
     }
 
+    /// The members of the view that did not acknowledge everything that was submitted, and whether they said
+    /// that they have no room, and if so, because their disk is full.
+    pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
+        let end = self.end();
+        let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
+        behind.map(|(node, member)| (*node, member.busy))
+    }
+
     /// How many appends wait for something.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -282,8 +292,8 @@ impl LogClient {
                     self.work_is_due = true;
                 }
             }
-            Message::Busy { view, session, next, .. } if self.is_mine(session) && view == current => {
-                self.pause(now, node, next);
+            Message::Busy { view, session, next, disk_full } if self.is_mine(session) && view == current => {
+                self.pause(now, node, next, disk_full);
             }
             Message::Expired { session } if self.is_mine(session) => self.session_lost(session, out),
             Message::Stale { session, number } if self.is_mine(session) => self.stale(session, number, out),
@@ -312,6 +322,7 @@ impl LogClient {
             member.heard_at = now;
             member.patience = RESEND_FIRST;
             member.pause = Duration::ZERO;
+            member.busy = None;
         }
         member.sent = member.sent.max(next);
         let acknowledged = self.members.values().map(|member| member.acknowledged);
@@ -368,11 +379,12 @@ impl LogClient {
         }
     }
 
-    fn pause(&mut self, now: Time, node: NodeId, next: u64) {
+    fn pause(&mut self, now: Time, node: NodeId, next: u64, disk_full: bool) {
         let jitter = self.random();
         let Some(member) = self.members.get_mut(&node) else { return };
         member.sent = next.max(self.base).min(member.sent);
         member.heard_at = now;
+        member.busy = Some(disk_full);
         member.pause = (member.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
         member.not_before = now + member.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
     }

@@ -265,7 +265,7 @@ impl Orderer {
 
     /// Sends again what was not answered in time.
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        self.pusher.resend(now, limits::RESEND_AFTER, self.stable, out);
+        self.pusher.resend(now, self.stable, out);
         let followers = &self.followers;
         for drop in &mut self.drops {
             if now < drop.sent_at + limits::RESEND_AFTER {

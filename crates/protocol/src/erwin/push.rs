@@ -16,6 +16,9 @@ use crate::parts::sessions::{IdRun, runs_of};
 use crate::roles::RoleEffect;
 use crate::shard;
 
+/// The longest wait before a batch is sent again.
+const RESEND_MOST: Duration = Duration::from_secs(1);
+
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
 /// Invariant: batches are adjacent: each starts where the one before it ends.
@@ -41,6 +44,7 @@ struct Batch {
     ids: Vec<IdRun>,
     unanswered: BTreeMap<ShardId, Vec<Run>>,
     sent_at: Time,
+    patience: Duration,
 }
 
 /// A batch that every shard holds.
@@ -105,7 +109,7 @@ impl Pusher {
             self.end += records.len() as u64;
             parts.entry(shard).or_default().push(Run { first, records });
         }
-        let batch = Batch { from, to: self.end, ids, unanswered: parts, sent_at: now };
+        let batch = Batch { from, to: self.end, ids, unanswered: parts, sent_at: now, patience: limits::RESEND_AFTER };
         let told = batch.unanswered.keys().copied().collect();
         send(&batch, self.view, &self.routes, stable, out);
         self.batches.push_back(batch);
@@ -127,11 +131,13 @@ impl Pusher {
         Some(BoundBatch { from, to, ids })
     }
 
-    /// Sends again what has not been answered for `after`.
-    pub(super) fn resend(&mut self, now: Time, after: Duration, stable: Position, out: &mut Vec<RoleEffect>) {
+    /// Sends again what has not been answered for too long: less and less often, since a shard that is
+    /// slow is not helped by more of the same.
+    pub(super) fn resend(&mut self, now: Time, stable: Position, out: &mut Vec<RoleEffect>) {
         for batch in &mut self.batches {
-            if now >= batch.sent_at + after {
+            if now >= batch.sent_at + batch.patience {
                 batch.sent_at = now;
+                batch.patience = (batch.patience * 2).min(RESEND_MOST);
                 send(batch, self.view, &self.routes, stable, out);
             }
         }
@@ -139,7 +145,7 @@ impl Pusher {
 
     /// When something is due to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.batches.iter().map(|batch| batch.sent_at + limits::RESEND_AFTER).min()
+        self.batches.iter().map(|batch| batch.sent_at + batch.patience).min()
     }
 }
 

@@ -320,8 +320,13 @@ impl Sequencer {
                 reply(from, Message::Busy { view, session, next: run.first, disk_full }, out);
             }
             Admission::Admit { .. } => {
+                let before = self.gate.issued();
                 let refused = self.admit(now, run, lowest, records, out);
                 let next = self.sessions.next(session).unwrap_or(0);
+                if self.disk_full && self.gate.issued() == before && !self.gate.is_open() {
+                    // It is acknowledged, once durable, by what it was admitted with.
+                    return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
+                }
                 self.gate.confirm(from, Message::Acknowledged { view, session, next }, out);
                 match refused {
                     Some(Cut::NoRoom) => {

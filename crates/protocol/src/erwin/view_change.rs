@@ -91,7 +91,7 @@ impl Sequencer {
         let Some(flush) = &mut self.flush else { return };
         let limits = self.options.limits;
         let reversed = self.options.deviates(Deviation::FlushReversed);
-        flush.pusher.resend(now, limits::RESEND_AFTER, Position::ZERO, out);
+        flush.pusher.resend(now, Position::ZERO, out);
         while flush.pusher.has_room() && flush.next_slot < self.ring.end() {
             let mut batch: Vec<&Entry> = vec![];
             let mut bytes = 0;

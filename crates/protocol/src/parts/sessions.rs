@@ -125,7 +125,7 @@ impl Sessions {
                 Admission::Admit { skip: 0 }
             };
         };
-        if run.first + run.count <= session.lowest && run.count > 0 {
+        if run.first.saturating_add(run.count) <= session.lowest && run.count > 0 {
             Admission::Stale
         } else if run.first > session.next {
             Admission::OutOfOrder { expected: session.next }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use seriatim_model::storage::{Run, ShardMemory, ShardRecovery, StorageCommand};
 use seriatim_model::{
     Address, Durability, Endpoint, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
-    Ticket, Time, ViewHistory, ViewNumber, limits,
+    ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
 use super::message::{Message, ReadError};
@@ -233,7 +233,14 @@ impl Replica {
         runs: Vec<Run>,
         out: &mut Vec<RoleEffect>,
     ) {
-        for backup in backups {
+        let skipped = self.options.deviates(Deviation::BackupsSkipped);
+        let everyone = backups.iter().map(|backup| backup.node).filter(|_| !skipped).collect();
+        // A batch that is sent again goes on where it is: to the backups that have not answered.
+        let batch = Batch { leader, held_here: false, backups: everyone };
+        let known = self.batches.entry((view, name)).or_insert(batch);
+        known.leader = leader;
+        let held_here = known.held_here;
+        for backup in backups.iter().filter(|backup| skipped || known.backups.contains(&backup.node)) {
             let message = Message::Replicate {
                 view,
                 batch: name,
@@ -243,16 +250,16 @@ impl Replica {
             };
             send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
         }
-        let skipped = self.options.deviates(Deviation::BackupsSkipped);
-        let backups = backups.iter().map(|backup| backup.node).filter(|_| !skipped).collect();
-        // A batch that is sent again is held again: the store passes over what it has.
-        let batch = Batch { leader, held_here: false, backups };
-        let known = self.batches.entry((view, name)).or_insert(batch);
-        known.leader = leader;
-        self.hold(Write::Primary(view, name), view, runs, out);
+        if !held_here {
+            self.hold(Write::Primary(view, name), view, runs, out);
+        }
     }
 
+    /// Writes a batch, unless the very same write is on its way already.
     fn hold(&mut self, write: Write, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+        if self.writes.iter().any(|(_, under_way)| *under_way == write) {
+            return;
+        }
         let ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
         self.writes.push_back((ticket, write));
         if self.gate.is_durable(ticket) {

@@ -38,6 +38,7 @@ mod world;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use script::Script;
 
@@ -62,15 +63,15 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn scripts() -> Vec<(PathBuf, Script)> {
+/// Every script's text, read once, so that no test reads what another one is writing.
+static TEXTS: LazyLock<Vec<(PathBuf, String)>> = LazyLock::new(|| {
     let files = folders().into_iter().flat_map(|folder| entries(&folder)).filter(|path| path.is_file());
-    files
-        .map(|path| {
-            let text = fs::read_to_string(&path).expect("the script can be read");
-            let script = Script::parse(&text);
-            (path, script)
-        })
-        .collect()
+    let read = |path: &PathBuf| fs::read_to_string(path).expect("the script can be read");
+    files.map(|path| (path.clone(), read(&path))).collect()
+});
+
+fn scripts() -> impl Iterator<Item = (&'static Path, Script)> {
+    TEXTS.iter().map(|(path, text)| (path.as_path(), Script::parse(text)))
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn every_script_has_the_effects_that_it_says() {
     for (path, mut script) in scripts() {
         let outcome = script.run();
         if write && outcome.is_ok() {
-            fs::write(&path, script.to_string()).expect("the script can be written");
+            fs::write(path, script.to_string()).expect("the script can be written");
             continue;
         }
         for (line, complaint) in outcome.err().into_iter().chain(script.differences()) {
@@ -106,4 +107,37 @@ fn every_folder_of_scripts_has_some() {
     for folder in folders() {
         assert!(!entries(&folder).is_empty(), "{}: no scripts", folder.display());
     }
+}
+
+/// What a script that is wrong is told.
+fn complaint(text: &str) -> String {
+    let mut script = Script::parse(text);
+    match script.run() {
+        Err((line, complaint)) => format!("{line}: {complaint}"),
+        Ok(()) => {
+            script.differences().into_iter().map(|(line, report)| format!("{line}: {report}")).collect()
+        }
+    }
+}
+
+#[test]
+fn a_script_that_makes_no_sense_fails() {
+    for (line, wrong) in [
+        ("sequencer 2 in v1 now", "what is 'now'?"),
+        ("client1: apend v1 a0", "no message is called 'apend'"),
+        ("client1: append v1 a0 lowst=1", "what is 'lowst=1'?"),
+        ("somebody: append v1 a0", "who is 'somebody'?"),
+        ("jump", "no command is called 'jump'"),
+    ] {
+        let told = complaint(&format!("sequencer 2 in v1\n{line}\n"));
+        assert!(told.contains(wrong) && told.starts_with("2:"), "{line}: {told}");
+    }
+}
+
+#[test]
+fn a_script_that_expects_something_else_is_shown_the_difference() {
+    let told =
+        complaint("log durability=memory\nsequencer 2 in v1\n\nclient1: append v1 a0\n----\nnothing\n");
+    let shown = "4:     client1: append v1 a0\n    ----\n  + -> client1: acknowledged v1 a next=1";
+    assert_eq!(told, shown);
 }

@@ -42,11 +42,11 @@ pub(crate) struct World {
 }
 
 enum Role {
-    Sequencer(Sequencer),
-    Shard(Replica, ShardId),
+    Sequencer(Box<Sequencer>),
+    Shard(Box<Replica>, ShardId),
     Controller(Controller),
     Register(Register),
-    Client(LogClient),
+    Client(Box<LogClient>),
 }
 
 impl Default for World {
@@ -81,8 +81,15 @@ impl Default for World {
 }
 
 impl World {
+    /// The effects since the last time. Five or more that are the same become one line.
     pub(crate) fn take_effects(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.happened)
+        let happened = std::mem::take(&mut self.happened);
+        let runs = happened.chunk_by(|a, b| a == b);
+        let lines = runs.flat_map(|run| match run.len() {
+            1..5 => run.to_vec(),
+            count => vec![format!("{} ({count} times)", run[0])],
+        });
+        lines.collect()
     }
 
     /// Obeys one line of a script.
@@ -200,7 +207,7 @@ impl World {
         self.machine = Some(match kind {
             "sequencer" => {
                 self.me = read_member(&words.next()?)?;
-                Role::Sequencer(Sequencer::new(self.me, CONTROL, config, options))
+                Role::Sequencer(Box::new(Sequencer::new(self.me, CONTROL, config, options)))
             }
             "shard" => {
                 let word = words.next()?;
@@ -209,7 +216,7 @@ impl World {
                 self.me = read_member(member)?;
                 let replica = Replica::new(self.me, shard, CONTROL, config, options);
                 self.store = vec![(Ticket(0), StorageCommand::Remember(replica.memory().clone()))];
-                Role::Shard(replica, shard)
+                Role::Shard(Box::new(replica), shard)
             }
             "controller" => Role::Controller(Controller::new(self.entry.id, CONTROL, 1, options)),
             "register" => Role::Register(Register::new(CONTROL)),
@@ -218,7 +225,7 @@ impl World {
                 let resume = resume.map(|word| Words::new(&word).record()).transpose()?;
                 let resume = resume.map(|(id, _)| (id.session, id.number));
                 let config = LogClientConfig { control: CONTROL, random: 1, resume, options };
-                Role::Client(LogClient::new(config, self.entry.clone()))
+                Role::Client(Box::new(LogClient::new(config, self.entry.clone())))
             }
         });
         if words.has("in") { self.join(words.view()?) } else { Ok(()) }
@@ -256,9 +263,10 @@ impl World {
         let config = self.entry.config.clone();
         let damaged = |_| "the journal cannot be read".to_owned();
         self.machine = Some(match self.machine.take().ok_or("there is no machine")? {
-            Role::Sequencer(_) => Role::Sequencer(
-                Sequencer::recover(self.me, CONTROL, config, options, journal).map_err(damaged)?,
-            ),
+            Role::Sequencer(_) => {
+                let replica = Sequencer::recover(self.me, CONTROL, config, options, journal);
+                Role::Sequencer(Box::new(replica.map_err(damaged)?))
+            }
             Role::Register(_) => Role::Register(Register::recover(CONTROL, journal).map_err(damaged)?),
             Role::Shard(_, shard) => {
                 let mut found = ShardRecovery { memory: None, stable: Position(0), trim: Position(0) };
@@ -271,7 +279,7 @@ impl World {
                     }
                 }
                 let replica = Replica::recover(self.me, shard, CONTROL, found, options);
-                Role::Shard(replica.ok_or("the store is empty")?, shard)
+                Role::Shard(Box::new(replica.ok_or("the store is empty")?), shard)
             }
             Role::Controller(_) | Role::Client(_) => return Err("it keeps nothing: make a new one".into()),
         });

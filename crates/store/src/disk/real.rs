@@ -29,7 +29,7 @@ const LOCK_FILE: &str = "lock";
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
     /// Another process uses it. Stop that one, or choose another directory.
-    #[error("the data directory {} is in use by another process", .0.display())]
+    #[error("the data directory {} is in use by another process; stop that one, or give another directory with --data", .0.display())]
     InUse(PathBuf),
     /// The operating system refused.
     #[error("cannot use the data directory {}: {source}", path.display())]

@@ -1,0 +1,228 @@
+//! Disks that are full, or fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use seriatim_client::{AppendError, AppendOptions, Client, LogConfig, Position};
+use seriatim_host::HostConfig;
+use seriatim_model::NodeId;
+use seriatim_net::{ListenOptions, Listener};
+use seriatim_node::{Node, NodeError};
+use seriatim_protocol::Options;
+use seriatim_store::{Disk, MemoryDisk, ShardOptions};
+
+use crate::support::{PATIENCE, client, client_with, eventually, says, small_journal, within};
+
+const NODES: u32 = 3;
+
+/// A cluster on disks in memory, which fill up and fail on request.
+struct OnMemory {
+    disks: Vec<MemoryDisk>,
+    nodes: Vec<Node>,
+}
+
+impl OnMemory {
+    async fn start(disks: Vec<MemoryDisk>) -> Self {
+        let mut nodes: Vec<Node> = vec![];
+        for (number, disk) in (1..).zip(&disks) {
+            let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.address().to_string();
+            let control_address = nodes.first().map_or_else(|| address.clone(), |node| node.address().to_string());
+            let config = HostConfig {
+                cluster: 7,
+                node: NodeId(number),
+                address,
+                control: NodeId(1),
+                control_address,
+                seed: rand::random(),
+                options: Options::default(),
+                journal: small_journal(),
+                shard_options: ShardOptions::default(),
+            };
+            let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+            nodes.push(Node::start(config, disk, listener, ListenOptions::default()).unwrap());
+        }
+        for node in &mut nodes {
+            within("the nodes to join", node.joined()).await;
+        }
+        Self { disks, nodes }
+    }
+
+    async fn fresh() -> Self {
+        Self::start((0..NODES).map(|_| MemoryDisk::new()).collect()).await
+    }
+
+    fn address(&self) -> String {
+        self.nodes[0].address().to_string()
+    }
+
+    async fn client(&self) -> Client {
+        client(&self.address()).await
+    }
+}
+
+/// How much all files of a disk take, in bytes.
+fn used(disk: &MemoryDisk) -> u64 {
+    disk.used()
+}
+
+/// Appends until it fails, and returns what was acknowledged and why it failed.
+async fn append_until_it_fails(log: &seriatim_client::Log) -> (u64, AppendError) {
+    let mut options = AppendOptions::default();
+    options.deadline = Some(Duration::from_secs(2));
+    for number in 0.. {
+        if let Err(cause) = log.append(numbered(number), options).await {
+            return (number, cause);
+        }
+    }
+    unreachable!("the disk is full at some time");
+}
+
+fn numbered(number: u64) -> Vec<u8> {
+    let mut payload = vec![b'.'; 100_000];
+    payload[..8].copy_from_slice(&number.to_le_bytes());
+    payload
+}
+
+async fn is_all_there(log: &seriatim_client::Log, acknowledged: u64) {
+    for number in 0..acknowledged {
+        let read = log.read(Position(number), 1, PATIENCE).await.unwrap();
+        assert!(read[0].record.payload() == numbered(number), "record {number}");
+    }
+}
+
+/// Fills the disks of `full`, numbers from 0, and lets them have room again.
+async fn fill(full: &[usize]) {
+    let cluster = OnMemory::fresh().await;
+    let client = client_with(&cluster.address(), Duration::from_secs(5)).await;
+    client.create("log", LogConfig::default()).await.unwrap();
+    let log = client.log("log").await.unwrap();
+    log.append_sync(numbered(0)).await.unwrap();
+    let log = client.log("log").await.unwrap();
+    for index in full {
+        let disk = &cluster.disks[*index];
+        disk.set_capacity(Some(used(disk) + (2 << 20)));
+    }
+    // One before in another session: positions from 1 on.
+    let (acknowledged, cause) = append_until_it_fails(&log).await;
+    assert!(matches!(cause, AppendError::DeadlineExceeded { .. }), "{cause:?}");
+    says(&cause, &["not acknowledged within 2 s", "disk", "full", "node", "make room"]);
+    assert!(acknowledged > 0);
+
+    // Reads, the tail and the catalog go on.
+    let other = cluster.client().await;
+    let reader = other.log("log").await.unwrap();
+    assert!(reader.check_tail().await.unwrap() > Position(acknowledged));
+    for number in 0..acknowledged {
+        let read = reader.read(Position(number + 1), 1, PATIENCE).await.unwrap();
+        assert!(read[0].record.payload() == numbered(number), "record {number} of {acknowledged}");
+    }
+    assert_eq!(other.list().await.unwrap().0.len(), 1);
+    // A client that comes now is told the same.
+    let mut options = AppendOptions::default();
+    options.deadline = Some(Duration::from_secs(1));
+    says(&reader.append("x", options).await.unwrap_err(), &["disk", "full"]);
+
+    for disk in &cluster.disks {
+        disk.set_capacity(None);
+    }
+    // It goes on by itself, with the same sessions.
+    let position = within("appends to go on", log.append_sync("again")).await.unwrap();
+    let last = reader.append_sync("and again").await.unwrap();
+    assert!(last > position || last < position);
+    let all = reader.read(Position(acknowledged), 8192, PATIENCE).await.unwrap();
+    assert_eq!(all.iter().filter(|stored| stored.record.payload() == "again").count(), 1);
+    assert_eq!(all.iter().filter(|stored| stored.record.payload() == "x").count(), 1, "given up, and done later");
+    drop(cluster.nodes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_disks_are_full() {
+    fill(&[0, 1, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_of_the_leader_is_full() {
+    fill(&[0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_of_a_follower_is_full() {
+    fill(&[2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_in_memory_goes_on_while_there_is_room_for_it() {
+    let cluster = OnMemory::fresh().await;
+    let client = cluster.client().await;
+    let memory = LogConfig { durability: seriatim_model::Durability::Memory, ..LogConfig::default() };
+    client.create("memory", memory).await.unwrap();
+    let log = client.log("memory").await.unwrap();
+    for disk in &cluster.disks {
+        disk.set_capacity(Some(used(disk) + (1 << 20)));
+    }
+    let (acknowledged, cause) = append_until_it_fails(&log).await;
+    says(&cause, &["not acknowledged within 2 s", "disk", "full"]);
+    assert!(acknowledged > 0);
+    for disk in &cluster.disks {
+        disk.set_capacity(None);
+    }
+    let position = within("appends to go on", log.append_sync("again")).await.unwrap();
+    assert!(position >= Position(acknowledged));
+    is_all_there(&log, acknowledged).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_that_fails_ends_the_node_and_loses_nothing() {
+    let mut cluster = OnMemory::fresh().await;
+    let client = client_with(&cluster.address(), Duration::from_secs(2)).await;
+    client.create("log", LogConfig::default()).await.unwrap();
+    let log = client.log("log").await.unwrap();
+    for number in 0..20 {
+        assert_eq!(log.append_sync(numbered(number)).await.unwrap(), Position(number));
+    }
+    cluster.disks[1].fail_syncs(1);
+    let doomed = log.append(numbered(20), AppendOptions::default()).await.unwrap_err();
+    says(&doomed, &["not acknowledged within 2 s", "node 2", "cannot be reached"]);
+    let failure = within("the node to fail", cluster.nodes[1].failed()).await;
+    assert!(matches!(failure, NodeError::Host { node: 2, .. }), "{failure:?}");
+    says(&failure, &["node 2", "journal failed", "journal/", "start"]);
+    // What was there stays readable as long as a replica of its shard is.
+    let view = log.entry().view.clone().unwrap();
+    let elsewhere = view.shards.iter().find(|shard| shard.primary().node != NodeId(2)).unwrap();
+    let there = (0..20).map(Position).find(|at| view.placement.shard_of(*at) == elsewhere.shard);
+    if let Some(position) = there {
+        assert_eq!(log.read(position, 1, PATIENCE).await.unwrap().len(), 1);
+    }
+    let disks = std::mem::take(&mut cluster.disks);
+    for node in cluster.nodes {
+        let _ = node.stop().await;
+    }
+    // The power fails, too: what was not synced is gone.
+    for (seed, disk) in disks.iter().enumerate() {
+        disk.crash(seed as u64);
+    }
+    let again = OnMemory::start(disks).await;
+    let log = again.client().await.log("log").await.unwrap();
+    is_all_there(&log, 20).await;
+    log.append_sync("after").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_fails_ends_the_node() {
+    let mut cluster = OnMemory::fresh().await;
+    let client = client_with(&cluster.address(), Duration::from_secs(1)).await;
+    client.create("log", LogConfig::default()).await.unwrap();
+    let log = client.log("log").await.unwrap();
+    log.append_sync("before").await.unwrap();
+    cluster.disks[2].fail_writes(1);
+    let _ = log.append("doomed", AppendOptions::default()).await;
+    let failure = within("the node to fail", cluster.nodes[2].failed()).await;
+    says(&failure, &["node 3"]);
+    eventually("its connections are closed", || async {
+        let hello = seriatim_net::Hello::client("late");
+        let address = cluster.nodes[2].address().to_string();
+        seriatim_net::connect(&address, &hello, &seriatim_net::ConnectionOptions::default()).await.is_err()
+    })
+    .await;
+}

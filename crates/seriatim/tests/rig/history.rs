@@ -1,0 +1,349 @@
+//! What clients asked for, what they were told, and what readers saw; and what must hold of it.
+//!
+//! Moments are counted, not timed: of two events the one with the lower moment happened first. A read is
+//! compared at once with what was read at that position before, so that nothing need be kept twice.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use seriatim_client::{Position, RecordId};
+use tokio::sync::watch;
+
+/// One append of an application, however often it was submitted.
+#[derive(Clone, Debug)]
+struct Append {
+    /// Which session of which writer.
+    session: usize,
+    payload: Bytes,
+    invoked: u64,
+    acknowledged: Option<Acknowledged>,
+}
+
+#[derive(Clone, Debug)]
+struct Acknowledged {
+    at: u64,
+    /// Its name and position, as far as its client was told.
+    id: Option<RecordId>,
+    position: Option<Position>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    id: RecordId,
+    payload: Bytes,
+}
+
+/// What happened to one log.
+#[derive(Debug, Default)]
+struct Inner {
+    moment: u64,
+    sessions: usize,
+    appends: Vec<Append>,
+    /// Questions for the tail: when they were asked, and the answers.
+    tails: Vec<(u64, Position)>,
+    seen: BTreeMap<Position, Seen>,
+    /// What was found wrong while it happened.
+    violations: Vec<String>,
+}
+
+/// The history of one log, shared by all who write it.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    inner: Arc<Mutex<Inner>>,
+    acknowledged: watch::Sender<u64>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { inner: Arc::default(), acknowledged: watch::Sender::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session begins.
+    pub(crate) fn open_session(&self) -> usize {
+        let mut inner = self.lock();
+        inner.sessions += 1;
+        inner.sessions
+    }
+
+    /// An append is about to be submitted. No two have the same payload.
+    pub(crate) fn invoke(&self, session: usize, payload: Bytes) -> usize {
+        let mut inner = self.lock();
+        let invoked = inner.tick();
+        inner.appends.push(Append { session, payload, invoked, acknowledged: None });
+        inner.appends.len() - 1
+    }
+
+    /// An append was acknowledged.
+    pub(crate) fn acknowledge(&self, append: usize, id: Option<RecordId>, position: Option<Position>) {
+        let mut inner = self.lock();
+        let at = inner.tick();
+        let before = inner.appends[append].acknowledged.replace(Acknowledged { at, id, position });
+        assert!(before.is_none(), "an application waits once for each append");
+        drop(inner);
+        self.acknowledged.send_modify(|count| *count += 1);
+    }
+
+    /// The moment before a question for the tail.
+    pub(crate) fn ask_tail(&self) -> u64 {
+        self.lock().tick()
+    }
+
+    /// The answer to a question that was asked at `asked`.
+    pub(crate) fn tail(&self, asked: u64, tail: Position) {
+        self.lock().tails.push((asked, tail));
+    }
+
+    /// A reader got a record.
+    pub(crate) fn observe(&self, position: Position, id: RecordId, payload: Bytes) {
+        let mut inner = self.lock();
+        let now = Seen { id, payload };
+        match inner.seen.get(&position) {
+            None => drop(inner.seen.insert(position, now)),
+            Some(before) if *before == now => {}
+            Some(before) => {
+                let text = format!("position {position} changed from {before:?} to {now:?}");
+                inner.violations.push(text);
+            }
+        }
+    }
+
+    /// Something is wrong that needs no checker.
+    pub(crate) fn violation(&self, text: String) {
+        self.lock().violations.push(text);
+    }
+
+    /// How many appends were acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        *self.acknowledged.borrow()
+    }
+
+    /// Waits until so many appends were acknowledged.
+    pub(crate) async fn wait_for(&self, count: u64) {
+        let mut counts = self.acknowledged.subscribe();
+        counts.wait_for(|known| *known >= count).await.expect("the sender is ours");
+    }
+
+    /// Everything that is wrong, after all of the log below `end` was read.
+    pub(crate) fn check(&self, end: Position) -> Vec<String> {
+        let inner = self.lock();
+        let mut wrong = inner.violations.clone();
+        inner.no_gap(end, &mut wrong);
+        let places = inner.places(&mut wrong);
+        inner.durable_and_named(&places, &mut wrong);
+        inner.tails_are_above(&places, &mut wrong);
+        let mut order: Vec<(Position, &Append)> =
+            places.iter().map(|(index, position)| (*position, &inner.appends[*index])).collect();
+        order.sort_by_key(|(position, _)| *position);
+        real_time_order(&order, &mut wrong);
+        session_order(&places, &inner.appends, &mut wrong);
+        inner.session_numbers(&mut wrong);
+        wrong
+    }
+}
+
+impl Inner {
+    fn tick(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// Every position below the end holds a record, and none above it.
+    fn no_gap(&self, end: Position, wrong: &mut Vec<String>) {
+        let mut next = Position(0);
+        for position in self.seen.keys() {
+            if *position != next {
+                wrong.push(format!("gap: nothing at {next}, the next record is at {position}"));
+            }
+            next = *position + 1;
+        }
+        if next != end {
+            wrong.push(format!("the log was read up to {next}, and ends at {end}"));
+        }
+    }
+
+    /// Where each append is. No payload is there twice, and none that nobody appended.
+    fn places(&self, wrong: &mut Vec<String>) -> BTreeMap<usize, Position> {
+        let by_payload: BTreeMap<&Bytes, usize> =
+            self.appends.iter().enumerate().map(|(index, append)| (&append.payload, index)).collect();
+        let mut places = BTreeMap::new();
+        for (position, seen) in &self.seen {
+            match by_payload.get(&seen.payload) {
+                None => wrong.push(format!("nobody appended what is at {position}: {seen:?}")),
+                Some(index) => {
+                    if let Some(other) = places.insert(*index, *position) {
+                        wrong.push(format!("twice: {seen:?} at {other} and at {position}"));
+                    }
+                }
+            }
+        }
+        places
+    }
+
+    /// What was acknowledged is there, under the name and at the position that was told.
+    fn durable_and_named(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
+        for (index, append) in self.appends.iter().enumerate() {
+            let Some(told) = &append.acknowledged else { continue };
+            let Some(place) = places.get(&index) else {
+                wrong.push(format!("lost: {append:?}"));
+                continue;
+            };
+            if told.position.is_some_and(|position| position != *place) {
+                wrong.push(format!("moved to {place}: {append:?}"));
+            }
+            let seen = self.seen.get(place).map(|seen| seen.id);
+            if told.id.is_some() && told.id != seen {
+                wrong.push(format!("read under the name {seen:?}: {append:?}"));
+            }
+        }
+    }
+
+    /// A tail lies above all that was acknowledged before it was asked for.
+    fn tails_are_above(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
+        let mut acknowledged: Vec<(u64, Position)> = places
+            .iter()
+            .filter_map(|(index, place)| Some((self.appends[*index].acknowledged.as_ref()?.at, *place)))
+            .collect();
+        acknowledged.sort_unstable();
+        let mut tails = self.tails.clone();
+        tails.sort_unstable();
+        let mut known = acknowledged.iter().peekable();
+        let mut highest = None;
+        for (asked, tail) in tails {
+            while let Some((_, place)) = known.next_if(|(at, _)| *at < asked) {
+                highest = highest.max(Some(*place));
+            }
+            if highest.is_some_and(|highest| highest >= tail) {
+                wrong.push(format!("the tail was {tail} at {asked}, below the acknowledged {highest:?}"));
+            }
+        }
+    }
+
+    /// The numbers of a session are in the log from 0 on without gaps, in their order.
+    fn session_numbers(&self, wrong: &mut Vec<String>) {
+        let mut next = BTreeMap::new();
+        for (position, Seen { id, .. }) in &self.seen {
+            let expected = next.entry(id.session).or_insert(0);
+            if id.number != *expected {
+                wrong.push(format!("number {} of its session at {position}, not {expected}", id.number));
+            }
+            *expected = id.number + 1;
+        }
+    }
+}
+
+/// What was acknowledged before another append was asked for has the lower position. Scanned from the
+/// end: no record may have been asked for after something behind it was acknowledged.
+fn real_time_order(order: &[(Position, &Append)], wrong: &mut Vec<String>) {
+    let mut earliest: Option<(u64, Position)> = None;
+    for (position, append) in order.iter().rev() {
+        if let Some((at, behind)) = earliest
+            && at < append.invoked
+        {
+            wrong.push(format!(
+                "{position} was asked for at {}, after {behind} was acknowledged at {at}",
+                append.invoked
+            ));
+        }
+        if let Some(told) = &append.acknowledged
+            && earliest.is_none_or(|(at, _)| told.at < at)
+        {
+            earliest = Some((told.at, *position));
+        }
+    }
+}
+
+/// A session's appends have positions in the order in which they were first submitted.
+fn session_order(places: &BTreeMap<usize, Position>, appends: &[Append], wrong: &mut Vec<String>) {
+    let mut last: BTreeMap<usize, Position> = BTreeMap::new();
+    for (index, position) in places {
+        let session = appends[*index].session;
+        if let Some(before) = last.insert(session, *position)
+            && before > *position
+        {
+            wrong.push(format!("session {session}: {position} was submitted after {before}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_client::SessionId;
+
+    use super::*;
+
+    /// Three appends of two sessions, one after the other, all acknowledged, all read.
+    fn good() -> History {
+        let history = History::new();
+        for (session, number, position) in [(1, 0, 0), (2, 0, 1), (1, 1, 2)] {
+            let append = history.invoke(session, payload(position));
+            history.acknowledge(append, Some(id(session, number)), Some(Position(position)));
+            history.observe(Position(position), id(session, number), payload(position));
+        }
+        let asked = history.ask_tail();
+        history.tail(asked, Position(3));
+        history
+    }
+
+    fn id(session: usize, number: u64) -> RecordId {
+        RecordId { session: SessionId(session as u128), number }
+    }
+
+    fn payload(number: u64) -> Bytes {
+        number.to_string().into()
+    }
+
+    /// Breaks a good history, and tells what the checker says.
+    fn broken(change: impl FnOnce(&mut Inner)) -> String {
+        let history = good();
+        change(&mut history.lock());
+        history.check(Position(3)).join("; ")
+    }
+
+    #[test]
+    fn a_good_history_passes() {
+        assert_eq!(good().check(Position(3)), [""; 0]);
+    }
+
+    #[test]
+    fn each_violation_is_found() {
+        assert!(broken(|inner| drop(inner.seen.remove(&Position(1)))).contains("lost"));
+        assert!(broken(|inner| drop(inner.seen.remove(&Position(1)))).contains("gap"));
+        assert!(broken(|inner| inner.appends[1].payload = payload(7)).contains("nobody appended"));
+        let twice = Seen { id: id(2, 1), payload: payload(0) };
+        assert!(broken(|inner| drop(inner.seen.insert(Position(3), twice))).contains("twice"));
+        let moved = |inner: &mut Inner| {
+            inner.appends[0].acknowledged.as_mut().expect("it was").position = Some(Position(1));
+        };
+        assert!(broken(moved).contains("moved"));
+        let renamed = |inner: &mut Inner| inner.seen.get_mut(&Position(1)).expect("it is").id.number = 4;
+        assert!(broken(renamed).contains("under the name"));
+        assert!(broken(renamed).contains("number 4"));
+        assert!(broken(|inner| inner.tails[0].1 = Position(2)).contains("the tail was 2"));
+        let swap = |inner: &mut Inner, a: u64, b: u64| {
+            let (first, second) = (inner.seen[&Position(a)].clone(), inner.seen[&Position(b)].clone());
+            inner.seen.insert(Position(a), second);
+            inner.seen.insert(Position(b), first);
+        };
+        assert!(broken(|inner| swap(inner, 0, 1)).contains("after 1 was acknowledged"));
+        assert!(broken(|inner| swap(inner, 0, 2)).contains("session 1: 0 was submitted after 2"));
+    }
+
+    #[test]
+    fn a_position_that_changes_is_found_at_once() {
+        let history = good();
+        history.observe(Position(1), id(9, 0), payload(1));
+        assert!(history.check(Position(3)).join("; ").contains("position 1 changed"));
+    }
+
+    #[test]
+    fn what_was_not_acknowledged_may_be_missing() {
+        let history = good();
+        history.invoke(1, payload(9));
+        assert_eq!(history.check(Position(3)), [""; 0]);
+    }
+}
