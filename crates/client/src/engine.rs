@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
 use seriatim_model::{
-    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time,
+    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time,
 };
 use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
 use seriatim_protocol::Message;
@@ -44,7 +44,7 @@ pub(crate) enum Command {
     },
     Session {
         handle: u64,
-        waiter: oneshot::Sender<Option<(SessionId, u64)>>,
+        waiter: oneshot::Sender<Reply>,
     },
     Close {
         handle: u64,
@@ -217,11 +217,7 @@ impl Engine {
             Command::CheckTail { handle, waiter } => {
                 self.request(now, handle, Request::CheckTail, waiter, None)
             }
-            Command::Session { handle, waiter } => {
-                if let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get(&handle) {
-                    let _ = waiter.send(appender.machine.session());
-                }
-            }
+            Command::Session { handle, waiter } => self.request(now, handle, Request::OpenSession, waiter, None),
             Command::Close { handle } => self.close(handle),
             Command::Fetch { control, entry, request, waiter } => {
                 let log = entry.id;

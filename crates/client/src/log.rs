@@ -14,6 +14,7 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::erwin::client::{Failure, LogClientConfig, Reply};
 use seriatim_protocol::{Message, Options, shard};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::engine::{Command, Question};
@@ -182,7 +183,7 @@ impl Log {
         let (waiter, answer) = oneshot::channel();
         let command = Command::Append { handle: self.inner.handle, record, sync: options.sync, waiter, room };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
-        Ok(Append { log: self.clone(), answer, state: AppendState::New(deadline) })
+        Ok(Append { log: self.clone(), answer, state: AppendState::New(deadline, Instant::now()) })
     }
 
     async fn too_late(&self, deadline: Duration) -> AppendError {
@@ -190,13 +191,17 @@ impl Log {
         AppendError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
     }
 
-    /// The session that appends go to and the number of the next append; nothing before the first append.
-    /// A program that keeps both can be restarted and go on; see [`LogOptions`](crate::LogOptions).
+    /// The session that appends go to, opened if need be, and the number of the next append; nothing if
+    /// that does not work within the deadline. A program that keeps both before it appends can be
+    /// restarted and go on; see [`LogOptions`](crate::LogOptions).
     pub async fn session(&self) -> Option<(SessionId, u64)> {
         let (waiter, answer) = oneshot::channel();
         let command = Command::Session { handle: self.inner.handle, waiter };
         self.inner.client.inner.commands.send(command).await.ok()?;
-        answer.await.ok().flatten()
+        match tokio::time::timeout(self.inner.client.inner.options.deadline, answer).await {
+            Ok(Ok(Reply::Session { session, next })) => Some((session, next)),
+            _ => None,
+        }
     }
 
     /// A bound above the position of every append that was acknowledged before now.
@@ -343,8 +348,8 @@ pub struct Append {
 }
 
 enum AppendState {
-    /// Not waited for yet; it may take this long from the first wait on.
-    New(Duration),
+    /// Not waited for yet; it may take this long from then on.
+    New(Duration, Instant),
     Waiting(Duration, Pin<Box<tokio::time::Sleep>>),
     TooLate(Pin<Box<dyn Future<Output = AppendError> + Send>>),
 }
@@ -352,7 +357,7 @@ enum AppendState {
 impl std::fmt::Debug for AppendState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::New(_) => "New",
+            Self::New(..) => "New",
             Self::Waiting(..) => "Waiting",
             Self::TooLate(_) => "TooLate",
         })
@@ -369,10 +374,10 @@ impl Future for Append {
         let this = &mut *self;
         loop {
             match &mut this.state {
-                AppendState::New(deadline) => {
-                    let deadline = *deadline;
+                AppendState::New(deadline, submitted) => {
+                    let (deadline, submitted) = (*deadline, *submitted);
                     // Only an append that is not acknowledged already needs a timer.
-                    let sleep = Box::pin(tokio::time::sleep(deadline));
+                    let sleep = Box::pin(tokio::time::sleep_until(submitted + deadline));
                     this.state = AppendState::Waiting(deadline, sleep);
                 }
                 AppendState::Waiting(deadline, sleep) => {
@@ -400,7 +405,7 @@ impl Append {
             }
             Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::Settled),
             Ok(Reply::Failed(Failure::Deleted(name))) => Err(AppendError::Deleted(name)),
-            Ok(Reply::Tail(_)) | Err(_) => Err(AppendError::Stopped),
+            Ok(Reply::Tail(_) | Reply::Session { .. }) | Err(_) => Err(AppendError::Stopped),
         }
     }
 }

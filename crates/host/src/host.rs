@@ -308,6 +308,8 @@ impl Host {
         }
         self.drain_local(now);
         self.join(now);
+        // The pause is over; the write itself is taken next.
+        self.retry_at = self.retry_at.filter(|at| now < *at);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
         let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
         if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {

@@ -45,6 +45,10 @@ pub const PUSH_WINDOW: usize = 8;
 /// How many sessions a log remembers.
 pub const MAX_SESSIONS: usize = 100_000;
 
+/// How many runs of positions a view change carries over, for those who still ask where their appends are
+/// bound.
+pub const MAX_BOUND_RUNS: usize = 200_000;
+
 /// For how many positions of the log a session may bind nothing before it is forgotten.
 pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
 
@@ -114,7 +118,7 @@ const _: () = {
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);
     assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
     // A snapshot of all sessions fits into one frame.
-    assert!(MAX_SESSIONS * 100 < MAX_FRAME_BYTES);
+    assert!(MAX_SESSIONS * 64 + MAX_BOUND_RUNS * 24 < MAX_FRAME_BYTES);
     // A ring holds several batches, or the orderer could never fill its window.
     assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
     assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);

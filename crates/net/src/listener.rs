@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::AbortHandle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::sleep;
 
 use crate::connection::Connection;
@@ -173,22 +172,25 @@ impl Incoming {
 }
 
 async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize) {
-    let mut handshakes: VecDeque<AbortHandle> = VecDeque::new();
+    // Each is given up when its sender goes.
+    let mut handshakes: VecDeque<oneshot::Sender<()>> = VecDeque::new();
     loop {
         let (stream, address) = accept(&socket).await;
-        handshakes.retain(|handshake| !handshake.is_finished());
+        handshakes.retain(|handshake| !handshake.is_closed());
         // A crowd that says nothing must not keep out those who do: a greeting takes no time.
-        if handshakes.len() >= max_handshakes
-            && let Some(oldest) = handshakes.pop_front()
-        {
-            oldest.abort();
+        if handshakes.len() >= max_handshakes {
+            handshakes.pop_front();
         }
+        let (handshake, given_up) = oneshot::channel();
+        handshakes.push_back(handshake);
         let door = Arc::clone(&door);
-        let handshake = tokio::spawn(async move {
-            // The caller has been told what went wrong, and nothing here depends on it.
-            let _ = door.admit(stream, address).await;
+        tokio::spawn(async move {
+            tokio::select! {
+                // The caller has been told what went wrong, and nothing here depends on it.
+                _ = door.admit(stream, address) => {}
+                _ = given_up => {}
+            }
         });
-        handshakes.push_back(handshake.abort_handle());
     }
 }
 

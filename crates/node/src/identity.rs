@@ -113,7 +113,8 @@ impl ClusterIdentity {
             return Err(IdentityError::Newer { path: path.to_owned(), found: format });
         }
         let identity: Self = toml::from_str(text).map_err(|cause| malformed(cause.message().to_owned()))?;
-        if u128::from_str_radix(&identity.cluster, 16).is_err() || !(1..=MAX_NODES).contains(&identity.nodes) {
+        if u128::from_str_radix(&identity.cluster, 16).is_err() || !(1..=MAX_NODES).contains(&identity.nodes)
+        {
             return Err(malformed("its cluster or its number of nodes is no such thing".into()));
         }
         Ok(identity)

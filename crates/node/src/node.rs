@@ -48,7 +48,8 @@ pub struct Node {
     warnings: Vec<String>,
     health: watch::Receiver<Health>,
     stop: oneshot::Sender<()>,
-    driver: JoinHandle<Result<(), HostError>>,
+    /// Nothing once its outcome was told.
+    driver: Option<JoinHandle<Result<(), HostError>>>,
 }
 
 impl Node {
@@ -87,7 +88,7 @@ impl Node {
         let links = (Links::new(hello, link_events), link_arrivals);
         let driver = Driver::new(host, arrivals, links, syncer, health);
         let driver = tokio::spawn(driver.run(stopped));
-        Ok(Self { number, address, warnings, health: watched, stop, driver })
+        Ok(Self { number, address, warnings, health: watched, stop, driver: Some(driver) })
     }
 
     /// Where it listens.
@@ -110,9 +111,14 @@ impl Node {
 
     /// Waits until the node cannot go on by itself, and says why.
     pub async fn failed(&mut self) -> NodeError {
-        Self::outcome(self.number, (&mut self.driver).await)
-            .err()
-            .unwrap_or(NodeError::Stopped { node: self.number, cause: "it was told to".into() })
+        let Some(driver) = &mut self.driver else { return Self::failed_before(self.number) };
+        let outcome = Self::outcome(self.number, driver.await);
+        self.driver = None;
+        outcome.err().unwrap_or(NodeError::Stopped { node: self.number, cause: "it was told to".into() })
+    }
+
+    fn failed_before(node: u32) -> NodeError {
+        NodeError::Stopped { node, cause: "it had failed before".into() }
     }
 
     /// Ends the node in an orderly way: nothing is lost, at any durability.
@@ -120,8 +126,9 @@ impl Node {
     /// # Errors
     /// If its disk fails at the last moment, or had failed before.
     pub async fn stop(self) -> Result<(), NodeError> {
+        let Some(driver) = self.driver else { return Err(Self::failed_before(self.number)) };
         let _ = self.stop.send(());
-        Self::outcome(self.number, self.driver.await)
+        Self::outcome(self.number, driver.await)
     }
 
     fn outcome(

@@ -322,7 +322,7 @@ impl Producer {
                 history.complete(now, append, Outcome::Unknown);
                 true
             }
-            Reply::Tail(_) => unreachable!("an append is not answered with a tail"),
+            Reply::Tail(_) | Reply::Session { .. } => unreachable!("no answer to an append"),
         }
     }
 }

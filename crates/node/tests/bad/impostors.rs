@@ -2,12 +2,14 @@
 
 use seriatim_client::LogConfig;
 use seriatim_model::storage::Run;
-use seriatim_model::{Endpoint, Incarnation, LogId, NodeId, Position, Record, SessionId, ShardId, ViewNumber};
+use seriatim_model::{
+    Endpoint, Incarnation, LogId, NodeId, Position, Record, SessionId, ShardId, ViewNumber,
+};
 use seriatim_protocol::control::NodeAddress;
 use seriatim_protocol::parts::IdRun;
 use seriatim_protocol::{Message, control, erwin, shard};
 
-use crate::support::{Cluster, PATIENCE, Raw, client};
+use crate::support::{Cluster, Raw, client, read_range};
 
 const ROLES: [Endpoint; 8] = [
     Endpoint::Register,
@@ -108,7 +110,7 @@ async fn pose_as(from: Endpoint) {
     assert_eq!((entries.len(), nodes.len()), (2, 3));
     assert_eq!(observer.lookup("target").await.unwrap(), before, "not even a view was changed");
     assert_eq!(log.append_sync("after").await.unwrap(), Position(5));
-    let read = observer.log("target").await.unwrap().read(Position(0), 100, PATIENCE).await.unwrap();
+    let read = read_range(&observer.log("target").await.unwrap(), Position(0), Position(6)).await;
     let payloads: Vec<_> = read.iter().map(|stored| stored.record.payload()).collect();
     assert_eq!(payloads, ["0", "1", "2", "3", "4", "after"]);
     witness.finish().await;
@@ -134,7 +136,8 @@ fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
     let far = Position(u64::MAX);
     let record = || vec![Record::new(b"x", u64::MAX)];
     let append = |first, records| erwin::Message::Append { view, session, first, lowest: u64::MAX, records };
-    let read = |from, end, max_records| shard::Message::Read { request: 1, from, end, max_records, wait_ms: 0 };
+    let read =
+        |from, end, max_records| shard::Message::Read { request: 1, from, end, max_records, wait_ms: 0 };
     let subscribe = |from, credit| shard::Message::Subscribe { request: 2, from, credit };
     vec![
         append(0, record()).into(),
@@ -158,7 +161,8 @@ fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
         read(Position(3), Position(1), 1).into(),
         read(Position(0), far, u32::MAX).into(),
         shard::Message::Read { request: 3, from: far, end: far, max_records: 1, wait_ms: u32::MAX }.into(),
-        shard::Message::Read { request: 4, from: Position(7), end: far, max_records: 1, wait_ms: u32::MAX }.into(),
+        shard::Message::Read { request: 4, from: Position(7), end: far, max_records: 1, wait_ms: u32::MAX }
+            .into(),
         subscribe(far, u64::MAX).into(),
         subscribe(Position(0), 0).into(),
         subscribe(Position(0), u64::MAX).into(),
@@ -190,7 +194,7 @@ async fn numbers_at_the_end_of_their_range() {
     }
     all_is_handled(&mut raws, entry.id).await;
     let position = log.append_sync("last").await.unwrap();
-    let read = log.read(Position(0), 100, PATIENCE).await.unwrap();
+    let read = read_range(&log, position, position.next()).await;
     assert_eq!(read.last().map(|stored| stored.position), Some(position));
     witness.finish().await;
 }

@@ -42,7 +42,9 @@ async fn read_all(log: &Log, end: Position) -> Vec<(Position, RecordId, String)>
     let mut events = log.subscribe(Position(0), SubscribeOptions::until(end)).await.unwrap();
     let mut all = vec![];
     while let Some(event) = within("the next record", events.next()).await {
-        let Event::Deliver { position, id, record, .. } = event.unwrap() else { panic!("nothing else comes") };
+        let Event::Deliver { position, id, record, .. } = event.unwrap() else {
+            panic!("nothing else comes")
+        };
         all.push((position, id, String::from_utf8(record.payload().to_vec()).unwrap()));
     }
     all
@@ -80,7 +82,11 @@ async fn ten_thousand_appends_against_a_full_ring() {
     for (client, burst) in bursts.into_iter().enumerate() {
         let ids = within("ten thousand appends", burst).await.unwrap();
         for (number, id) in ids.iter().enumerate() {
-            assert_eq!((id.session, id.number), (ids[0].session, number as u64), "in the order of submission");
+            assert_eq!(
+                (id.session, id.number),
+                (ids[0].session, number as u64),
+                "in the order of submission"
+            );
             acknowledged.insert(*id, format!("{client} {number}"));
         }
     }
@@ -233,12 +239,8 @@ async fn a_client_that_does_not_read_what_it_asked_for() {
     })
     .await;
     witness.goes_on().await;
-    hog(&cluster, &log, |request| shard::Message::Subscribe {
-        request,
-        from: Position(0),
-        credit: u64::MAX,
-    })
-    .await;
+    hog(&cluster, &log, |request| shard::Message::Subscribe { request, from: Position(0), credit: u64::MAX })
+        .await;
     witness.finish().await;
 }
 

@@ -9,7 +9,7 @@ use seriatim_model::SessionId;
 use seriatim_model::limits::{MAX_RECORD_BYTES, MAX_RECORD_OVERHEAD_BYTES};
 use seriatim_protocol::{Message, erwin};
 
-use crate::support::{Cluster, PATIENCE, Raw, says, within};
+use crate::support::{Cluster, PATIENCE, Raw, read_range, says, within};
 
 fn limited(max_record_bytes: u32) -> LogConfig {
     LogConfig { max_record_bytes, ..LogConfig::default() }
@@ -48,7 +48,8 @@ async fn the_largest_record_of_all_goes_all_the_way() {
     }
     let mut events = log.subscribe(Position(0), SubscribeOptions::until(Position(8))).await.unwrap();
     for number in 0..8 {
-        let Some(Ok(Event::Deliver { position, record, .. })) = within("a record", events.next()).await else {
+        let Some(Ok(Event::Deliver { position, record, .. })) = within("a record", events.next()).await
+        else {
             panic!("record {number} is missing");
         };
         assert_eq!(position, Position(number));
@@ -93,13 +94,8 @@ async fn the_server_checks_the_limit_itself() {
     let entry = log.entry().clone();
     let session = SessionId::new(Position(0), 77);
     let mut raw = Raw::connect(&cluster.address()).await;
-    let append = |records| erwin::Message::Append {
-        view: entry.view_number(),
-        session,
-        first: 0,
-        lowest: 0,
-        records,
-    };
+    let append =
+        |records| erwin::Message::Append { view: entry.view_number(), session, first: 0, lowest: 0, records };
     let record = |bytes| seriatim_model::Record::new(&vec![1; bytes], 0);
     let no_payload = seriatim_model::Record::build(b"", 0, Some(&[1; 70_000]), &[]);
     for too_large in [record(101), no_payload, record(MAX_RECORD_BYTES as usize + (1 << 20))] {
@@ -125,14 +121,22 @@ async fn records_come_back_byte_for_byte() {
     let witness = cluster.witness().await;
     let log = cluster.log("bytes", LogConfig::default()).await;
     let every_byte: Vec<u8> = (0..=255).collect();
-    let payloads: [&[u8]; 7] =
-        [b"", b"\0", b"\n", b"\r\n\0\r\n", b"SRTM\x01\0\0\0\x04", &every_byte, "\u{feff}\u{1f980}".as_bytes()];
+    let payloads: [&[u8]; 7] = [
+        b"",
+        b"\0",
+        b"\n",
+        b"\r\n\0\r\n",
+        b"SRTM\x01\0\0\0\x04",
+        &every_byte,
+        "\u{feff}\u{1f980}".as_bytes(),
+    ];
     for payload in payloads {
         let position = log.append_sync(payload.to_vec()).await.unwrap();
         let read = log.read(position, 1, PATIENCE).await.unwrap();
         assert_eq!(read[0].record.payload(), payload);
     }
-    assert_eq!(log.read(Position(0), 100, PATIENCE).await.unwrap().len(), payloads.len());
+    let end = Position(payloads.len() as u64);
+    assert_eq!(read_range(&log, Position(0), end).await.len(), payloads.len());
     witness.finish().await;
 }
 
@@ -184,7 +188,7 @@ async fn stripes_and_positions_of_any_size() {
     for number in 0..3 {
         assert_eq!(log.append_sync("x").await.unwrap(), Position(number));
     }
-    assert_eq!(log.read(Position(0), 10, PATIENCE).await.unwrap().len(), 3);
+    assert_eq!(read_range(&log, Position(0), Position(3)).await.len(), 3);
     let none = std::time::Duration::ZERO;
     for far in [Position(3), Position(1 << 40), Position(u64::MAX - 1), Position(u64::MAX)] {
         assert_eq!(log.read(far, u32::MAX, none).await.unwrap(), [], "{far}");
@@ -222,7 +226,7 @@ async fn positions_below_the_trim_point_or_past_the_tail() {
     assert!(matches!(trimmed, Some(Ok(Event::Trimmed { first: Position(4) }))), "{trimmed:?}");
     let next = within("the first that is left", events.next()).await;
     assert!(matches!(next, Some(Ok(Event::Deliver { position: Position(4), .. }))), "{next:?}");
-    assert_eq!(log.read(Position(4), 100, PATIENCE).await.unwrap().len(), 6);
+    assert_eq!(read_range(&log, Position(4), Position(10)).await.len(), 6);
     assert_eq!(log.read(Position(10), 1, std::time::Duration::ZERO).await.unwrap(), []);
     witness.finish().await;
 }

@@ -56,7 +56,9 @@ async fn garbage_before_a_greeting() {
     let cluster = Cluster::start().await;
     let witness = cluster.witness().await;
     let address = cluster.address();
-    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0; 4096], &[0xff; 100_000], b"\x16\x03\x01\x02"] {
+    for garbage in
+        [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0; 4096], &[0xff; 100_000], b"\x16\x03\x01\x02"]
+    {
         assert_eq!(answer_to(&address, garbage, false).await, None, "it would not be understood");
     }
     assert_eq!(answer_to(&address, b"", true).await, None);

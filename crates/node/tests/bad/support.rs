@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use seriatim_client::{Client, ClientOptions, Log, LogConfig};
+use seriatim_client::{Client, ClientOptions, Log, LogConfig, Position};
+use seriatim_model::storage::Stored;
 use seriatim_model::{Endpoint, LogId};
 use seriatim_net::{
     Connection, ConnectionOptions, Frame, Hello, Receiver, Sender, connect, message_frame, open_message,
@@ -139,6 +140,18 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, check: impl
 /// Waits for something that must not take for ever.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("in vain waited for: {what}"))
+}
+
+/// Everything from `from` on up to `end`, which lies below the tail.
+pub(crate) async fn read_range(log: &Log, mut from: Position, end: Position) -> Vec<Stored> {
+    let mut all = vec![];
+    while from < end {
+        let count = u32::try_from(end - from).unwrap();
+        let read = log.read(from, count, PATIENCE).await.unwrap();
+        from = read.last().expect("there is more below the tail").position.next();
+        all.extend(read);
+    }
+    all
 }
 
 /// That an error is one line which says all of this.

@@ -39,6 +39,8 @@ pub enum Request {
     },
     /// A bound above the position of every append that was acknowledged before now.
     CheckTail,
+    /// The session that appends go to, opened if need be.
+    OpenSession,
 }
 
 /// What an application is told.
@@ -53,6 +55,13 @@ pub enum Reply {
     },
     /// The tail.
     Tail(Position),
+    /// The session.
+    Session {
+        /// Its name.
+        session: SessionId,
+        /// The number of the next append.
+        next: u64,
+    },
     /// It did not work.
     Failed(Failure),
 }
@@ -100,6 +109,8 @@ pub struct LogClient {
     entry: LogEntry,
     session: Session,
     sessions_opened: u64,
+    /// Who wants to know the session before anything is appended.
+    session_askers: Vec<u64>,
     base: u64,
     committed: u64,
     pending: VecDeque<Pending>,
@@ -173,6 +184,10 @@ impl Machine for LogClient {
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
+            Input::Request { token, request: Request::OpenSession } => {
+                self.session_askers.push(token);
+                self.tell_session(out);
+            }
             Input::Message { from, message: roles::Message::Erwin(message) } => {
                 if let Address::Node(node, Endpoint::Sequencer) = from {
                     self.receive(now, node, message, out);
@@ -215,6 +230,7 @@ impl LogClient {
             entry,
             session,
             sessions_opened: 0,
+            session_askers: vec![],
             base,
             committed: base,
             pending: VecDeque::new(),
@@ -304,7 +320,7 @@ impl LogClient {
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);
             }
-            Message::Tail { request, view, count } => self.tail_counted(now, node, request, view, count, out),
+            Message::Tail { request, view, count } => self.tail_counted(node, request, view, count, out),
             _ => {}
         }
     }
@@ -467,6 +483,9 @@ impl LogClient {
         for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
             out.push(reply(pending.token, failure()));
         }
+        for token in std::mem::take(&mut self.session_askers) {
+            out.push(reply(token, failure()));
+        }
         for question in std::mem::take(&mut self.tails).into_values() {
             if let Some(token) = question.asker {
                 out.push(reply(token, failure()));
@@ -535,7 +554,6 @@ impl LogClient {
 
     fn tail_counted(
         &mut self,
-        now: Time,
         node: NodeId,
         request: u64,
         view: ViewNumber,
@@ -562,23 +580,32 @@ impl LogClient {
         let question = self.tails.remove(&request).expect("just seen");
         match question.asker {
             Some(token) => out.push(reply(token, Reply::Tail(tail))),
-            None => self.open_session(now, tail),
+            None => self.open_session(tail, out),
         }
     }
 
-    fn open_session(&mut self, _now: Time, tail: Position) {
-        let random =
-            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    fn open_session(&mut self, tail: Position, out: &mut Out) {
+        let random = self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         self.sessions_opened += 1;
         self.session = Session::Open(SessionId::new(tail, random));
+        self.tell_session(out);
+    }
+
+    /// Answers those who asked for the session, once it is open.
+    fn tell_session(&mut self, out: &mut Out) {
         self.work_is_due = true;
+        if let Some((session, next)) = self.session() {
+            let askers = std::mem::take(&mut self.session_askers);
+            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
+        }
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
         self.refresh_if_due(now, out);
         self.repeat_tail_questions(now, out);
-        if self.session == Session::None && !self.pending.is_empty() && self.view().is_some() {
+        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        if self.session == Session::None && is_wanted && self.view().is_some() {
             self.session = Session::Opening;
             self.ask_tail(now, None, out);
         }

@@ -125,6 +125,13 @@ pub enum Message {
         /// The records, with consecutive numbers.
         records: Vec<Record>,
     },
+    /// Leader to follower: the session of what was forwarded is forgotten here.
+    ForwardExpired {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+    },
     /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.
     Drop {
         /// The view.
@@ -182,6 +189,7 @@ wire_enum! {
         14 => Drop { view, from, runs },
         15 => Dropped { view, ordered },
         16 => Status { request },
+        18 => ForwardExpired { view, session },
         17 => StatusIs { request, view, open, ordered, held, sessions },
     }
 }

@@ -78,16 +78,15 @@ impl Orderer {
         }
     }
 
-    /// The stable bound.
-    #[cfg(test)]
-    pub(super) fn stable(&self) -> Position {
-        self.stable
-    }
-
-    /// What is under way, if anything is: the part that is furthest.
+    /// What is waited for: a batch to be bound, or to be dropped.
     pub(super) fn step_name(&self) -> Option<&'static str> {
-        let dropping = (!self.drops.is_empty()).then_some("drop");
-        dropping.or((!self.pusher.is_empty()).then_some("bind"))
+        if !self.pusher.is_empty() {
+            Some("bind")
+        } else if !self.drops.is_empty() {
+            Some("drop")
+        } else {
+            None
+        }
     }
 
     /// Whether entries could be bound now.

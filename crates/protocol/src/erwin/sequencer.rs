@@ -261,8 +261,7 @@ impl Sequencer {
                 reply(from, Message::Tail { request, view, count }, out);
             }
             Message::Locate { view, session, number } if self.accepts(view) && self.orderer.is_some() => {
-                let orderer = self.orderer.as_mut().expect("just seen");
-                orderer.ask(from, session, number, &self.sessions, out);
+                self.locate(from, RecordId { session, number }, out);
             }
             Message::Append { .. } | Message::CheckTail { .. } | Message::Locate { .. } => {
                 let why = self.unavailable.clone();
@@ -270,13 +269,40 @@ impl Sequencer {
             }
             Message::Forward { view, session, first, records } if self.accepts(view) => {
                 let run = IdRun { session, first, count: records.len() as u64 };
+                if self.admission(run) == Admission::Expired {
+                    reply(from, Message::ForwardExpired { view, session }, out);
+                }
                 self.admit(now, run, 0, records, out);
             }
+            Message::ForwardExpired { view, session } if self.accepts(view) => self.forward_expired(session),
             Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
             Message::Dropped { view, ordered } if self.accepts(view) => self.dropped(from, ordered, out),
             Message::Status { request } => reply(from, self.status(request), out),
             // The rest are answers to others, or belong to another view.
             _ => {}
+        }
+    }
+
+    /// Leader: a client asks where a number is bound.
+    fn locate(&mut self, asker: Address, id: RecordId, out: &mut Vec<RoleEffect>) {
+        let RecordId { session, number } = id;
+        let is_bound = number < self.sessions.next(session).unwrap_or(0)
+            && self.ring.first_number(session).is_none_or(|first| number < first);
+        if is_bound && self.sessions.position(session, number).is_none() {
+            // It is in the log, but where was not worth remembering any more.
+            reply(asker, Message::Stale { session, number }, out);
+        } else if let Some(orderer) = &mut self.orderer {
+            orderer.ask(asker, session, number, &self.sessions, out);
+        }
+    }
+
+    /// Follower: the leader has forgotten the session of entries that were forwarded to it. They were
+    /// never acknowledged by everyone, and never will be; with them goes what would acknowledge them.
+    fn forward_expired(&mut self, session: SessionId) {
+        if self.orderer.is_none() {
+            let next = self.sessions.next(session).unwrap_or(0);
+            self.ring.drop_run(IdRun { session, first: 0, count: next });
+            self.sessions.forget(session);
         }
     }
 
@@ -367,6 +393,11 @@ impl Sequencer {
         let (fits, cut) = self.room_for(&records);
         records.truncate(fits);
         let next = first + records.len() as u64;
+        if next == first && cut != Some(Cut::NoRoom) && self.sessions.next(run.session).is_none() {
+            // Nothing of a new session was admitted, nor is it to come again. One without room is remembered:
+            // what follows on the heels of its first records must not find it unknown.
+            return cut;
+        }
         let admitted = JournalRecord::Admitted { session: run.session, first, lowest, records };
         // Knowing more about what the client waits for is not worth a write of its own.
         let ticket = if next > first { self.persist(&admitted, out) } else { self.gate.issued() };

@@ -112,6 +112,7 @@ impl Sequencer {
             flush.pusher.push(now, batch.into_iter(), Position::ZERO, out);
         }
         if flush.pusher.is_empty() {
+            flush.sessions.prune(limits::MAX_BOUND_RUNS);
             let message = Message::Flushed {
                 claim: flush.claim,
                 first: flush.first,

@@ -18,6 +18,9 @@ use crate::roles::{Message, RoleEffect};
 #[derive(Debug)]
 pub struct Gate {
     issued: Ticket,
+    /// The latest write that anything is confirmed after. What is stable is worth writing, but nobody
+    /// waits for it, and the node need not hurry to make it durable.
+    awaited: Ticket,
     durable: Ticket,
     waits: bool,
     waiting: VecDeque<(Ticket, Address, Message)>,
@@ -27,7 +30,7 @@ impl Gate {
     /// A gate for a role whose confirmations wait for its writes, or not.
     #[must_use]
     pub fn new(waits: bool) -> Self {
-        Self { issued: Ticket(0), durable: Ticket(0), waits, waiting: VecDeque::new() }
+        Self { issued: Ticket(0), awaited: Ticket(0), durable: Ticket(0), waits, waiting: VecDeque::new() }
     }
 
     /// Adds an entry to the role's journal.
@@ -40,6 +43,7 @@ impl Gate {
     /// Adds an entry that is already encoded to the role's journal.
     pub fn persist_encoded(&mut self, entry: Vec<Bytes>, out: &mut Vec<RoleEffect>) -> Ticket {
         self.issued.0 += 1;
+        self.awaited = self.issued;
         out.push(RoleEffect::Persist { ticket: self.issued, entry });
         self.issued
     }
@@ -47,17 +51,20 @@ impl Gate {
     /// Changes the role's record store.
     pub fn store(&mut self, command: StorageCommand, out: &mut Vec<RoleEffect>) -> Ticket {
         self.issued.0 += 1;
+        if !matches!(command, StorageCommand::Stable(_)) {
+            self.awaited = self.issued;
+        }
         out.push(RoleEffect::Store { ticket: self.issued, command });
         self.issued
     }
 
-    /// Sends a message as soon as everything written so far is durable.
+    /// Sends a message as soon as everything written so far, apart from stable bounds, is durable.
     pub fn confirm(&mut self, to: Address, message: impl Into<Message>, out: &mut Vec<RoleEffect>) {
         let message = message.into();
         if self.is_open() {
             out.push(RoleEffect::Send { to, message });
         } else {
-            self.waiting.push_back((self.issued, to, message));
+            self.waiting.push_back((self.awaited, to, message));
         }
     }
 
@@ -70,10 +77,10 @@ impl Gate {
         }
     }
 
-    /// Whether everything that was written is durable, or need not be.
+    /// Whether everything that confirmations wait for is durable, or need not be.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        !self.waits || self.durable >= self.issued
+        !self.waits || self.durable >= self.awaited
     }
 
     /// Whether the write with this ticket is durable, or need not be.

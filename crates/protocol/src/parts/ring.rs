@@ -108,6 +108,14 @@ impl Ring {
         self.pop_empty();
     }
 
+    /// The lowest number that it holds of a session.
+    #[must_use]
+    pub fn first_number(&self, session: SessionId) -> Option<u64> {
+        let slot = self.by_session.get(&session)?.front()?;
+        let entry = self.slots[(slot - self.first_slot) as usize].as_ref();
+        Some(entry.expect("a listed slot is occupied").id.number)
+    }
+
     /// All entries, oldest first, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
         self.slots.iter_mut().flatten()

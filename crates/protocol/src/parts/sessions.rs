@@ -171,6 +171,27 @@ impl Sessions {
             .retain(|id, session| ordered.since(session.last_bound) <= idle_positions || is_held(*id));
     }
 
+    /// Forgets the lowest positions, so that at most `most` runs are left. Whoever asks for one of them is
+    /// told that its append is in the log, but not where.
+    pub fn prune(&mut self, most: usize) {
+        let total: usize = self.sessions.values().map(|session| session.bound.len()).sum();
+        if total <= most {
+            return;
+        }
+        let mut ends: Vec<Position> =
+            self.sessions.values().flat_map(|s| s.bound.iter().map(|run| run.position + run.count)).collect();
+        let (_, kept_above, _) = ends.select_nth_unstable(total - most - 1);
+        let kept_above = *kept_above;
+        for session in self.sessions.values_mut() {
+            session.bound.retain(|run| run.position + run.count > kept_above);
+        }
+    }
+
+    /// Forgets a session: its numbers above 0 are refused from now on.
+    pub fn forget(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
     /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a mistake
     /// that the simulator shows to be one; see [`crate::Deviation::FilterUnion`].
     pub(crate) fn join(&mut self, others: Self) {
@@ -284,6 +305,18 @@ mod tests {
         assert_eq!(sessions.admission(run(0, 1), Position(300), IDLE), Admission::Expired);
         let fresh = IdRun { session: SessionId::new(Position(250), 1), first: 0, count: 1 };
         assert_eq!(sessions.admission(fresh, Position(300), IDLE), Admission::Admit { skip: 0 });
+    }
+
+    #[test]
+    fn pruning_forgets_the_lowest_positions() {
+        let mut sessions = Sessions::default();
+        for n in 0..10 {
+            sessions.bind(IdRun { session: session(n % 2), first: n / 2, count: 1 }, Position(n));
+        }
+        sessions.prune(4);
+        assert_eq!(sessions.position(session(1), 2), None);
+        assert_eq!(sessions.position(session(0), 3), Some(Position(6)));
+        assert_eq!(sessions.next(session(1)), Some(5));
     }
 
     #[test]

@@ -52,6 +52,7 @@ fn sequencing(message: &erwin::Message) -> String {
         Forward { view, session, first, records, .. } => {
             format!("forward v{view}{}", following(*session, *first, records))
         }
+        ForwardExpired { view, session: of } => format!("forward-expired v{view} {}", session(*of)),
         Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", ids(runs)),
         Dropped { view, ordered, .. } => format!("dropped v{view} ordered={ordered}"),
         Status { request, .. } => format!("status request={request}"),
@@ -247,6 +248,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
             format!("appended {}{}", id(of.session, of.number), at.unwrap_or_default())
         }
         Reply::Tail(tail) => format!("tail={tail}"),
+        Reply::Session { session: of, next } => format!("session {} next={next}", session(*of)),
         Reply::Failed(failure) => format!(
             "failed {}",
             match failure {

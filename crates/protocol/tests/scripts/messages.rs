@@ -85,6 +85,7 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             let (session, first, records) = consecutive(words)?;
             Forward { view, session, first, records }
         }
+        "forward-expired" => ForwardExpired { view: words.view()?, session: words.session()? },
         "drop" => {
             let (view, from) = (words.view()?, words.position("from")?);
             Drop { view, from, runs: runs_of(words.records().into_iter().map(|(id, _)| id)) }

@@ -390,6 +390,7 @@ fn request(words: &mut Words) -> Parsed<Request> {
         "append" => Request::Append { record: words.record()?.1, sync: false },
         "append-sync" => Request::Append { record: words.record()?.1, sync: true },
         "check-tail" => Request::CheckTail,
+        "session" => Request::OpenSession,
         other => return Err(format!("no request is called '{other}'")),
     })
 }

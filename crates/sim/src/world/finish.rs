@@ -10,8 +10,6 @@ use crate::reader::{Reader, Style};
 
 /// How long a log must have been saying that it is unavailable.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
-/// A session that is forgotten after fewer positions may be forgotten while a record of it is on its way.
-const SHORT_SESSION: u64 = 1_000_000;
 /// How long reading one replica may take.
 const READING_FOR: Duration = Duration::from_secs(20);
 
@@ -64,15 +62,12 @@ impl World {
     fn is_settled(&self, view: &View) -> bool {
         let Some(ordered) = self.leader_ordered() else { return false };
         let entry = self.entry().and_then(|entry| entry.view.as_ref());
-        // What a follower holds of a session that is forgotten everywhere else stays, until a view change.
-        // With the limits of a server a session outlives the time in which it is forwarded.
-        let sessions_are_short = self.plan.options.limits.session_idle_positions < SHORT_SESSION;
         let members = view.sequencers.len() == self.plan.config.sequencers as usize;
         let sequencers = view.sequencers.iter().all(|member| {
             self.nodes[&member.node].sequencer(self.log).is_some_and(|role| {
                 role.is_open()
                     && role.view_number() == view.number
-                    && (role.held() == 0 || sessions_are_short)
+                    && role.held() == 0
                     && role.ordered() == ordered
             })
         });

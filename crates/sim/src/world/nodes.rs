@@ -19,7 +19,7 @@ use crate::network::{Connection, Party};
 /// How long a node that could not start waits before it is started again.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How often a node may want to be woken at the same instant.
-const MOST_ROUNDS: u32 = 10_000;
+const MOST_ROUNDS: u32 = 1000;
 
 /// A node and its disk.
 #[derive(Debug)]
