@@ -25,11 +25,13 @@ async fn open_within(cluster: &Cluster, deadline: Duration) -> Log {
 async fn appends_are_acknowledged_by_all_and_can_be_read() {
     let cluster = Cluster::start(3).await;
     let log = open(&cluster).await;
-    assert_eq!(log.session().await, None, "a session opens with the first append");
+    let opened = log.session().await.expect("a session can be had before the first append");
+    assert_eq!(opened.1, 0);
     let receipt = log.append("a", AppendOptions::default()).await.unwrap();
     assert_eq!((receipt.id.number, receipt.position), (0, None));
     assert_eq!(log.append_sync("b").await.unwrap(), Position(1));
     assert_eq!(log.session().await, Some((receipt.id.session, 2)));
+    assert_eq!(opened.0, receipt.id.session);
     for node in 1..=3 {
         assert_eq!(cluster.held(node), [0, 1]);
     }

@@ -529,8 +529,12 @@ impl Host {
                 match failure {
                     StorageFailure::Full => self.set_disk_full(true),
                     StorageFailure::Failed => {
-                        let cause = cause.clone();
-                        self.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
+                        let RoleKey { log, endpoint } = key;
+                        let problem = Problem { log, endpoint, cause: cause.clone() };
+                        // It comes again with every attempt.
+                        if !self.problems.contains(&problem) {
+                            self.problems.push(problem);
+                        }
                     }
                 }
             }

@@ -37,7 +37,7 @@ pub enum HostError {
 }
 
 /// A role that could not be brought back, and why. The others run without it.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The log that it works for.
     pub log: LogId,

@@ -188,11 +188,10 @@ impl Machine for LogClient {
                 self.session_askers.push(token);
                 self.tell_session(out);
             }
-            Input::Message { from, message: roles::Message::Erwin(message) } => {
-                if let Address::Node(node, Endpoint::Sequencer) = from {
-                    self.receive(now, node, message, out);
-                }
-            }
+            Input::Message {
+                from: Address::Node(node, Endpoint::Sequencer),
+                message: roles::Message::Erwin(message),
+            } => self.receive(now, node, message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)
             }
@@ -294,10 +293,11 @@ impl LogClient {
     fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
         let current = self.entry.view_number();
         match message {
-            Message::Acknowledged { view, session, next } if self.is_mine(session) => {
-                if view == current || self.config.options.deviates(Deviation::MixedViews) {
-                    self.acknowledged(now, node, next, out);
-                }
+            Message::Acknowledged { view, session, next }
+                if self.is_mine(session)
+                    && (view == current || self.config.options.deviates(Deviation::MixedViews)) =>
+            {
+                self.acknowledged(now, node, next, out);
             }
             Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {
                 if expected < self.base {

@@ -371,8 +371,8 @@ pub(super) fn open(frame: Bytes) -> Result<(LogId, Endpoint, Endpoint, Message),
 /// The beginning of a message, for a trace.
 pub(super) fn brief(message: &Message) -> String {
     let mut text = format!("{message:?}");
-    if text.len() > 400 {
-        let end = (0..=400).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    if text.len() > 4000 {
+        let end = (0..=4000).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }

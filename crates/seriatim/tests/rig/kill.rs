@@ -1,0 +1,193 @@
+//! Kill loops: clients append, a subscriber reads along, the cluster is killed and comes back.
+//!
+//! `SERIATIM_RIG_LOOPS` repeats each loop with other seeds; `SERIATIM_RIG_SEED` replays the schedule of
+//! one seed, as far as the scheduling of real processes lets it be replayed.
+
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+use seriatim_client::{Durability, LogConfig};
+
+use crate::cluster::Cluster;
+use crate::workload::{DEADLINE, Style, Workload};
+
+/// What is done to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// `kill -9`.
+    Kill,
+    /// `kill -9`, and again so long after the new start, whether it serves by then or not.
+    KillTwice(Duration),
+    /// An orderly end.
+    Stop(Signal),
+}
+
+/// A log, and who appends to it.
+struct Plan {
+    name: &'static str,
+    config: LogConfig,
+    styles: &'static [Style],
+}
+
+fn plan(name: &'static str, shape: (u32, u32, u32, u64), styles: &'static [Style]) -> Plan {
+    let mut config = LogConfig::default();
+    (config.shards, config.replicas, config.sequencers, config.stripe) = shape;
+    Plan { name, config, styles }
+}
+
+/// Logs of several shapes, with every kind of program.
+fn many_logs() -> Vec<Plan> {
+    const PIPELINED: Style = Style::Pipelined(32);
+    vec![
+        plan("plain", (2, 2, 3, 64), &[PIPELINED, Style::Synchronous, Style::Resuming]),
+        plan("wide", (3, 3, 2, 7), &[PIPELINED, Style::Synchronous]),
+        plan("lone", (1, 1, 1, 1), &[Style::Pipelined(4), Style::Synchronous]),
+    ]
+}
+
+/// The seeds to run, from the environment.
+fn seeds() -> Vec<u64> {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name} needs a number, not '{text}'")))
+    };
+    match number("SERIATIM_RIG_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("SERIATIM_RIG_LOOPS").unwrap_or(1)).map(|_| rand::random()).collect(),
+    }
+}
+
+/// What a whole loop did.
+#[derive(Default)]
+struct Tally {
+    acknowledged: u64,
+    faults: usize,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_moved_by_kills() {
+    kill_loops("kill -9", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_moved_when_unsynced_writes_are_lost_with_the_process() {
+    kill_loops("kill -9, unsynced writes lost", &["--volatile-disk"]).await;
+}
+
+#[expect(clippy::print_stderr, reason = "who runs many loops wants to see what ran, and the seed of a failure")]
+async fn kill_loops(what: &str, options: &'static [&'static str]) {
+    let (seeds, started) = (seeds(), Instant::now());
+    let mut total = Tally::default();
+    for seed in &seeds {
+        eprintln!("{what}: SERIATIM_RIG_SEED={seed}");
+        let mut random = StdRng::seed_from_u64(*seed);
+        let faults: Vec<Fault> = (0..3).map(|_| random_kill(&mut random)).collect();
+        let run = run(options, many_logs(), &faults, *seed);
+        let done = tokio::time::timeout(Duration::from_secs(180), run).await;
+        let done = done.unwrap_or_else(|_| panic!("{what}: seed {seed} did not come to an end"));
+        total.acknowledged += done.acknowledged;
+        total.faults += done.faults;
+    }
+    eprintln!(
+        "{what}: {} clusters, {} kills, {} appends acknowledged, all there once; {:.1} s",
+        seeds.len(),
+        total.faults,
+        total.acknowledged,
+        started.elapsed().as_secs_f64()
+    );
+}
+
+fn random_kill(random: &mut StdRng) -> Fault {
+    if random.random_ratio(1, 3) {
+        Fault::KillTwice(Duration::from_millis(random.random_range(0..600)))
+    } else {
+        Fault::Kill
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_orderly_end_loses_nothing_at_any_durability() {
+    let logs = [("on-disk", Durability::Disk), ("in-memory", Durability::Memory)].map(|(name, durability)| {
+        let mut plan = plan(name, (2, 2, 3, 64), &[Style::Pipelined(64), Style::Synchronous]);
+        plan.config.durability = durability;
+        plan
+    });
+    let faults = [Fault::Stop(Signal::INT), Fault::Stop(Signal::TERM)];
+    // What is not synced is lost even so, so that an orderly end must sync as well as write.
+    let run = run(&["--volatile-disk"], logs.into(), &faults, 7);
+    tokio::time::timeout(Duration::from_secs(120), run).await.expect("it comes to an end");
+}
+
+/// One cluster from its start through all faults to the check of every log.
+async fn run(options: &'static [&'static str], plans: Vec<Plan>, faults: &[Fault], seed: u64) -> Tally {
+    let mut random = StdRng::seed_from_u64(seed.rotate_left(17));
+    let mut cluster = Cluster::start(options).await;
+    let client = cluster.client(DEADLINE).await;
+    let mut logs = vec![];
+    for Plan { name, config, styles } in plans {
+        client.create(name, config).await.expect("the log is created");
+        logs.push(Workload::start(cluster.address(), name, random.random(), styles));
+    }
+    let mut tally = Tally::default();
+    for fault in faults {
+        more_acknowledged(&logs, random.random_range(50..600)).await;
+        for log in &logs {
+            log.read_stable().await;
+        }
+        tally.faults += strike(&mut cluster, *fault).await;
+        for log in &logs {
+            log.read_stable().await;
+        }
+    }
+    more_acknowledged(&logs, 50).await;
+    for log in logs {
+        let name = log.name.clone();
+        match log.finish().await {
+            Ok(acknowledged) => tally.acknowledged += acknowledged,
+            Err(violations) => panic!(
+                "SERIATIM_RIG_SEED={seed} {faults:?}: log '{name}': {} violations, the first of them:\n{}\nthe cluster says: {}",
+                violations.len(),
+                violations[..violations.len().min(10)].join("\n"),
+                cluster.says()
+            ),
+        }
+    }
+    assert_eq!(cluster.says(), "", "SERIATIM_RIG_SEED={seed} {faults:?}: nothing is worth a warning");
+    tally
+}
+
+/// Waits until each log has acknowledged so many appends more: a log that does not come back is found here.
+async fn more_acknowledged(logs: &[Workload], count: u64) {
+    for log in logs {
+        // The smallest log appends one by one: it is not waited for as long.
+        let target = log.history.acknowledged() + count / 10 + 1;
+        let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
+        assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+    }
+}
+
+/// Does it, and waits until the cluster serves again. How many processes it ended.
+async fn strike(cluster: &mut Cluster, fault: Fault) -> usize {
+    match fault {
+        Fault::Kill => {
+            cluster.kill_and_restart().await;
+            1
+        }
+        Fault::KillTwice(after) => {
+            cluster.kill().await;
+            cluster.spawn();
+            cluster.ready_within(after).await;
+            cluster.kill_and_restart().await;
+            2
+        }
+        Fault::Stop(signal) => {
+            let status = cluster.stop(signal).await;
+            assert!(status.success(), "{signal:?}: {status}; it says: {}", cluster.says());
+            cluster.spawn();
+            cluster.ready().await;
+            1
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Programs that append to a log and read it while its cluster is killed and started again, and that
+//! write down in a [`History`] what they see.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use seriatim_client::{
+    Append, AppendError, AppendOptions, Client, Event, Log, LogOptions, Position, Receipt, RecordId,
+    SessionId, SubscribeOptions,
+};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::cluster::connect;
+use crate::history::History;
+
+/// How long an operation of a program may take, a restart of the cluster included.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What kind of program appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// So many appends in flight.
+    Pipelined(usize),
+    /// One append at a time, each waits for its position; and looks at the tail now and then.
+    Synchronous,
+    /// Pipelined; it dies in the middle again and again, and goes on with its session.
+    Resuming,
+}
+
+/// One log and the programs that work on it.
+pub(crate) struct Workload {
+    pub(crate) name: String,
+    pub(crate) history: History,
+    stop: watch::Sender<bool>,
+    writers: JoinSet<()>,
+    address: String,
+}
+
+impl Workload {
+    /// Starts a program for each style, and one that reads along.
+    pub(crate) fn start(address: &str, name: &str, seed: u64, styles: &[Style]) -> Self {
+        let (history, stop) = (History::new(), watch::Sender::new(false));
+        let mut writers = JoinSet::new();
+        for (number, style) in styles.iter().enumerate() {
+            let writer = Writer {
+                address: address.to_owned(),
+                log: name.to_owned(),
+                label: format!("{name}-{number}"),
+                style: *style,
+                history: history.clone(),
+                random: StdRng::seed_from_u64(seed ^ (number as u64) << 32),
+                stop: stop.subscribe(),
+                submitted: 0,
+            };
+            writers.spawn(writer.run());
+        }
+        writers.spawn(follow(address.to_owned(), name.to_owned(), history.clone(), stop.subscribe()));
+        Self { name: name.to_owned(), history, stop, writers, address: address.to_owned() }
+    }
+
+    /// Lets every program finish what it began, reads the whole log, and checks everything. How many
+    /// appends were acknowledged.
+    pub(crate) async fn finish(mut self) -> Result<u64, Vec<String>> {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.writers.join_next().await {
+            ended.expect("a program came to its end");
+        }
+        let end = self.read_all().await;
+        let violations = self.history.check(end);
+        if violations.is_empty() { Ok(self.history.acknowledged()) } else { Err(violations) }
+    }
+
+    /// Reads the log from its beginning to its tail, as a new reader.
+    pub(crate) async fn read_all(&self) -> Position {
+        let log = open(&self.address, &self.name).await;
+        let asked = self.history.ask_tail();
+        let tail = log.check_tail().await.expect("the tail");
+        self.history.tail(asked, tail);
+        read_until(&log, tail, &self.history).await;
+        tail
+    }
+
+    /// Reads what is stable now, without waiting for more.
+    pub(crate) async fn read_stable(&self) {
+        let log = open(&self.address, &self.name).await;
+        let mut next = Position(0);
+        loop {
+            let records = log.read(next, 4096, Duration::ZERO).await.expect("the stable part is readable");
+            let Some(last) = records.last() else { return };
+            next = last.position + 1;
+            for stored in records {
+                self.history.observe(stored.position, stored.id, stored.record.payload());
+            }
+        }
+    }
+}
+
+async fn open(address: &str, name: &str) -> Log {
+    connect(address, DEADLINE).await.log(name).await.expect("the log is there")
+}
+
+/// Reads everything below `end`, and expects it without gaps.
+pub(crate) async fn read_until(log: &Log, end: Position, history: &History) {
+    let mut events = log.subscribe(Position(0), SubscribeOptions::until(end)).await.expect("a subscription");
+    let mut next = Position(0);
+    let reading = async {
+        while let Some(event) = events.next().await {
+            next = deliver(event.expect("a record"), next, history);
+        }
+    };
+    let outcome = tokio::time::timeout(DEADLINE, reading).await;
+    assert!(outcome.is_ok(), "{}: read up to {next}, and nothing more of what lies below {end}", log.name());
+}
+
+/// Reads along, through everything, to what is the tail when the writers are done.
+async fn follow(address: String, name: String, history: History, mut stop: watch::Receiver<bool>) {
+    let log = open(&address, &name).await;
+    let mut events =
+        log.subscribe(Position(0), SubscribeOptions::default()).await.expect("a subscription");
+    let mut next = Position(0);
+    loop {
+        tokio::select! {
+            event = events.next() => {
+                let event = event.expect("it has no end").expect("it outlives restarts");
+                next = deliver(event, next, &history);
+            }
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    let tail = log.check_tail().await.expect("the tail");
+    while next < tail {
+        let event = tokio::time::timeout(DEADLINE, events.next()).await;
+        let event = event.unwrap_or_else(|_| panic!("{name}: the subscriber is stuck at {next} of {tail}"));
+        next = deliver(event.expect("it has no end").expect("it outlives restarts"), next, &history);
+    }
+}
+
+/// Notes what a subscriber was told; what it must be told next.
+fn deliver(event: Event, next: Position, history: &History) -> Position {
+    match event {
+        Event::Deliver { position, id, record, speculative } => {
+            if position != next || speculative {
+                history.violation(format!("a subscriber was given {position} instead of {next}"));
+            }
+            history.observe(position, id, record.payload());
+            position + 1
+        }
+        other => {
+            history.violation(format!("a subscriber was told {other:?}"));
+            next
+        }
+    }
+}
+
+/// A program that appends.
+struct Writer {
+    address: String,
+    log: String,
+    label: String,
+    style: Style,
+    history: History,
+    random: StdRng,
+    stop: watch::Receiver<bool>,
+    submitted: u64,
+}
+
+/// One append that is not acknowledged: its index in the history, and what is appended.
+type Pending = (usize, Bytes);
+
+impl Writer {
+    async fn run(self) {
+        match self.style {
+            Style::Pipelined(in_flight) => self.pipeline(in_flight).await,
+            Style::Synchronous => self.one_by_one().await,
+            Style::Resuming => self.die_and_resume().await,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// A payload that no other append has.
+    fn payload(&mut self) -> Bytes {
+        self.submitted += 1;
+        let filler = "abcdefgh".repeat(self.random.random_range(0..40));
+        format!("{}-{} {filler}", self.label, self.submitted).into()
+    }
+
+    async fn pipeline(mut self, in_flight: usize) {
+        let log = open(&self.address, &self.log).await;
+        let session = self.history.open_session();
+        let mut pending: VecDeque<(usize, Append)> = VecDeque::new();
+        while !self.is_over() {
+            let payload = self.payload();
+            let index = self.history.invoke(session, payload.clone());
+            let append = log.submit(payload).await.expect("there is room");
+            pending.push_back((index, append));
+            if pending.len() >= in_flight {
+                self.settle(pending.pop_front()).await;
+            }
+        }
+        while !pending.is_empty() {
+            self.settle(pending.pop_front()).await;
+        }
+    }
+
+    async fn settle(&self, pending: Option<(usize, Append)>) {
+        let Some((index, append)) = pending else { return };
+        let Receipt { id, position, .. } =
+            append.await.unwrap_or_else(|cause| panic!("{}: {cause}", self.label));
+        self.history.acknowledge(index, Some(id), position);
+    }
+
+    async fn one_by_one(mut self) {
+        let log = open(&self.address, &self.log).await;
+        let session = self.history.open_session();
+        while !self.is_over() {
+            let payload = self.payload();
+            let index = self.history.invoke(session, payload.clone());
+            let mut options = AppendOptions::default();
+            options.sync = true;
+            let append = log.submit_with(payload, options).await.expect("there is room");
+            self.settle(Some((index, append))).await;
+            if self.random.random_ratio(1, 8) {
+                let asked = self.history.ask_tail();
+                let tail = log.check_tail().await.unwrap_or_else(|cause| panic!("{}: {cause}", self.label));
+                self.history.tail(asked, tail);
+            }
+        }
+    }
+
+    /// Each life is a client of its own. It ends with appends in flight; the next one appends these
+    /// again, in the same session.
+    async fn die_and_resume(mut self) {
+        let session = self.history.open_session();
+        let mut pending: VecDeque<Pending> = VecDeque::new();
+        let mut known: Option<(SessionId, u64)> = None;
+        loop {
+            let is_last = self.is_over();
+            let client = connect(&self.address, DEADLINE).await;
+            let lives_for = if is_last { u64::MAX } else { self.random.random_range(1..300) };
+            self.live(&client, session, &mut known, &mut pending, lives_for).await;
+            if is_last && pending.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// One life, of so many acknowledgements. `known` is the session and the first number that was not
+    /// seen acknowledged.
+    async fn live(
+        &mut self,
+        client: &Client,
+        session: usize,
+        known: &mut Option<(SessionId, u64)>,
+        pending: &mut VecDeque<Pending>,
+        lives_for: u64,
+    ) {
+        let mut options = LogOptions::default();
+        options.resume = *known;
+        let log = client.log_with(&self.log, options).await.expect("the log is there");
+        let mut in_flight = VecDeque::new();
+        for (_, payload) in pending.iter() {
+            in_flight.push_back(log.submit(payload.clone()).await.expect("there is room"));
+        }
+        for _ in 0..lives_for {
+            while pending.len() < 64 && !self.is_over() {
+                let payload = self.payload();
+                pending.push_back((self.history.invoke(session, payload.clone()), payload.clone()));
+                in_flight.push_back(log.submit(payload).await.expect("there is room"));
+            }
+            let Some(oldest) = in_flight.pop_front() else { return };
+            let outcome = oldest.await;
+            let (index, _) = pending.pop_front().expect("it is as long as what is in flight");
+            let (id, position) = self.outcome(outcome, *known);
+            self.history.acknowledge(index, Some(id), position);
+            *known = Some((id.session, id.number + 1));
+        }
+    }
+
+    fn outcome(
+        &self,
+        outcome: Result<Receipt, AppendError>,
+        known: Option<(SessionId, u64)>,
+    ) -> (RecordId, Option<Position>) {
+        match (outcome, known) {
+            (Ok(receipt), None) => (receipt.id, receipt.position),
+            (Ok(receipt), Some((session, number))) => {
+                let expected = RecordId { session, number };
+                if receipt.id != expected {
+                    self.history.violation(format!("acknowledged as {}, not as {expected}", receipt.id));
+                }
+                (receipt.id, receipt.position)
+            }
+            // An earlier life was told, and died before it could say so.
+            (Err(AppendError::Settled), Some((session, number))) => (RecordId { session, number }, None),
+            (Err(cause), _) => panic!("{}: {cause}", self.label),
+        }
+    }
+}
