@@ -217,7 +217,9 @@ impl Engine {
             Command::CheckTail { handle, waiter } => {
                 self.request(now, handle, Request::CheckTail, waiter, None)
             }
-            Command::Session { handle, waiter } => self.request(now, handle, Request::OpenSession, waiter, None),
+            Command::Session { handle, waiter } => {
+                self.request(now, handle, Request::OpenSession, waiter, None)
+            }
             Command::Close { handle } => self.close(handle),
             Command::Fetch { control, entry, request, waiter } => {
                 let log = entry.id;

@@ -56,7 +56,9 @@ pub enum AppendError {
         limit: u32,
     },
     /// The record's key and headers are too large. It is not in the log.
-    #[error("the record's key and headers take {size} bytes, more than the {limit} that they may; put them into the payload")]
+    #[error(
+        "the record's key and headers take {size} bytes, more than the {limit} that they may; put them into the payload"
+    )]
     HeadersTooLarge {
         /// The size of key and headers, in bytes.
         size: usize,

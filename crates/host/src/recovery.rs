@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::StorageCommand;
+use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::wire::{WireError, decode_one};
 use seriatim_model::{Durability, Endpoint, Incarnation, LogId, Member, ShardId};
 use seriatim_protocol::control::register::Register;
@@ -107,13 +107,50 @@ pub(crate) fn revive(
                 revived.roles.insert(key, role);
             }
             Ok(None) => {}
-            Err(cause) => {
+            Err(Loss::NoRoom(cause)) => {
+                return Err(HostError::Write(format!("{cause}: make room and start again")));
+            }
+            Err(Loss::Damage(cause)) => {
                 revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
                 revived.roles.insert(key, Role::Broken);
             }
         }
     }
     Ok(revived)
+}
+
+/// Why a role does not come back.
+enum Loss {
+    /// The disk is full: it comes back when there is room.
+    NoRoom(String),
+    /// Anything else.
+    Damage(String),
+}
+
+impl From<OpenError> for Loss {
+    fn from(error: OpenError) -> Self {
+        match &error {
+            OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Self::NoRoom(error.to_string())
+            }
+            _ => Self::Damage(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Loss {
+    fn from(error: StoreError) -> Self {
+        match error.failure() {
+            StorageFailure::Full => Self::NoRoom(error.to_string()),
+            StorageFailure::Failed => Self::Damage(error.to_string()),
+        }
+    }
+}
+
+impl From<WireError> for Loss {
+    fn from(error: WireError) -> Self {
+        Self::Damage(error.to_string())
+    }
 }
 
 fn revive_role(
@@ -123,9 +160,9 @@ fn revive_role(
     history: History,
     fresh: &mut impl FnMut() -> u64,
     reopened: &mut Vec<(RoleKey, Incarnation)>,
-) -> Result<Option<Role>, String> {
+) -> Result<Option<Role>, Loss> {
     if key.endpoint == Endpoint::Register {
-        let register = Register::recover(config.node, history.own).map_err(|cause| cause.to_string())?;
+        let register = Register::recover(config.node, history.own)?;
         return Ok(Some(Role::Register(register)));
     }
     let Some(birth) = history.birth else { return Ok(None) };
@@ -142,13 +179,13 @@ fn revive_role(
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
             let role = Sequencer::recover(me, config.control, birth.config, config.options, entries);
-            role.map(|role| Some(Role::Sequencer(Box::new(role)))).map_err(|cause| cause.to_string())
+            Ok(Some(Role::Sequencer(Box::new(role?))))
         }
         Endpoint::Shard(shard) => {
             let (entries, from_checkpoint) = (history.own, history.from_checkpoint);
             let store = match open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint) {
                 Ok(store) => store,
-                Err(cause) if !remembers => {
+                Err(Loss::Damage(cause)) if !remembers => {
                     let role = Replica::new(me, shard, config.control, birth.config, config.options);
                     return Ok(Some(Role::ShardWithoutStore(Box::new(role), cause)));
                 }
@@ -172,18 +209,16 @@ fn open_store(
     journaled: bool,
     entries: Vec<Bytes>,
     from_checkpoint: bool,
-) -> Result<ShardStore, String> {
+) -> Result<ShardStore, Loss> {
     let mut entries = entries.into_iter();
     let mode = if journaled {
         OpenMode::Journaled { checkpoint: if from_checkpoint { entries.next() } else { None } }
     } else {
         OpenMode::WriteBehind
     };
-    let opened = ShardStore::open(disk.clone(), log, shard, mode, config.shard_options);
-    let mut store = opened.map_err(|cause| cause.to_string())?;
+    let mut store = ShardStore::open(disk.clone(), log, shard, mode, config.shard_options)?;
     for entry in entries {
-        let command: StorageCommand = decode_one(entry).map_err(|cause| cause.to_string())?;
-        store.execute(&command).map_err(|cause: StoreError| cause.to_string())?;
+        store.execute(&decode_one::<StorageCommand>(entry)?)?;
     }
     Ok(store)
 }

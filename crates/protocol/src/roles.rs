@@ -27,7 +27,10 @@ impl Message {
         match (self, to) {
             (Self::Control(message), Endpoint::Register) => matches!(
                 message,
-                Control::Lookup { .. } | Control::List { .. } | Control::Create { .. } | Control::Delete { .. }
+                Control::Lookup { .. }
+                    | Control::List { .. }
+                    | Control::Create { .. }
+                    | Control::Delete { .. }
             ),
             (Self::Erwin(message), Endpoint::Sequencer) => matches!(
                 message,

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time};
+use seriatim_model::{
+    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, ShardMembers, Time,
+    View,
+};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::erwin::LogClient;
 use seriatim_protocol::erwin::client::{Failure, Reply, Request};
@@ -49,13 +52,13 @@ pub struct Legacy {
     session: u32,
     in_session: Vec<usize>,
     pending: BTreeSet<usize>,
-    resume: Option<(seriatim_model::SessionId, u64)>,
+    resume: Option<(SessionId, u64)>,
 }
 
 impl Legacy {
     /// The session to go on with, if there is one, and its next number.
     #[must_use]
-    pub fn session(&self) -> Option<(seriatim_model::SessionId, u64)> {
+    pub fn session(&self) -> Option<(SessionId, u64)> {
         self.resume
     }
 }
@@ -205,9 +208,15 @@ impl Producer {
         history: &mut History,
         out: &mut Vec<Post>,
     ) {
+        let before = self.session_id();
         let mut effects = vec![];
         self.machine.step(now, input, &mut effects);
-        self.perform(now, effects, history, out);
+        let lost = before.is_some() && self.session_id() != before;
+        self.perform(now, effects, lost, history, out);
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        self.machine.session().map(|(session, _)| session)
     }
 
     /// The application asks for what it wants next, and the machine does what is due.
@@ -271,10 +280,10 @@ impl Producer {
         &mut self,
         now: Time,
         effects: Vec<Effect<Message, Reply>>,
+        mut session_ended: bool,
         history: &mut History,
         out: &mut Vec<Post>,
     ) {
-        let mut session_ended = false;
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => out.push((self.number, to, message)),
@@ -366,14 +375,15 @@ impl Trimmer {
             self.goal = Some(goal);
             self.requests += 1;
             self.say_at = now;
-            let replicas = view.shards.iter().flat_map(|members| {
-                let shard = Endpoint::Shard(members.shard);
-                members.replicas.iter().map(move |member| Address::Node(member.node, shard))
-            });
-            self.missing = replicas.collect();
+            self.missing = replicas_of(view);
         }
         if let Some(position) = self.goal.filter(|_| now >= self.say_at) {
             self.say_at = now + Duration::from_millis(200);
+            // Who left the view meanwhile need not confirm any more.
+            if let Some(view) = &entry.view {
+                let replicas = replicas_of(view);
+                self.missing.retain(|replica| replicas.contains(replica));
+            }
             let request = self.requests;
             for to in &self.missing {
                 out.push((TRIMMER, *to, shard::Message::Trim { request, position }.into()));
@@ -393,6 +403,14 @@ impl Trimmer {
             history.trims.push(Trim { confirmed, first: goal });
         }
     }
+}
+
+fn replicas_of(view: &View) -> BTreeSet<Address> {
+    let of_shard = |members: &ShardMembers| {
+        let shard = Endpoint::Shard(members.shard);
+        members.replicas.iter().map(move |member| Address::Node(member.node, shard)).collect::<Vec<_>>()
+    };
+    view.shards.iter().flat_map(of_shard).collect()
 }
 
 /// A client process.
@@ -464,6 +482,14 @@ impl Client {
                 trimmer.wake(now, reader.entry(), reader.frontier(), random, out);
             }
         }
+    }
+
+    /// Which of its machines wants to be woken when, for a person.
+    #[must_use]
+    pub fn deadlines(&self) -> String {
+        let producers: Vec<_> =
+            self.producers.values().map(|producer| (producer.deadline(), producer.state())).collect();
+        format!("producers {producers:?}, reader {:?}", self.reader.as_ref().and_then(Reader::deadline))
     }
 
     /// When it wants to be woken.

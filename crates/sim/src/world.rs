@@ -46,7 +46,7 @@ const BUSY_FOR: Duration = Duration::from_millis(2500);
 /// How long everything may take once nothing disturbs it any more.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many events a run may have: more is a storm of messages.
-const MOST_EVENTS: u64 = 3_000_000;
+const MOST_EVENTS: u64 = 1_000_000;
 
 /// Something that is going to happen.
 #[derive(Debug)]
@@ -232,6 +232,11 @@ impl World {
             return;
         }
         self.coverage.events += 1;
+        if self.coverage.events == MOST_EVENTS {
+            let deadlines: Vec<String> = self.clients.values().map(Client::deadlines).collect();
+            let problem = format!("a storm of events at {at}, among them {what:?}; clients: {deadlines:?}");
+            self.history.problems.push(problem);
+        }
         match what {
             Happening::Arrive { connection, to, frame } => self.arrive(connection, to, &frame),
             Happening::Lost { connection, at, other, life } => self.lost(connection, at, other, life),

@@ -552,14 +552,7 @@ impl LogClient {
         }
     }
 
-    fn tail_counted(
-        &mut self,
-        node: NodeId,
-        request: u64,
-        view: ViewNumber,
-        count: Position,
-        out: &mut Out,
-    ) {
+    fn tail_counted(&mut self, node: NodeId, request: u64, view: ViewNumber, count: Position, out: &mut Out) {
         let Some(question) = self.tails.get_mut(&request).filter(|question| question.view == view) else {
             return;
         };
@@ -585,7 +578,8 @@ impl LogClient {
     }
 
     fn open_session(&mut self, tail: Position, out: &mut Out) {
-        let random = self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let random =
+            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         self.sessions_opened += 1;
         self.session = Session::Open(SessionId::new(tail, random));
         self.tell_session(out);
@@ -647,7 +641,9 @@ impl LogClient {
         if member.sent < self.end() && member.not_before > Time::ZERO {
             return Some(member.not_before);
         }
-        (member.acknowledged < self.end()).then(|| member.heard_at + member.patience)
+        // A member that is given a pause is not bothered before it is over.
+        let missing = member.acknowledged.max(self.base) < self.end();
+        missing.then(|| (member.heard_at + member.patience).max(member.not_before))
     }
 
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {

@@ -109,7 +109,14 @@ impl Pusher {
             self.end += records.len() as u64;
             parts.entry(shard).or_default().push(Run { first, records });
         }
-        let batch = Batch { from, to: self.end, ids, unanswered: parts, sent_at: now, patience: limits::RESEND_AFTER };
+        let batch = Batch {
+            from,
+            to: self.end,
+            ids,
+            unanswered: parts,
+            sent_at: now,
+            patience: limits::RESEND_AFTER,
+        };
         let told = batch.unanswered.keys().copied().collect();
         send(&batch, self.view, &self.routes, stable, out);
         self.batches.push_back(batch);

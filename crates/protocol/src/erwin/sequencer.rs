@@ -286,6 +286,10 @@ impl Sequencer {
     /// Leader: a client asks where a number is bound.
     fn locate(&mut self, asker: Address, id: RecordId, out: &mut Vec<RoleEffect>) {
         let RecordId { session, number } = id;
+        let idle = self.options.limits.session_idle_positions;
+        if self.sessions.next(session).is_none() && self.ordered.since(session.opened_at()) > idle {
+            return reply(asker, Message::Expired { session }, out);
+        }
         let is_bound = number < self.sessions.next(session).unwrap_or(0)
             && self.ring.first_number(session).is_none_or(|first| number < first);
         if is_bound && self.sessions.position(session, number).is_none() {

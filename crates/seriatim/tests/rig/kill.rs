@@ -76,7 +76,10 @@ async fn nothing_acknowledged_is_lost_or_moved_when_unsynced_writes_are_lost_wit
     kill_loops("kill -9, unsynced writes lost", &["--volatile-disk"]).await;
 }
 
-#[expect(clippy::print_stderr, reason = "who runs many loops wants to see what ran, and the seed of a failure")]
+#[expect(
+    clippy::print_stderr,
+    reason = "who runs many loops wants to see what ran, and the seed of a failure"
+)]
 async fn kill_loops(what: &str, options: &'static [&'static str]) {
     let (seeds, started) = (seeds(), Instant::now());
     let mut total = Tally::default();
@@ -109,11 +112,12 @@ fn random_kill(random: &mut StdRng) -> Fault {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_orderly_end_loses_nothing_at_any_durability() {
-    let logs = [("on-disk", Durability::Disk), ("in-memory", Durability::Memory)].map(|(name, durability)| {
-        let mut plan = plan(name, (2, 2, 3, 64), &[Style::Pipelined(64), Style::Synchronous]);
-        plan.config.durability = durability;
-        plan
-    });
+    let logs =
+        [("on-disk", Durability::Disk), ("in-memory", Durability::Memory)].map(|(name, durability)| {
+            let mut plan = plan(name, (2, 2, 3, 64), &[Style::Pipelined(64), Style::Synchronous]);
+            plan.config.durability = durability;
+            plan
+        });
     let faults = [Fault::Stop(Signal::INT), Fault::Stop(Signal::TERM)];
     // What is not synced is lost even so, so that an orderly end must sync as well as write.
     let run = run(&["--volatile-disk"], logs.into(), &faults, 7);

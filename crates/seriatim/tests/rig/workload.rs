@@ -119,8 +119,7 @@ pub(crate) async fn read_until(log: &Log, end: Position, history: &History) {
 /// Reads along, through everything, to what is the tail when the writers are done.
 async fn follow(address: String, name: String, history: History, mut stop: watch::Receiver<bool>) {
     let log = open(&address, &name).await;
-    let mut events =
-        log.subscribe(Position(0), SubscribeOptions::default()).await.expect("a subscription");
+    let mut events = log.subscribe(Position(0), SubscribeOptions::default()).await.expect("a subscription");
     let mut next = Position(0);
     loop {
         tokio::select! {

@@ -2,7 +2,7 @@
 //! member got, who speaks for which view.
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Member, NodeId, Position, ShardId, View};
+use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View};
 use seriatim_protocol::{Message, erwin, shard};
 
 use super::{CONTROL, World};
@@ -35,7 +35,7 @@ impl World {
 
     /// Notes what a message claims for its sender.
     pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
-        if outgoing.log != self.log {
+        if outgoing.log != self.log || outgoing.from != Endpoint::Sequencer {
             return;
         }
         let (view, what) = match &outgoing.message {

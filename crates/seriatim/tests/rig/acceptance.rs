@@ -1,0 +1,141 @@
+//! What the first version was accepted by: the command line alone, a file in, the same file out.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::cluster::Cluster;
+use crate::command::{CommandLine, text};
+
+/// How many lines of real text are appended, at least.
+const LINES: usize = 20_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_comes_back_as_it_went_in_through_kills_and_trims() {
+    tokio::time::timeout(Duration::from_secs(120), accept()).await.expect("it comes to an end");
+}
+
+async fn accept() {
+    let mut cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    let input = real_lines();
+    let lines = input.iter().filter(|byte| **byte == b'\n').count();
+    let (file, output) = (cluster.scratch().join("input"), cluster.scratch().join("output"));
+    fs::write(&file, &input).expect("the input is written");
+    let file = file.to_str().expect("a path in plain letters");
+
+    assert_eq!(cli.good(&["log", "create", "orders", "--order", "erwin-bb", "--shards", "2"]).await, b"");
+    assert_eq!(cli.good(&["log", "list"]).await, b"orders\n");
+    assert_eq!(cli.good(&["append", "orders", "--file", file]).await, b"");
+    assert_eq!(cli.tail_of("orders").await, lines as u64);
+    cli.good_into(&["read", "orders"], &output).await;
+    assert!(fs::read(&output).expect("the output") == input, "what was read is what was appended");
+
+    cluster.kill_and_restart().await;
+    assert_eq!(cli.tail_of("orders").await, lines as u64);
+    cli.good_into(&["read", "orders"], &output).await;
+    assert!(fs::read(&output).expect("the output") == input, "nor does a kill change it");
+    assert_eq!(cli.good(&["append", "orders", "--file", file]).await, b"");
+    assert_eq!(cli.tail_of("orders").await, 2 * lines as u64);
+    cli.good_into(&["read", "orders"], &output).await;
+    assert!(fs::read(&output).expect("the output") == [&input[..], &input].concat(), "it goes on where it was");
+
+    trimmed(&mut cluster, &cli, &input).await;
+    followed(&cli, 2 * lines as u64).await;
+    assert_eq!(cluster.says(), "", "nothing is worth a warning");
+}
+
+/// Trims the first hundred lines; before and after a kill it is the same.
+async fn trimmed(cluster: &mut Cluster, cli: &CommandLine, input: &[u8]) {
+    let line = |index: usize| input.split_inclusive(|byte| *byte == b'\n').nth(index).expect("it has more");
+    assert_eq!(cli.good(&["trim", "orders", "100"]).await, b"");
+    for _ in 0..2 {
+        let (printed, said) = cli.bad(&["read", "orders", "--from", "50"]).await;
+        assert_eq!(printed, b"");
+        assert!(said.contains("trimmed") && said.contains("the first one is 100"), "{said}");
+        assert_eq!(cli.good(&["read", "orders", "--count", "1"]).await, line(100));
+        let counted = cli.good(&["read", "orders", "--from", "150", "--count", "2"]).await;
+        assert_eq!(counted, [line(150), line(151)].concat());
+        let first = cli.good(&["read", "orders", "--count", "1", "--json"]).await;
+        let first: serde_json::Value = serde_json::from_slice(&first).expect("a line of JSON");
+        assert_eq!(first["position"], 100);
+        cluster.kill_and_restart().await;
+    }
+    let whole = cli.good(&["read", "orders"]).await;
+    let gone: usize = (0..100).map(|index| line(index).len()).sum();
+    assert!(whole == [&input[gone..], input].concat(), "everything from 100 on is left");
+    let (_, said) = cli.bad(&["trim", "orders", "99999999"]).await;
+    assert!(said.contains("past the tail"), "{said}");
+    assert_eq!(cli.good(&["trim", "orders", "30"]).await, b"", "a lower trim point changes nothing");
+    assert_eq!(cli.good(&["read", "orders", "--count", "1"]).await, line(100));
+}
+
+/// `tail` prints what is appended from its start on, and stops at an interrupt.
+async fn followed(cli: &CommandLine, tail: u64) {
+    let mut child = cli.begin(&["tail", "orders", "--from", &(tail - 1).to_string(), "--json"]);
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let mut next = async || {
+        let line = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await;
+        let line = line.expect("it follows").expect("it can be read").expect("it has no end");
+        serde_json::from_str::<serde_json::Value>(&line).expect("a line of JSON")
+    };
+    assert_eq!(next().await["position"], tail - 1, "what is there already");
+    for (index, appended) in ["first\n", "second"].iter().enumerate() {
+        cli.good_on(&["append", "orders"], appended.as_bytes()).await;
+        let expected = serde_json::json!({ "position": tail + index as u64, "record": appended.trim_end() });
+        assert_eq!(next().await, expected);
+    }
+    let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())).expect("it runs");
+    rustix::process::kill_process(pid, Signal::INT).expect("it can be signalled");
+    let status = tokio::time::timeout(Duration::from_secs(30), child.wait()).await;
+    assert!(status.expect("it stops").expect("it can be waited for").success());
+}
+
+/// The sources of the workspace, as often as it takes.
+fn real_lines() -> Vec<u8> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut sources = vec![];
+    gather(&crates, &mut sources);
+    let once = sources.concat();
+    let lines = once.iter().filter(|byte| **byte == b'\n').count();
+    assert!(lines > 1000, "the workspace has sources");
+    once.repeat(LINES.div_ceil(lines))
+}
+
+fn gather(directory: &Path, sources: &mut Vec<Vec<u8>>) {
+    let entries = fs::read_dir(directory).expect("a directory of the workspace");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            gather(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let mut source = fs::read(&path).expect("a source");
+            if source.last().is_some_and(|last| *last != b'\n') {
+                source.push(b'\n');
+            }
+            sources.push(source);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_says_what_is_in_its_way() {
+    let first = Cluster::start(&["--nodes", "1"]).await;
+    let cli = CommandLine::new(first.address());
+    let data = first.data();
+    let data = data.to_str().expect("a path in plain letters");
+    let (_, said) = cli.bad(&["dev", "--data", data, "--listen", "127.0.0.1:0"]).await;
+    assert!(said.contains(data), "the directory is in use: {said}");
+    let other = first.scratch().join("other");
+    let other = other.to_str().expect("a path in plain letters");
+    let (_, said) = cli.bad(&["dev", "--data", other, "--listen", first.address()]).await;
+    assert!(said.contains(first.address()), "the address is in use: {said}");
+    assert!(!Path::new(other).exists(), "nothing is left of what could not start");
+    let status = cli.good(&["status", "--json"]).await;
+    let status: serde_json::Value = serde_json::from_str(text(&status)).expect("JSON");
+    assert_eq!(status["nodes"][0]["address"], first.address());
+}
