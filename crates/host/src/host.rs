@@ -185,24 +185,26 @@ impl Host {
         host.flush()?;
         let keys: Vec<_> = host.roles.keys().copied().collect();
         for key in keys {
-            host.remember_anew(key);
+            host.remember_anew(key)?;
             host.update_timer(key);
         }
         Ok(host)
     }
 
     /// A shard replica that may have lost something says so in its store.
-    fn remember_anew(&mut self, key: RoleKey) {
-        if let Some(Role::Shard(replica, store)) = self.roles.get_mut(&key) {
-            let known = store.recovery().memory;
-            if known.as_ref() != Some(replica.memory()) {
-                let command = StorageCommand::Remember(replica.memory().clone());
-                if let Err(cause) = store.execute(&command) {
-                    let problem = Problem { log: key.log, endpoint: key.endpoint, cause: cause.to_string() };
-                    self.problems.push(problem);
-                }
-            }
+    fn remember_anew(&mut self, key: RoleKey) -> Result<(), HostError> {
+        let Some(Role::Shard(replica, store)) = self.roles.get_mut(&key) else { return Ok(()) };
+        let known = store.recovery().memory;
+        if known.as_ref() == Some(replica.memory()) {
+            return Ok(());
         }
+        let command = StorageCommand::Remember(replica.memory().clone());
+        let Err(error) = store.execute(&command) else { return Ok(()) };
+        if error.failure() == StorageFailure::Full {
+            return Err(HostError::Write(format!("{error}: make room and start again")));
+        }
+        self.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause: error.to_string() });
+        Ok(())
     }
 
     /// Which node this is.
@@ -528,13 +530,9 @@ impl Host {
                 self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
                 match failure {
                     StorageFailure::Full => self.set_disk_full(true),
+                    // A store that takes nothing more would block its log without a word.
                     StorageFailure::Failed => {
-                        let RoleKey { log, endpoint } = key;
-                        let problem = Problem { log, endpoint, cause: cause.clone() };
-                        // It comes again with every attempt.
-                        if !self.problems.contains(&problem) {
-                            self.problems.push(problem);
-                        }
+                        self.failure.get_or_insert(format!("the disk failed: {cause}"));
                     }
                 }
             }

@@ -8,7 +8,6 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, ShardMembers, Time,
     View,
 };
-use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::erwin::LogClient;
 use seriatim_protocol::erwin::client::{Failure, Reply, Request};
 use seriatim_protocol::{Message, shard};
@@ -363,11 +362,12 @@ impl Trimmer {
     pub fn wake(
         &mut self,
         now: Time,
-        entry: &LogEntry,
-        read: Position,
+        reader: &Reader,
         random: &mut Random,
+        history: &mut History,
         out: &mut Vec<Post>,
     ) {
+        let (entry, read) = (reader.entry(), reader.frontier());
         if self.goal.is_none() && now >= self.next_at {
             self.next_at = now + random.millis(10, 200);
             let Some(view) = entry.view.as_ref().filter(|_| read > self.done) else { return };
@@ -384,6 +384,7 @@ impl Trimmer {
                 let replicas = replicas_of(view);
                 self.missing.retain(|replica| replicas.contains(replica));
             }
+            self.finish_if_confirmed(history);
             let request = self.requests;
             for to in &self.missing {
                 out.push((TRIMMER, *to, shard::Message::Trim { request, position }.into()));
@@ -394,13 +395,19 @@ impl Trimmer {
     /// Takes an answer.
     pub fn receive(&mut self, from: Address, message: &Message, history: &mut History) {
         let Message::Shard(shard::Message::Trimmed { request, first }) = message else { return };
-        let Some(goal) = self.goal.filter(|goal| *request == self.requests && first >= goal) else { return };
+        if *request != self.requests || self.goal.is_none_or(|goal| *first < goal) {
+            return;
+        }
         self.missing.remove(&from);
-        if self.missing.is_empty() {
+        self.finish_if_confirmed(history);
+    }
+
+    fn finish_if_confirmed(&mut self, history: &mut History) {
+        if let Some(first) = self.goal.filter(|_| self.missing.is_empty()) {
             self.goal = None;
-            self.done = goal;
+            self.done = first;
             let confirmed = history.tick();
-            history.trims.push(Trim { confirmed, first: goal });
+            history.trims.push(Trim { confirmed, first });
         }
     }
 }
@@ -479,7 +486,7 @@ impl Client {
             }
             out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
             if let Some(trimmer) = &mut self.trimmer {
-                trimmer.wake(now, reader.entry(), reader.frontier(), random, out);
+                trimmer.wake(now, reader, random, history, out);
             }
         }
     }

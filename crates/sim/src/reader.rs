@@ -249,6 +249,10 @@ impl Reader {
             Message::Records { records, upto, .. } => {
                 history.serve(served(asked.from, upto), &records);
                 cursor.is_done = matches!(self.style, Style::Drain { .. }) && upto <= cursor.next;
+                if upto <= cursor.next {
+                    // Maybe there is nothing, maybe this replica takes part no more.
+                    self.look_up_at = self.look_up_at.or(Some(now));
+                }
                 cursor.next = cursor.next.max(upto);
                 cursor.asked = None;
                 cursor.ask_at = now;

@@ -17,6 +17,9 @@ use crate::parts::Sessions;
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
+/// How often those that a view does without are told of it.
+const REMIND_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Drives the view changes of one log.
 #[derive(Debug)]
 pub struct Controller {
@@ -33,6 +36,9 @@ pub struct Controller {
     give_up_at: Time,
     /// Those who asked for a view since the register was last read.
     reports: BTreeMap<Address, Report>,
+    /// The latest entry that was registered here, if its view lacks a sequencing replica. Who was cut
+    /// off may think that its old view goes on: it is told until it reports.
+    incomplete: Option<Box<LogEntry>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +124,7 @@ impl Machine for Controller {
     }
 
     fn deadline(&self) -> Option<Time> {
-        (!matches!(self.phase, Phase::Idle)).then_some(self.ask_at)
+        (!matches!(self.phase, Phase::Idle) || self.incomplete.is_some()).then_some(self.ask_at)
     }
 }
 
@@ -137,6 +143,7 @@ impl Controller {
             ask_at: Time::ZERO,
             give_up_at: Time::ZERO,
             reports: BTreeMap::new(),
+            incomplete: None,
         }
     }
 
@@ -164,9 +171,15 @@ impl Controller {
                 self.begin(now, out);
             }
             Message::Current { entry } => self.register_answered(now, entry, out),
-            Message::Gone { .. } => self.phase = Phase::Idle,
+            Message::Gone { .. } => self.gone(),
             message => self.sequencer_answered(now, from, message, out),
         }
+    }
+
+    /// Forgets the log.
+    fn gone(&mut self) {
+        self.phase = Phase::Idle;
+        self.incomplete = None;
     }
 
     fn begin(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -182,8 +195,11 @@ impl Controller {
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if now < self.ask_at || matches!(self.phase, Phase::Idle) {
+        if now < self.ask_at {
             return;
+        }
+        if matches!(self.phase, Phase::Idle) {
+            return self.remind(now, out);
         }
         if matches!(self.phase, Phase::Attempt(_)) && now >= self.give_up_at {
             return self.enter(now, Phase::Reading, out);
@@ -191,6 +207,19 @@ impl Controller {
         self.proceed(now, out);
         if now >= self.ask_at {
             self.ask(now, out);
+        }
+    }
+
+    /// Tells those that the registered view does without.
+    fn remind(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.incomplete else { return };
+        self.ask_at = now + REMIND_EVERY;
+        let takes_part = |node: &NodeId| {
+            entry.view.as_ref().is_some_and(|view| view.sequencers.iter().any(|member| member.node == *node))
+        };
+        for node in entry.sequencers.iter().filter(|node| !takes_part(node)) {
+            let to = Address::Node(*node, Endpoint::Sequencer);
+            send(to, Message::Registered { entry: (**entry).clone() }, out);
         }
     }
 
@@ -359,6 +388,8 @@ impl Controller {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
         self.reports.clear();
+        let complete = view.sequencers.len() == entry.sequencers.len();
+        self.incomplete = (!complete).then(|| Box::new(entry.clone()));
         self.phase = Phase::Idle;
     }
 }

@@ -572,6 +572,13 @@ impl Sequencer {
             self.persist(&JournalRecord::Started { view: view.clone() }, out);
             self.start(view);
         } else {
+            if view.number > self.claim {
+                // Nobody sealed this replica, but its view is over: it is as frozen as if sealed.
+                self.claim = view.number;
+                self.orderer = None;
+                self.flush = None;
+                self.persist_claim(false, out);
+            }
             self.cannot_start = self.cannot_start.max(view.number);
             self.report_at = now;
         }

@@ -78,8 +78,8 @@ pub enum Message {
         /// The bound.
         stable: Position,
     },
-    /// Replica to whoever sent `Stable`: the answer. Also backup to primary, when it is asked for more
-    /// than it knows to be final.
+    /// Primary to sequencing layer: the answer to `Stable`. Also backup to primary, when it is asked for
+    /// more than it knows to be final.
     StableKnown {
         /// The view that said so.
         view: ViewNumber,

@@ -189,7 +189,9 @@ impl Replica {
             Message::Stable { view, stable } => {
                 if self.accepts(from, view, out) && self.learn_stable(view, stable, out) {
                     self.pass_on_stable(view, out);
-                    send(from, Message::StableKnown { view, stable: self.stable }, out);
+                    if let Address::Node(_, Endpoint::Sequencer) = from {
+                        send(from, Message::StableKnown { view, stable: self.stable }, out);
+                    }
                 }
             }
             Message::StableKnown { view, stable } => self.inform_backup(from, view, stable, out),

@@ -8,12 +8,12 @@
 //! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
 //! sleeping: each wait is for an event and has a deadline.
 
-//mod acceptance;
-//mod catalog;
+mod acceptance;
+mod catalog;
 mod cluster;
-//mod command;
+mod command;
 mod history;
 mod kill;
-//mod losses;
-//mod output;
+mod losses;
+mod output;
 mod workload;

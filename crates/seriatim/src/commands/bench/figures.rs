@@ -101,7 +101,7 @@ impl Report {
         Self {
             command: format!("seriatim {}", command.join(" ")),
             machine: machine(),
-            commit: option_env!("SERIATIM_COMMIT").unwrap_or("unknown").to_owned(),
+            commit: env!("SERIATIM_COMMIT").to_owned(),
             rows,
         }
     }

@@ -1,0 +1,158 @@
+//! Kills while logs are created and deleted: each is done wholly or not at all, and what is deleted stays
+//! deleted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use seriatim_client::{AppendOptions, Client, ControlError, LogConfig, LogEntry};
+
+use crate::cluster::Cluster;
+use crate::workload::DEADLINE;
+
+/// How long a request waits whose server may be dead.
+const BRIEF: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_created_and_deleted_wholly_or_not_at_all() {
+    created_and_deleted(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_created_and_deleted_wholly_also_when_unsynced_writes_are_lost() {
+    created_and_deleted(&["--volatile-disk"]).await;
+}
+
+async fn created_and_deleted(options: &'static [&'static str]) {
+    let seed = rand::random();
+    let rounds = rounds(options, seed);
+    let outcome = tokio::time::timeout(Duration::from_secs(120), rounds).await;
+    outcome.unwrap_or_else(|_| panic!("seed {seed} did not come to an end"));
+}
+
+async fn rounds(options: &'static [&'static str], seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut cluster = Cluster::start(options).await;
+    let mut ids = BTreeSet::new();
+    let client = cluster.client(DEADLINE).await;
+    let kept = client.create("kept", LogConfig::default()).await.expect("a log that stays");
+    ids.insert(kept.id);
+    let log = client.log("kept").await.expect("it is there");
+    let mut records = 0;
+    for _ in 0..4 {
+        let mut after = || Duration::from_micros(random.random_range(0..20_000));
+        kill_while_creating(&mut cluster, after()).await;
+        let entry = made_sure("made", &cluster, &mut ids).await;
+        assert!(!options.is_empty() || !directories(&cluster, &entry).is_empty(), "it has files");
+        kill_while_deleting(&mut cluster, after()).await;
+        gone_for_good("made", &entry, &mut cluster).await;
+        // The others do not notice.
+        log.append_sync(format!("{records}")).await.expect("it goes on");
+        records += 1;
+        assert_eq!(log.check_tail().await.expect("the tail").0, records);
+    }
+    assert_eq!(cluster.says(), "", "seed {seed}: nothing is worth a warning");
+}
+
+/// A client that dies with its cluster.
+async fn doomed(cluster: &Cluster) -> Client {
+    cluster.client(BRIEF).await
+}
+
+async fn kill_while_creating(cluster: &mut Cluster, after: Duration) {
+    let client = doomed(cluster).await;
+    let creating = tokio::spawn(async move { client.create("made", LogConfig::default()).await });
+    // Whether it is done by then is left to chance: both must be right.
+    let creating = tokio::time::timeout(after, creating).await;
+    cluster.kill_and_restart().await;
+    if let Ok(created) = creating {
+        let created = created.expect("it does not panic").expect("nothing is in its way");
+        let client = cluster.client(DEADLINE).await;
+        assert_eq!(client.lookup("made").await.expect("what was confirmed is there").id, created.id);
+    }
+}
+
+/// The log is there after all, or can be made now. Either way it works, under an id that is new.
+async fn made_sure(name: &str, cluster: &Cluster, ids: &mut BTreeSet<seriatim_model::LogId>) -> LogEntry {
+    let client = cluster.client(DEADLINE).await;
+    let entry = match client.lookup(name).await {
+        Ok(entry) => entry,
+        Err(ControlError::NoSuchLog { .. }) => {
+            client.create(name, LogConfig::default()).await.expect("the name is free")
+        }
+        Err(cause) => panic!("{cause}"),
+    };
+    assert!(ids.last() < Some(&entry.id), "{:?} was used before: {ids:?}", entry.id);
+    ids.insert(entry.id);
+    let log = client.log(name).await.expect("it is there");
+    assert_eq!(log.check_tail().await.expect("the tail").0, 0, "it is empty");
+    for expected in 0..100 {
+        assert_eq!(log.append_sync("a record").await.expect("it works").0, expected);
+    }
+    entry
+}
+
+async fn kill_while_deleting(cluster: &mut Cluster, after: Duration) {
+    let client = doomed(cluster).await;
+    let deleting = tokio::spawn(async move { client.delete("made").await });
+    let deleting = tokio::time::timeout(after, deleting).await;
+    cluster.kill_and_restart().await;
+    let client = cluster.client(DEADLINE).await;
+    match (deleting, client.lookup("made").await) {
+        (_, Err(ControlError::NoSuchLog { .. })) => {}
+        (Ok(deleted), found) => {
+            deleted.expect("it does not panic").expect("nothing is in its way");
+            panic!("what was confirmed to be deleted is there: {found:?}");
+        }
+        (Err(_), found) => {
+            let log = client.log("made").await.expect("it is there");
+            assert_eq!(log.check_tail().await.expect("wholly").0, 100, "{found:?}");
+            client.delete("made").await.expect("it can be deleted now");
+        }
+    }
+}
+
+/// It is not there, not after a kill either; its files go, and it can be told from a new one of its name.
+async fn gone_for_good(name: &str, entry: &LogEntry, cluster: &mut Cluster) {
+    let client = cluster.client(DEADLINE).await;
+    let old = client.log(name).await.expect_err("it is deleted");
+    assert!(matches!(old, ControlError::NoSuchLog { .. }), "{old}");
+    let all_gone = async {
+        let mut look = tokio::time::interval(Duration::from_millis(20));
+        while !directories(cluster, entry).is_empty() {
+            look.tick().await;
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(20), all_gone).await;
+    assert!(outcome.is_ok(), "files of a deleted log are left: {:?}", directories(cluster, entry));
+    cluster.kill_and_restart().await;
+    let client = cluster.client(DEADLINE).await;
+    let names: Vec<_> = client.list().await.expect("the list").0.into_iter().map(|log| log.name).collect();
+    assert_eq!(names, ["kept"]);
+    assert_eq!(directories(cluster, entry), [PathBuf::new(); 0], "nor do its files come back");
+}
+
+/// What the nodes have on their disks of a log.
+fn directories(cluster: &Cluster, entry: &LogEntry) -> Vec<PathBuf> {
+    let nodes = fs::read_dir(cluster.data()).expect("the data of the cluster");
+    let own = |node: PathBuf| node.join("logs").join(format!("{:016x}", entry.id.0));
+    nodes.map(|node| own(node.expect("an entry").path())).filter(|path| path.exists()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_a_deleted_log_open_is_told() {
+    let cluster = Cluster::start(&[]).await;
+    let client = cluster.client(Duration::from_secs(20)).await;
+    client.create("l", LogConfig::default()).await.expect("it is created");
+    let log = client.log("l").await.expect("it is there");
+    log.append_sync("a record").await.expect("it works");
+    client.delete("l").await.expect("it is deleted");
+    client.create("l", LogConfig::default()).await.expect("its name is free");
+    let failed = log.append("another", AppendOptions::default()).await.expect_err("its log is gone");
+    assert!(matches!(failed, seriatim_client::AppendError::Deleted(_)), "{failed:?}");
+    let new = client.log("l").await.expect("it is there");
+    assert_eq!(new.check_tail().await.expect("the tail").0, 0, "a new log of an old name is empty");
+}

@@ -1,0 +1,156 @@
+//! What a kill takes from a log at durability `memory`, what it leaves, and how the log says so; and that
+//! the rig's lossy disk really loses what was not synced, without which its kill loops prove nothing.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::process::Signal;
+use seriatim_client::{AppendError, AppendOptions, Client, Durability, Log, LogConfig, Position};
+use seriatim_store::{Disk, RealDisk, VolatileDisk};
+
+use crate::cluster::Cluster;
+use crate::command::{CommandLine, text};
+
+/// How many records are final when the cluster is killed.
+const FINAL: u64 = 1000;
+
+/// How long an operation waits that is expected to fail.
+const BRIEF: Duration = Duration::from_secs(2);
+
+fn config(durability: Durability) -> LogConfig {
+    let mut config = LogConfig::default();
+    (config.durability, config.stripe) = (durability, 7);
+    config
+}
+
+fn payload(position: u64) -> Bytes {
+    format!("record {position} {}", "x".repeat(position as usize % 90)).into()
+}
+
+/// Creates a log with `FINAL` records, all of them stable.
+async fn filled(client: &Client, name: &str, durability: Durability) -> Log {
+    client.create(name, config(durability)).await.expect("the log is created");
+    let log = client.log(name).await.expect("it is there");
+    for position in 0..FINAL - 1 {
+        let append = log.submit(payload(position)).await.expect("there is room");
+        tokio::spawn(append);
+    }
+    let last = log.append_sync(payload(FINAL - 1)).await.expect("the last record is final");
+    assert_eq!(last, Position(FINAL - 1));
+    log
+}
+
+/// Reads from the beginning what the shards give out, and compares it with what was appended. How far it
+/// came, and what ended it if that was an error.
+async fn read_prefix(log: &Log) -> (u64, Option<String>) {
+    let mut next = 0;
+    loop {
+        match log.read(Position(next), 300, Duration::ZERO).await {
+            Ok(records) if records.is_empty() => return (next, None),
+            Ok(records) => {
+                for stored in records {
+                    assert_eq!((stored.position, stored.record.payload()), (Position(next), payload(next)));
+                    next += 1;
+                }
+            }
+            Err(cause) => return (next, Some(cause.to_string())),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_in_memory_says_that_it_is_unavailable_after_a_kill_and_keeps_what_is_final() {
+    tokio::time::timeout(Duration::from_secs(120), lose_memory()).await.expect("it comes to an end");
+}
+
+async fn lose_memory() {
+    let mut cluster = Cluster::start(&[]).await;
+    let client = cluster.client(BRIEF).await;
+    let log = filled(&client, "m", Durability::Memory).await;
+    for round in 0..2 {
+        if round == 0 {
+            // More is on its way, acknowledged or not, when the process dies.
+            for number in 0..200 {
+                drop(log.submit(payload(FINAL + number)).await.expect("there is room"));
+            }
+        }
+        cluster.kill_and_restart().await;
+        unavailable(&cluster, &log).await;
+    }
+    // That it has lost its memory is not forgotten by an orderly end either.
+    assert!(cluster.stop(Signal::TERM).await.success());
+    cluster.spawn();
+    cluster.ready().await;
+    unavailable(&cluster, &log).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "delete", "m"]).await;
+    cli.good(&["log", "create", "m", "--durability", "memory"]).await;
+    assert_eq!(cli.good_on(&["append", "m", "--sync"], b"new\n").await, b"");
+    assert_eq!(cli.good(&["read", "m"]).await, b"new\n");
+}
+
+/// The log refuses and explains, and gives out what was final, byte for byte.
+async fn unavailable(cluster: &Cluster, old: &Log) {
+    let client = cluster.client(BRIEF).await;
+    let new = client.log("m").await.expect("it is listed");
+    for log in [old, &new] {
+        let mut options = AppendOptions::default();
+        options.deadline = Some(BRIEF);
+        let failed = tokio::time::timeout(4 * BRIEF, log.append("more", options)).await;
+        let failed = failed.expect("it fails within its deadline").expect_err("it cannot be held");
+        let AppendError::DeadlineExceeded { waiting_for, .. } = &failed else { panic!("{failed:?}") };
+        assert!(waiting_for.contains("memory"), "it says why: {failed}");
+        let (end, error) = read_prefix(log).await;
+        assert!(end >= FINAL && error.is_none(), "{log:?} {} read up to {end} of {FINAL}, then {error:?}", cluster.says());
+    }
+    let cli = CommandLine::new(cluster.address());
+    let status = cli.good(&["status", "--json"]).await;
+    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    assert_eq!(status["logs"][0]["state"], "unavailable", "{status}");
+    let why = status["logs"][0]["unavailable"].as_str().expect("it says why");
+    assert!(text(&cli.good(&["status"]).await).contains(why), "so does the table");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk() {
+    let test = async {
+        let mut cluster = Cluster::start(&["--volatile-disk"]).await;
+        let client = cluster.client(Duration::from_secs(20)).await;
+        let on_disk = filled(&client, "on-disk", Durability::Disk).await;
+        let in_memory = filled(&client, "in-memory", Durability::Memory).await;
+        for log in [&on_disk, &in_memory] {
+            assert_eq!(read_prefix(log).await, (FINAL, None), "{}: it was there", log.name());
+        }
+        cluster.kill_and_restart().await;
+        let client = cluster.client(BRIEF).await;
+        let on_disk = client.log("on-disk").await.expect("it is listed");
+        assert_eq!(on_disk.check_tail().await, Ok(Position(FINAL)));
+        assert_eq!(on_disk.append_sync(payload(FINAL)).await, Ok(Position(FINAL)));
+        assert_eq!(read_prefix(&on_disk).await, (FINAL + 1, None));
+        // The page cache would have saved these: that they are gone is what the other tests rely on.
+        let in_memory = client.log("in-memory").await.expect("it is listed");
+        let (end, _) = read_prefix(&in_memory).await;
+        assert!(end < FINAL, "nothing was lost");
+        assert!(in_memory.append("more", AppendOptions::default()).await.is_err());
+    };
+    tokio::time::timeout(Duration::from_secs(60), test).await.expect("it comes to an end");
+}
+
+#[test]
+fn the_lossy_disk_forgets_exactly_what_was_not_synced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = || VolatileDisk::new(RealDisk::open(directory.path()).expect("it opens"));
+    let disk = open();
+    for name in ["synced", "unsynced"] {
+        disk.create(name).expect("it is created");
+        disk.write_at(name, 0, &[Bytes::from_static(b"first")]).expect("it is written");
+    }
+    disk.sync("synced").expect("it is synced");
+    disk.write_at("synced", 5, &[Bytes::from_static(b" second")]).expect("it is written");
+    assert_eq!(disk.read_at("synced", 0, 100).expect("it is read"), "first second");
+    // As at a kill, nothing is written down any more.
+    drop(disk);
+    let disk = open();
+    assert_eq!(disk.read_at("synced", 0, 100).expect("it is read"), "first");
+    assert!(disk.read_at("unsynced", 0, 100).is_err(), "not even its name is left");
+}
