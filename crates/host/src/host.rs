@@ -112,6 +112,8 @@ pub struct Host {
     sends: Vec<Outgoing>,
     /// Which writes of which roles become durable with which journal entry, in order.
     writes: VecDeque<(Lsn, RoleKey, Ticket)>,
+    /// The roles of which the journal does not tell yet, and the entry that will.
+    births: BTreeMap<RoleKey, Lsn>,
     /// Who is told when a log's roles are gone for good.
     retired: VecDeque<(Lsn, LogId)>,
     /// The last journal entry of all, and the last that somebody waits for.
@@ -161,6 +163,7 @@ impl Host {
             local: VecDeque::new(),
             sends: vec![],
             writes: VecDeque::new(),
+            births: BTreeMap::new(),
             retired: VecDeque::new(),
             last,
             awaited: last,
@@ -463,6 +466,7 @@ impl Host {
         let incarnation = Incarnation(draw(&mut self.random));
         let birth = Birth { config: config.clone(), incarnation };
         self.awaited = self.append(key, &encode(&RoleRecord::Born(birth)));
+        self.births.insert(key, self.awaited);
         Member { node: self.config.node, incarnation }
     }
 
@@ -519,7 +523,10 @@ impl Host {
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
         if let Role::ShardWithoutStore(..) = role {
-            self.local.push_back((key, Input::StoreFailed(ticket, StorageFailure::Failed)));
+            // It remembers its claim in memory, as far as it goes; records it cannot hold.
+            if let StorageCommand::Bind { .. } = command {
+                self.local.push_back((key, Input::StoreFailed(ticket, StorageFailure::Failed)));
+            }
             self.local.push_back((key, Input::Persisted(ticket)));
         }
         let Some(store) = role.store() else { return };
@@ -537,11 +544,14 @@ impl Host {
                 }
             }
         }
-        if !journaled {
+        // What a role without a journal stores comes back only if the journal tells of the role.
+        if !journaled && !self.births.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
         }
-        if outcome.is_ok() {
+        if !journaled {
+            self.awaited = self.last;
+        } else if outcome.is_ok() {
             self.append(key, &own_record(&encode(command)));
             // Knowing what is stable is worth remembering, but nobody waits for it.
             if !matches!(command, StorageCommand::Stable(_)) {
@@ -614,13 +624,13 @@ impl Host {
         for key in keys {
             self.roles.remove(&key);
             self.timers.set(key, None);
-            if let Endpoint::Shard(shard) = key.endpoint
-                && let Err(cause) = ShardStore::destroy(&*self.disk, log, shard)
-            {
-                let cause = format!("the files of the deleted log could not be removed: {cause}");
-                self.problems.push(Problem { log, endpoint: key.endpoint, cause });
-            }
+            self.births.remove(&key);
             self.append(key, &encode(&RoleRecord::Gone));
+        }
+        // Also of roles that were killed before the journal told of them.
+        if let Err(cause) = ShardStore::destroy_all(&*self.disk, log) {
+            let cause = format!("the files of the deleted log could not be removed: {cause}");
+            self.problems.push(Problem { log, endpoint: Endpoint::Node, cause });
         }
         self.awaited = self.last;
         self.retired.push_back((self.last, log));
@@ -665,6 +675,7 @@ impl Host {
 
     /// Tells each role how far its writes are durable now.
     fn report_durable(&mut self, durable: Lsn) {
+        self.births.retain(|_, birth| *birth > durable);
         let mut reached: BTreeMap<RoleKey, Ticket> = BTreeMap::new();
         while self.writes.front().is_some_and(|(lsn, _, _)| *lsn <= durable) {
             let (_, key, ticket) = self.writes.pop_front().expect("the front was just seen");

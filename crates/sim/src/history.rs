@@ -292,6 +292,13 @@ impl History {
         index.checked_sub(1).map_or(Position::ZERO, |index| self.stable[index].1)
     }
 
+    /// The view that was registered last at `moment`.
+    #[must_use]
+    pub fn view_at(&self, moment: Moment) -> Option<&View> {
+        let earlier = self.views.values().rev().find(|registered| registered.at <= moment);
+        earlier.map(|registered| &registered.view)
+    }
+
     /// Everything below this is final now.
     pub fn note_stable(&mut self, stable: Position) {
         if stable > self.stable.last().map_or(Position::ZERO, |(_, known)| *known) {

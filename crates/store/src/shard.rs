@@ -168,11 +168,16 @@ struct ShardCheckpoint {
 
 wire_struct! { ShardCheckpoint { version, segment, records, bindings, memory, stable, trim } }
 
+/// The directory of everything that a node keeps of a log besides its journal.
+fn log_directory(log: LogId) -> String {
+    format!("logs/{:016x}", log.0)
+}
+
 impl ShardStore {
     /// The directory of a shard replica's store.
     #[must_use]
     pub fn directory(log: LogId, shard: ShardId) -> String {
-        format!("logs/{:016x}/shard-{}", log.0, shard.0)
+        format!("{}/shard-{}", log_directory(log), shard.0)
     }
 
     /// Opens the store in its [`ShardStore::directory`], or makes an empty one.
@@ -190,12 +195,12 @@ impl ShardStore {
         load::open(place, mode, options)
     }
 
-    /// Removes the store from the disk, if it is there.
+    /// Removes the stores of all shards of a log from the disk, if there are any.
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn destroy(disk: &dyn Disk, log: LogId, shard: ShardId) -> io::Result<()> {
-        disk.delete_dir(&Self::directory(log, shard))
+    pub fn destroy_all(disk: &dyn Disk, log: LogId) -> io::Result<()> {
+        disk.delete_dir(&log_directory(log))
     }
 
     /// What a shard replica needs to go on.

@@ -140,11 +140,18 @@ impl Register {
             }
             Message::CompareAndSet { entry } => self.compare_and_set(from, entry, out),
             Message::Lookup { request, name } => {
-                let answer = match self.find(&name) {
-                    Some(entry) => Message::Found { request, entry: entry.clone(), nodes: self.node_list() },
-                    None => Message::Refused { request, refusal: not_found(name) },
+                let (answer, waits_for_view) = match self.find(&name) {
+                    Some(entry) => {
+                        let waits_for_view = entry.view.is_none().then_some(entry.id);
+                        let (entry, nodes) = (entry.clone(), self.node_list());
+                        (Message::Found { request, entry, nodes }, waits_for_view)
+                    }
+                    None => (Message::Refused { request, refusal: not_found(name) }, None),
                 };
                 self.gate.confirm(from, answer, out);
+                if let Some(log) = waits_for_view {
+                    self.call_controller(log, out);
+                }
             }
             Message::List { request } => {
                 let mut entries: Vec<_> = self.entries.values().cloned().collect();
@@ -221,11 +228,15 @@ impl Register {
         let id = LogId(self.last_log.0 + 1);
         let entry = self.place(id, name, config);
         self.change(JournalRecord::Entry(entry), out);
-        // If this is lost, the log's first reporter starts the controller instead: a client that looks it
-        // up finds no view and asks again, and every question for the entry reminds the controller.
-        let controller = Address::Node(self.me, Endpoint::Controller);
-        self.gate.confirm(controller, Message::Get { log: id }, out);
+        self.call_controller(id, out);
         Ok(id)
+    }
+
+    /// A log without a view has no replica that could report. Should this be lost, or the node be killed
+    /// before there is a view: whoever looks the log up has the controller called again.
+    fn call_controller(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
+        let controller = Address::Node(self.me, Endpoint::Controller);
+        self.gate.confirm(controller, Message::Get { log }, out);
     }
 
     /// Spreads a log's replicas over the nodes, starting at another node for each log.

@@ -68,6 +68,12 @@ impl Gate {
         }
     }
 
+    /// Takes note that the write with this ticket will never be: whoever waits for a confirmation of it, or
+    /// of anything after it, waits in vain, and asks again.
+    pub fn failed(&mut self, ticket: Ticket) {
+        self.waiting.retain(|(after, _, _)| *after < ticket);
+    }
+
     /// Takes note that all writes up to `ticket` are durable, and sends what waited for them.
     pub fn persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.durable = self.durable.max(ticket);

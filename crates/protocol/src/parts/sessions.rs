@@ -167,8 +167,12 @@ impl Sessions {
             return;
         }
         self.sweep_at = ordered + (idle_positions / 16).max(1);
-        self.sessions
-            .retain(|id, session| ordered.since(session.last_bound) <= idle_positions || is_held(*id));
+        // The tail at which a session was opened may lie above the positions that its records got. While
+        // number 0 of the session would be admitted, what is known of it must not be forgotten.
+        self.sessions.retain(|id, session| {
+            let last = session.last_bound.max(id.opened_at());
+            ordered.since(last) <= idle_positions || is_held(*id)
+        });
     }
 
     /// Forgets the lowest positions, so that at most `most` runs are left. Whoever asks for one of them is
@@ -305,6 +309,19 @@ mod tests {
         assert_eq!(sessions.admission(run(0, 1), Position(300), IDLE), Admission::Expired);
         let fresh = IdRun { session: SessionId::new(Position(250), 1), first: 0, count: 1 };
         assert_eq!(sessions.admission(fresh, Position(300), IDLE), Admission::Admit { skip: 0 });
+    }
+
+    #[test]
+    fn a_session_is_remembered_as_long_as_its_number_0_is_admitted() {
+        let mut sessions = Sessions::default();
+        let ahead = IdRun { session: SessionId::new(Position(50), 1), first: 0, count: 1 };
+        sessions.bind(ahead, Position(10));
+        for ordered in 0..400 {
+            sessions.sweep(Position(ordered), IDLE, |_| false);
+            let admitted = sessions.admission(ahead, Position(ordered), IDLE);
+            assert_ne!(admitted, Admission::Admit { skip: 0 }, "at {ordered}");
+        }
+        assert!(sessions.is_empty());
     }
 
     #[test]

@@ -31,6 +31,7 @@
 pub mod message;
 pub mod primary_backup;
 mod readers;
+mod unstored;
 
 pub use message::{Message, ReadError};
 pub use primary_backup::Replica;

@@ -14,6 +14,7 @@ use seriatim_model::{
 
 use super::message::{Message, ReadError};
 use super::readers::Readers;
+use super::unstored::{Before, Unstored};
 use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
@@ -41,6 +42,7 @@ pub struct Replica {
     batches: BTreeMap<(ViewNumber, Position), Batch>,
     /// Writes on their way, oldest first, with what to do when they are durable.
     writes: VecDeque<(Ticket, Write)>,
+    unstored: Unstored,
     readers: Readers,
     cannot_start: ViewNumber,
     report_at: Time,
@@ -137,6 +139,7 @@ impl Replica {
             trim: recovery.trim,
             batches: BTreeMap::new(),
             writes: VecDeque::new(),
+            unstored: Unstored::default(),
             readers: Readers::default(),
             cannot_start: ViewNumber::NONE,
             report_at: Time::ZERO,
@@ -271,6 +274,7 @@ impl Replica {
 
     fn persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.gate.persisted(ticket, out);
+        self.unstored.stored(ticket);
         while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
             let (_, write) = self.writes.pop_front().expect("the front was just seen");
             match write {
@@ -287,9 +291,25 @@ impl Replica {
         }
     }
 
-    /// Nothing of this write is there: it is not answered, and comes again.
+    /// Nothing of this write is there: it is not answered, and comes again. A change of what is
+    /// remembered is taken back: what the replica does with records, its store has to know.
     fn store_failed(&mut self, ticket: Ticket) {
         self.writes.retain(|(written, _)| *written != ticket);
+        self.gate.failed(ticket);
+        if let Some(Before { memory, stable, restarted }) = self.unstored.failed(ticket) {
+            (self.memory, self.stable, self.restarted) = (memory, stable, restarted);
+            self.readers.discard_reads();
+        }
+    }
+
+    /// Writes what is remembered, as it is now, in place of what it was `before`.
+    fn remember(&mut self, before: Before, out: &mut Vec<RoleEffect>) {
+        let ticket = self.gate.store(StorageCommand::Remember(self.memory.clone()), out);
+        self.unstored.left(ticket, before);
+    }
+
+    fn before(&self) -> Before {
+        Before { memory: self.memory.clone(), stable: self.stable, restarted: self.restarted }
     }
 
     fn replicated(&mut self, from: Address, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
@@ -366,11 +386,12 @@ impl Replica {
     ) {
         self.report_at = now + FENCED_PATIENCE;
         if claim > self.memory.claim {
+            let before = self.before();
             self.memory.claim = claim;
             self.memory.config = config.clone();
             self.batches.clear();
             self.writes.clear();
-            self.gate.store(StorageCommand::Remember(self.memory.clone()), out);
+            self.remember(before, out);
         }
         let fenced = self.fenced();
         self.gate.confirm(from, fenced, out);
@@ -389,10 +410,11 @@ impl Replica {
             self.report_at = now;
             return;
         }
+        let before = self.before();
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
         self.restarted = false;
-        self.gate.store(StorageCommand::Remember(self.memory.clone()), out);
+        self.remember(before, out);
         self.advance_stable(view.start, out);
     }
 

@@ -181,6 +181,18 @@ impl Readers {
         }
     }
 
+    /// What is being read may be wrong: the store did not take what the reads rely on. Subscriptions go on
+    /// when more is final; whoever reads asks again.
+    pub(super) fn discard_reads(&mut self) {
+        for (reader, request, purpose, _) in std::mem::take(&mut self.reading).into_values() {
+            if purpose == Purpose::Subscription
+                && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))
+            {
+                subscription.is_reading = false;
+            }
+        }
+    }
+
     pub(super) fn stable_advanced(&mut self, stable: Position, trim: Position, out: &mut Vec<RoleEffect>) {
         let ready: Vec<_> =
             self.waiting.iter().filter(|(_, read)| read.from < stable).map(|(key, _)| *key).collect();

@@ -41,7 +41,10 @@ async fn accept() {
     assert_eq!(cli.good(&["append", "orders", "--file", file]).await, b"");
     assert_eq!(cli.tail_of("orders").await, 2 * lines as u64);
     cli.good_into(&["read", "orders"], &output).await;
-    assert!(fs::read(&output).expect("the output") == [&input[..], &input].concat(), "it goes on where it was");
+    assert!(
+        fs::read(&output).expect("the output") == [&input[..], &input].concat(),
+        "it goes on where it was"
+    );
 
     trimmed(&mut cluster, &cli, &input).await;
     followed(&cli, 2 * lines as u64).await;

@@ -101,7 +101,11 @@ async fn unavailable(cluster: &Cluster, old: &Log) {
         let AppendError::DeadlineExceeded { waiting_for, .. } = &failed else { panic!("{failed:?}") };
         assert!(waiting_for.contains("memory"), "it says why: {failed}");
         let (end, error) = read_prefix(log).await;
-        assert!(end >= FINAL && error.is_none(), "{log:?} {} read up to {end} of {FINAL}, then {error:?}", cluster.says());
+        assert!(
+            end >= FINAL && error.is_none(),
+            "{log:?} {} read up to {end} of {FINAL}, then {error:?}",
+            cluster.says()
+        );
     }
     let cli = CommandLine::new(cluster.address());
     let status = cli.good(&["status", "--json"]).await;

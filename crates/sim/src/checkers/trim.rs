@@ -1,8 +1,11 @@
 //! Nothing below the trim point is given out to who asked after every replica had confirmed it. Only a
-//! log that lost more than its durability can bear may have forgotten its trim point.
+//! log that lost more than its durability can bear may have forgotten its trim point, and a replica that
+//! the view does without may never have heard of it.
+
+use seriatim_model::View;
 
 use super::Finding;
-use crate::history::History;
+use crate::history::{History, Served};
 
 pub(super) fn check(history: &History) -> Finding {
     if history.lost_too_much {
@@ -11,6 +14,9 @@ pub(super) fn check(history: &History) -> Finding {
     for served in &history.served {
         let before = history.trims.partition_point(|trim| trim.confirmed < served.asked);
         let Some(first) = history.trims[..before].iter().map(|trim| trim.first).max() else { continue };
+        if !history.view_at(served.asked).is_some_and(|view| takes_part(view, served)) {
+            continue;
+        }
         let records = &history.observations[served.records.clone()];
         if let Some(seen) = records.iter().find(|seen| seen.position < first) {
             return Err(format!(
@@ -20,4 +26,9 @@ pub(super) fn check(history: &History) -> Finding {
         }
     }
     Ok(())
+}
+
+fn takes_part(view: &View, served: &Served) -> bool {
+    let members = view.shard(served.shard);
+    members.is_some_and(|members| members.replicas.iter().any(|member| member.node == served.node))
 }

@@ -48,6 +48,14 @@ pub(super) struct Lives {
     pub(super) replicas: BTreeMap<ShardId, Incarnation>,
 }
 
+impl Lives {
+    /// Whether all these lives are among the later ones.
+    fn go_on_in(&self, later: &Self) -> bool {
+        let goes_on = |(shard, life): (&ShardId, &Incarnation)| later.replicas.get(shard) == Some(life);
+        self.sequencer == later.sequencer && self.replicas.iter().all(goes_on)
+    }
+}
+
 impl Node {
     pub(super) fn new(id: NodeId, disk: MemoryDisk) -> Self {
         Self {
@@ -120,9 +128,7 @@ impl World {
                 let asleep = node.asleep.take();
                 node.host = Some(host);
                 node.trouble = None;
-                if let Some(asleep) = asleep
-                    && asleep != node.lives(log, shards)
-                {
+                if asleep.is_some_and(|asleep| !asleep.go_on_in(&node.lives(log, shards))) {
                     self.history
                         .problems
                         .push(format!("node {id} was ended in an orderly way and forgot who it is"));

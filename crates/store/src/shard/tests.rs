@@ -373,7 +373,7 @@ fn a_torn_tail_is_cut_off_at_every_byte() {
 fn a_destroyed_store_leaves_nothing() {
     let disk = MemoryDisk::new();
     drop(filled(&disk, &[bind(1, 0, 0, 5, 50)]));
-    ShardStore::destroy(&disk, LOG, SHARD).unwrap();
+    ShardStore::destroy_all(&disk, LOG).unwrap();
     assert!(disk.files().is_empty());
 }
 
