@@ -313,12 +313,25 @@ impl Host {
         }
         self.drain_local(now);
         self.join(now);
-        // The pause is over; the write itself is taken next.
-        self.retry_at = self.retry_at.filter(|at| now < *at);
+        self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
         let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
         if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
             self.begin_checkpoint();
+        }
+    }
+
+    /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
+    /// store that had no room is asked again as soon as somebody wants to write.
+    fn retry_when_full(&mut self, now: Time) {
+        let is_over = self.retry_at.is_some_and(|at| now >= at);
+        self.retry_at = self.retry_at.filter(|_| !is_over);
+        if is_over && !self.journal.is_full() {
+            self.set_disk_full(false);
+            self.drain_local(now);
+        }
+        if self.disk_is_full && self.retry_at.is_none() && !self.journal.is_full() {
+            self.retry_at = Some(now + RETRY_FULL_AFTER);
         }
     }
 
@@ -336,7 +349,7 @@ impl Host {
     /// The next write to the journal, if somebody waits for one and none is under way.
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
         let awaited = self.journal.durable() < self.awaited;
-        let pausing = self.retry_at.is_some_and(|at| now < at);
+        let pausing = self.journal.is_full() && self.retry_at.is_some_and(|at| now < at);
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 

@@ -92,7 +92,7 @@ fn work(arguments: &Arguments, from: u64, progress: &Progress, began: Instant) {
             progress.stop.store(!arguments.keep_going, Ordering::Relaxed);
         }
         let done = progress.done.fetch_add(1, Ordering::Relaxed) + 1;
-        if done % 100 == 0 && std::io::stderr().is_terminal() {
+        if done.is_multiple_of(100) && std::io::stderr().is_terminal() {
             let speed = done as f64 / began.elapsed().as_secs_f64();
             eprint!("\r{done} of {} seeds, {speed:.0} a second", arguments.seeds);
             // A progress line that cannot be shown is no reason to stop.

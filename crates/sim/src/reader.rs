@@ -224,15 +224,9 @@ impl Reader {
         history: &mut History,
         out: &mut Vec<(Address, AnyMessage)>,
     ) {
-        let request = match &message {
-            Message::Records { request, .. }
-            | Message::Deliver { request, .. }
-            | Message::ReadFailed { request, .. } => Some(*request),
-            _ => None,
-        };
         let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
         let Some(asked) = cursor.asked.filter(|asked| asked.node == node) else { return };
-        if request.is_some_and(|request| request != asked.request) {
+        if request_of(&message).is_some_and(|request| request != asked.request) {
             return;
         }
         let served = |from, upto| Served {
@@ -288,5 +282,15 @@ impl Reader {
                 self.look_up_at = self.look_up_at.or(Some(now));
             }
         }
+    }
+}
+
+/// The question that a message answers, if it says so.
+fn request_of(message: &Message) -> Option<u64> {
+    match message {
+        Message::Records { request, .. }
+        | Message::Deliver { request, .. }
+        | Message::ReadFailed { request, .. } => Some(*request),
+        _ => None,
     }
 }

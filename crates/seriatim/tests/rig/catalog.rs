@@ -132,7 +132,7 @@ async fn gone_for_good(name: &str, entry: &LogEntry, cluster: &mut Cluster) {
     let client = cluster.client(DEADLINE).await;
     let names: Vec<_> = client.list().await.expect("the list").0.into_iter().map(|log| log.name).collect();
     assert_eq!(names, ["kept"]);
-    assert_eq!(directories(cluster, entry), [PathBuf::new(); 0], "nor do its files come back");
+    assert!(directories(cluster, entry).is_empty(), "nor do its files come back");
 }
 
 /// What the nodes have on their disks of a log.

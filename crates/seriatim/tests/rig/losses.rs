@@ -103,7 +103,7 @@ async fn unavailable(cluster: &Cluster, old: &Log) {
         let (end, error) = read_prefix(log).await;
         assert!(
             end >= FINAL && error.is_none(),
-            "{log:?} {} read up to {end} of {FINAL}, then {error:?}",
+            "read up to {end} of {FINAL}, then {error:?}; the cluster says: {}",
             cluster.says()
         );
     }
