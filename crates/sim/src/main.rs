@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use seriatim_protocol::Deviation;
 use seriatim_sim::coverage::Coverage;
+use seriatim_sim::mutations::MUTATIONS;
 use seriatim_sim::plan::Plan;
+use seriatim_sim::profiles;
 use seriatim_sim::run::{Outcome, run};
 
 /// From how many seeds on every kind of fault must have struck at every step.
@@ -34,6 +37,12 @@ struct Arguments {
     /// How many seeds to run at once; as many as there are processors unless given.
     #[arg(long)]
     threads: Option<usize>,
+    /// Build in a deliberate defect, by the name that it has in the code: the run should fail.
+    #[arg(long)]
+    deviation: Option<String>,
+    /// Run plans of this kind instead of any.
+    #[arg(long, value_enum, default_value = "any")]
+    profile: Profile,
     /// Go on after a failure, and list the failing seeds.
     #[arg(long)]
     keep_going: bool,
@@ -42,6 +51,31 @@ struct Arguments {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Protocol {
     ErwinBb,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Profile {
+    Any,
+    Quiet,
+    Churn,
+    LeaderCutOff,
+    ShardRestarts,
+    DyingAttempts,
+    Disorder,
+}
+
+impl Profile {
+    fn plan(self, seed: u64) -> Plan {
+        match self {
+            Self::Any => Plan::from_seed(seed),
+            Self::Quiet => profiles::quiet(seed),
+            Self::Churn => profiles::churn(seed),
+            Self::LeaderCutOff => profiles::leader_cut_off(seed),
+            Self::ShardRestarts => profiles::shard_restarts(seed),
+            Self::DyingAttempts => profiles::dying_attempts(seed),
+            Self::Disorder => profiles::disorder(seed),
+        }
+    }
 }
 
 /// What the threads share.
@@ -58,12 +92,19 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let Protocol::ErwinBb = arguments.protocol;
     let from = arguments.from.unwrap_or_else(seed_from_clock);
+    let deviation = match arguments.deviation.as_deref().map(deviation_named) {
+        Some(None) => {
+            eprintln!("seriatim-sim: no such deviation; see Deviation in seriatim-protocol");
+            return ExitCode::from(2);
+        }
+        found => found.flatten(),
+    };
     let began = Instant::now();
     let progress = Progress::default();
     let threads = arguments.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into));
     std::thread::scope(|scope| {
         for _ in 0..threads.unwrap_or(1).max(1) {
-            scope.spawn(|| work(&arguments, from, &progress, began));
+            scope.spawn(|| work(&arguments, deviation, from, &progress, began));
         }
     });
     let coverage = progress.coverage.into_inner().expect("no thread panicked");
@@ -75,14 +116,19 @@ fn main() -> ExitCode {
     verdict(&arguments, from, began, &coverage, &failures)
 }
 
+fn deviation_named(name: &str) -> Option<Deviation> {
+    MUTATIONS.iter().map(|mutation| mutation.deviation).find(|deviation| format!("{deviation:?}") == name)
+}
+
 /// Runs seeds until there are none left.
-fn work(arguments: &Arguments, from: u64, progress: &Progress, began: Instant) {
+fn work(arguments: &Arguments, deviation: Option<Deviation>, from: u64, progress: &Progress, began: Instant) {
     while !progress.stop.load(Ordering::Relaxed) {
         let index = progress.next.fetch_add(1, Ordering::Relaxed);
         if index >= arguments.seeds {
             return;
         }
-        let outcome = run(Plan::from_seed(from.wrapping_add(index)), arguments.trace);
+        let plan = arguments.profile.plan(from.wrapping_add(index)).deviating(deviation);
+        let outcome = run(plan, arguments.trace);
         for line in &outcome.trace {
             println!("{line}");
         }
@@ -132,7 +178,7 @@ fn verdict(
         seconds,
         coverage.runs as f64 / seconds,
     );
-    let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE { coverage.missing() } else { vec![] };
+    let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any) { coverage.missing() } else { vec![] };
     match failures {
         [] if missing.is_empty() => {
             println!("ok: {counts}");

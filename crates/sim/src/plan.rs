@@ -19,6 +19,19 @@ pub enum Trigger {
     Step(Step, Duration),
 }
 
+/// Which node a fault prefers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Any.
+    Any,
+    /// The leader of the latest view.
+    Leader,
+    /// Another sequencing replica of the latest view.
+    Follower,
+    /// A node without a sequencing replica, but with a replica of a shard.
+    Shard,
+}
+
 /// Something that is to go wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
@@ -26,6 +39,8 @@ pub struct Fault {
     pub trigger: Trigger,
     /// What.
     pub kind: FaultKind,
+    /// To whom.
+    pub target: Target,
     /// How long it lasts, or how long a node stays down.
     pub lasting: Duration,
 }
@@ -162,16 +177,16 @@ impl Plan {
             } else {
                 random.pick(&[FaultKind::Close, FaultKind::CloseAll])
             };
-            faults.push(Fault { trigger: Trigger::At(start), kind: cause, lasting: random.millis(1, 60) });
+            faults.push(Fault { trigger: Trigger::At(start), kind: cause, target: Target::Any, lasting: random.millis(1, 60) });
         }
         let after = start + random.micros(1, 2000);
-        faults.push(Fault { trigger: Trigger::Step(step, after), kind, lasting: random.millis(1, 400) });
+        faults.push(Fault { trigger: Trigger::Step(step, after), kind, target: Target::Any, lasting: random.millis(1, 400) });
         for _ in 0..random.below(5) {
             let at = random.millis(0, 1500);
             let trigger =
                 if random.percent(50) { Trigger::At(at) } else { Trigger::Step(random.pick(&Step::ALL), at) };
             let lasting = random.millis(1, 600);
-            faults.push(Fault { trigger, kind: random.pick(&FaultKind::ALL), lasting });
+            faults.push(Fault { trigger, kind: random.pick(&FaultKind::ALL), target: Target::Any, lasting });
         }
         faults
     }

@@ -1,5 +1,7 @@
 //! One run: a plan, its world, its verdict.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::checkers::{self, Objection};
 use crate::coverage::Coverage;
 use crate::plan::Plan;
@@ -20,17 +22,29 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
+/// The name under which an assertion of the code itself objects.
+pub const ASSERTION: &str = "assertion";
+
 /// Lives through a plan, and judges it. With `readable`, the outcome has a trace.
 #[must_use]
 pub fn run(plan: Plan, readable: bool) -> Outcome {
     let seed = plan.seed;
     let mut world = World::new(plan, readable);
-    world.run();
+    let lived = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let objections = match lived {
+        Ok(()) => checkers::judge(&world.history),
+        Err(cause) => vec![Objection { checker: ASSERTION, what: text_of(&*cause) }],
+    };
     Outcome {
         seed,
-        objections: checkers::judge(&world.history),
+        objections,
         hash: world.trace.hash(),
         trace: world.trace.lines().to_vec(),
         coverage: world.coverage,
     }
+}
+
+fn text_of(cause: &(dyn std::any::Any + Send)) -> String {
+    let text = cause.downcast_ref::<String>().cloned();
+    text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }

@@ -207,7 +207,9 @@ impl ShardStore {
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
         let Remembered { memory, stable } = self.remembered.clone();
-        ShardRecovery { memory, stable, trim: self.trim.position() }
+        // A view that is remembered as registered started with what its flush had made stable.
+        let start = memory.as_ref().and_then(|memory| memory.view.as_ref()).map(|view| view.start);
+        ShardRecovery { memory, stable: stable.max(start.unwrap_or_default()), trim: self.trim.position() }
     }
 
     /// Carries out a command. Executing one again is harmless.

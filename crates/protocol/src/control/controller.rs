@@ -82,7 +82,7 @@ struct Attempt {
     step: Step,
     sealed: BTreeMap<NodeId, (Incarnation, Option<SealedState>)>,
     fenced: BTreeMap<(ShardId, NodeId), Incarnation>,
-    chosen: Option<NodeId>,
+    chosen: Option<Member>,
     shards: Vec<ShardMembers>,
     flushed: Option<Flushed>,
     staged: BTreeMap<NodeId, Incarnation>,
@@ -474,14 +474,14 @@ impl Attempt {
 
     /// Step 3: a sealed replica that the old view names, this life of it. The one that got furthest has
     /// the least to flush.
-    fn choose(&self) -> Option<NodeId> {
+    fn choose(&self) -> Option<Member> {
         let view = self.entry.view.as_ref()?;
         let candidates = self.sealed.iter().filter_map(|(node, (incarnation, state))| {
             let member = Member { node: *node, incarnation: *incarnation };
             let state = state.as_ref()?;
-            view.names_sequencer(member).then_some((state.ordered, *node == view.leader, *node))
+            view.names_sequencer(member).then_some((state.ordered, *node == view.leader, member))
         });
-        candidates.max().map(|(_, _, node)| node)
+        candidates.max().map(|(_, _, member)| member)
     }
 
     /// The replicas of each shard that hold everything that the old view's did.
@@ -523,7 +523,8 @@ impl Attempt {
                 self.staged.get(node).map(|incarnation| Member { node: *node, incarnation: *incarnation })
             })
             .collect();
-        let old_leader = self.chosen.filter(|chosen| self.staged.contains_key(chosen));
+        let chosen = self.chosen.map(|chosen| chosen.node);
+        let old_leader = chosen.filter(|chosen| self.staged.contains_key(chosen));
         let leader = old_leader.or(sequencers.first().map(|member| member.node)).unwrap_or_default();
         let (first, start) = self
             .flushed
@@ -567,9 +568,9 @@ impl Attempt {
                 }
             }
             Step::Flush => {
-                let chosen = self.chosen.expect("a flush has a chosen replica");
-                let message = Message::Flush { claim, view: self.view(options) };
-                send(Address::Node(chosen, Endpoint::Sequencer), message, out);
+                let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
+                let message = Message::Flush { claim, old: self.old(), incarnation, view: self.view(options) };
+                send(Address::Node(node, Endpoint::Sequencer), message, out);
             }
             Step::Stage => {
                 let Flushed { end, sessions, .. } = self.flushed.clone().expect("staging follows the flush");

@@ -242,6 +242,10 @@ pub enum Message {
     Flush {
         /// The claim, which the entries are tagged with.
         claim: ViewNumber,
+        /// The view whose state was sealed.
+        old: ViewNumber,
+        /// The life of the replica that was sealed.
+        incarnation: Incarnation,
         /// The new view as far as it is known: its shards and placement.
         view: View,
     },
@@ -305,7 +309,7 @@ wire_enum! {
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
         32 => Outbid { claim },
-        33 => Flush { claim, view },
+        33 => Flush { claim, old, incarnation, view },
         34 => Flushed { claim, first, end, sessions },
         35 => Stage { claim, ordered, sessions },
         36 => Staged { claim, incarnation },

@@ -616,9 +616,21 @@ impl LogClient {
         }
         let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.entry.view.is_none();
         self.refresh = if waits { Refresh::Due(now + REFRESH_EVERY) } else { Refresh::Idle };
+        self.look_up(out);
+    }
+
+    fn look_up(&self, out: &mut Out) {
         let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
         let to = Address::Node(self.config.control, Endpoint::Register);
         out.push(ClientEffect::Send { to, message: message.into() });
+    }
+
+    /// A member is silent: it may be slow, or somewhere else by now, or no member any more. It is asked
+    /// for once for each time that something is said again: a slow member must not cost more.
+    fn wonder(&self, out: &mut Out) {
+        if self.refresh == Refresh::Idle {
+            self.look_up(out);
+        }
     }
 
     fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
@@ -626,6 +638,9 @@ impl LogClient {
         let due = |question: &TailQuestion| now >= question.asked_at + RESEND_FIRST || question.view != view;
         let requests: Vec<u64> =
             self.tails.iter().filter(|(_, question)| due(question)).map(|(request, _)| *request).collect();
+        if requests.iter().any(|request| self.tails[request].view == view) {
+            self.wonder(out);
+        }
         for request in requests {
             let mut question = self.tails.remove(&request).expect("just seen");
             (question.view, question.asked_at) = (view, now);
@@ -649,6 +664,7 @@ impl LogClient {
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let (base, end, view) = (self.base, self.end(), self.entry.view_number());
         let limits = self.config.options.limits;
+        let mut is_silent = false;
         for (node, member) in &mut self.members {
             if now < member.not_before {
                 continue;
@@ -656,6 +672,7 @@ impl LogClient {
             member.not_before = Time::ZERO;
             if member.acknowledged < end && now >= member.heard_at + member.patience {
                 // Nothing heard for too long: what was sent, or what was answered, may be lost.
+                is_silent = true;
                 member.sent = member.acknowledged.max(base);
                 member.heard_at = now;
                 member.patience = (member.patience * 2).min(RESEND_MOST);
@@ -681,6 +698,9 @@ impl LogClient {
                 member.sent += records.len() as u64;
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, records }));
             }
+        }
+        if is_silent {
+            self.wonder(out);
         }
     }
 

@@ -125,12 +125,14 @@ pub enum Message {
         /// The records, with consecutive numbers.
         records: Vec<Record>,
     },
-    /// Leader to follower: the session of what was forwarded is forgotten here.
+    /// Leader to follower: the session of what was forwarded is forgotten, and too old to come back.
     ForwardExpired {
         /// The view.
         view: ViewNumber,
         /// The session.
         session: SessionId,
+        /// The leader's `ordered`: who is not as far may still hold what is bound.
+        ordered: Position,
     },
     /// Leader to followers: these ids are bound, in this order, to the positions from `from` on.
     Drop {
@@ -189,7 +191,7 @@ wire_enum! {
         14 => Drop { view, from, runs },
         15 => Dropped { view, ordered },
         16 => Status { request },
-        18 => ForwardExpired { view, session },
+        18 => ForwardExpired { view, session, ordered },
         17 => StatusIs { request, view, open, ordered, held, sessions },
     }
 }

@@ -72,6 +72,7 @@ enum JournalRecord {
     Staged(Staged),
     Started { view: View },
     Snapshot(Snapshot),
+    Forgotten { session: SessionId },
 }
 
 wire_enum! {
@@ -82,6 +83,7 @@ wire_enum! {
         4 => Staged(staged),
         5 => Started { view },
         6 => Snapshot(snapshot),
+        7 => Forgotten { session },
     }
 }
 
@@ -269,12 +271,14 @@ impl Sequencer {
             }
             Message::Forward { view, session, first, records } if self.accepts(view) => {
                 let run = IdRun { session, first, count: records.len() as u64 };
-                if self.admission(run) == Admission::Expired {
-                    reply(from, Message::ForwardExpired { view, session }, out);
+                if self.is_too_old(session) {
+                    reply(from, Message::ForwardExpired { view, session, ordered: self.ordered }, out);
                 }
                 self.admit(now, run, 0, records, out);
             }
-            Message::ForwardExpired { view, session } if self.accepts(view) => self.forward_expired(session),
+            Message::ForwardExpired { view, session, ordered } if self.accepts(view) => {
+                self.forward_expired(session, ordered, out);
+            }
             Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
             Message::Dropped { view, ordered } if self.accepts(view) => self.dropped(from, ordered, out),
             Message::Status { request } => reply(from, self.status(request), out),
@@ -300,14 +304,26 @@ impl Sequencer {
         }
     }
 
-    /// Follower: the leader has forgotten the session of entries that were forwarded to it. They were
-    /// never acknowledged by everyone, and never will be; with them goes what would acknowledge them.
-    fn forward_expired(&mut self, session: SessionId) {
-        if self.orderer.is_none() {
-            let next = self.sessions.next(session).unwrap_or(0);
-            self.ring.drop_run(IdRun { session, first: 0, count: next });
-            self.sessions.forget(session);
+    /// Whether nothing of this session can be admitted any more, whatever comes.
+    fn is_too_old(&self, session: SessionId) -> bool {
+        let idle = self.options.limits.session_idle_positions;
+        self.sessions.next(session).is_none() && self.ordered.since(session.opened_at()) > idle
+    }
+
+    /// Follower: the leader will never admit the entries of this session that it does not hold. Once this
+    /// replica has dropped all that the leader had bound by then, what is left here was never acknowledged
+    /// by everyone, and never will be. With it goes what would acknowledge it.
+    fn forward_expired(&mut self, session: SessionId, ordered: Position, out: &mut Vec<RoleEffect>) {
+        if self.orderer.is_none() && self.ordered >= ordered && self.ring.holds(session) {
+            self.forget(session);
+            self.persist(&JournalRecord::Forgotten { session }, out);
         }
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        let next = self.sessions.next(session).unwrap_or(0);
+        self.ring.drop_run(IdRun { session, first: 0, count: next });
+        self.sessions.forget(session);
     }
 
     fn registered_number(&self) -> ViewNumber {
@@ -545,7 +561,12 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            control::Message::Flush { claim, view } => self.begin_flush(now, from, claim, view, out),
+            control::Message::Flush { claim, old, incarnation, view } => {
+                // Only the state that was sealed may be flushed: this life's, of that view.
+                if (old, incarnation) == (self.number, self.me.incarnation) {
+                    self.begin_flush(now, from, claim, view, out);
+                }
+            }
             control::Message::Stage { claim, ordered, sessions } => {
                 self.stage(from, Staged { claim, ordered, sessions }, out);
             }
@@ -708,6 +729,7 @@ impl Sequencer {
                 self.restarted = true;
             }
             JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
+            JournalRecord::Forgotten { session } => self.forget(session),
         }
     }
 

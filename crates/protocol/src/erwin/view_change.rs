@@ -69,7 +69,7 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let skipped = self.options.deviates(Deviation::SealSkipped);
-        if claim != self.claim && !skipped {
+        if claim <= self.number || claim != self.claim && !skipped {
             return reply(from, Message::Outbid { claim: self.claim }, out);
         }
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {

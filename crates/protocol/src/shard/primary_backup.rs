@@ -43,6 +43,8 @@ pub struct Replica {
     /// Writes on their way, oldest first, with what to do when they are durable.
     writes: VecDeque<(Ticket, Write)>,
     unstored: Unstored,
+    /// The end of the highest run that was pushed. Only the simulator's defects use it.
+    pushed: Position,
     readers: Readers,
     cannot_start: ViewNumber,
     report_at: Time,
@@ -140,6 +142,7 @@ impl Replica {
             batches: BTreeMap::new(),
             writes: VecDeque::new(),
             unstored: Unstored::default(),
+            pushed: Position::ZERO,
             readers: Readers::default(),
             cannot_start: ViewNumber::NONE,
             report_at: Time::ZERO,
@@ -213,7 +216,7 @@ impl Replica {
 
     /// Below this, readers may see what is bound.
     fn readable(&self) -> Position {
-        if self.options.deviates(Deviation::ReadsUnstable) { Position(u64::MAX) } else { self.stable }
+        if self.options.deviates(Deviation::ReadsUnstable) { self.stable.max(self.pushed) } else { self.stable }
     }
 
     /// Whether pushes of `view` are obeyed. Whoever's view is over is told.
@@ -222,7 +225,10 @@ impl Replica {
         if view < self.memory.claim && !skipped {
             send(from, self.fenced(), out);
         }
-        view == self.memory.claim || skipped
+        // A life that the view does not name may have lost what the view counts on.
+        let is_counted_on = view != self.view_number()
+            || self.members().is_some_and(|members| members.replicas.contains(&self.me()));
+        view == self.memory.claim && is_counted_on || skipped
     }
 
     fn fenced(&self) -> Message {
@@ -265,6 +271,7 @@ impl Replica {
         if self.writes.iter().any(|(_, under_way)| *under_way == write) {
             return;
         }
+        self.pushed = runs.iter().map(Run::end).chain([self.pushed]).max().unwrap_or_default();
         let ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
         self.writes.push_back((ticket, write));
         if self.gate.is_durable(ticket) {
@@ -367,13 +374,18 @@ impl Replica {
     }
 
     fn advance_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
-        if stable <= self.stable {
-            return;
+        if stable > self.stable {
+            self.gate.store(StorageCommand::Stable(stable), out);
+            self.raise_stable(stable, out);
         }
-        self.stable = stable;
-        self.gate.store(StorageCommand::Stable(stable), out);
-        let readable = self.readable();
-        self.readers.stable_advanced(readable, self.trim, out);
+    }
+
+    fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
+        if stable > self.stable {
+            self.stable = stable;
+            let readable = self.readable();
+            self.readers.stable_advanced(readable, self.trim, out);
+        }
     }
 
     fn fence(
@@ -415,7 +427,8 @@ impl Replica {
         self.memory.history = entry.history.clone();
         self.restarted = false;
         self.remember(before, out);
-        self.advance_stable(view.start, out);
+        // That the view's start is stable is part of what was just remembered.
+        self.raise_stable(view.start, out);
     }
 
     fn trim(&mut self, from: Address, request: u64, position: Position, out: &mut Vec<RoleEffect>) {

@@ -52,7 +52,9 @@ fn sequencing(message: &erwin::Message) -> String {
         Forward { view, session, first, records, .. } => {
             format!("forward v{view}{}", following(*session, *first, records))
         }
-        ForwardExpired { view, session: of } => format!("forward-expired v{view} {}", session(*of)),
+        ForwardExpired { view, session: of, ordered } => {
+            format!("forward-expired v{view} {} ordered={ordered}", session(*of))
+        }
         Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", ids(runs)),
         Dropped { view, ordered, .. } => format!("dropped v{view} ordered={ordered}"),
         Status { request, .. } => format!("status request={request}"),

@@ -85,7 +85,11 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             let (session, first, records) = consecutive(words)?;
             Forward { view, session, first, records }
         }
-        "forward-expired" => ForwardExpired { view: words.view()?, session: words.session()? },
+        "forward-expired" => ForwardExpired {
+            view: words.view()?,
+            session: words.session()?,
+            ordered: words.position("ordered")?,
+        },
         "drop" => {
             let (view, from) = (words.view()?, words.position("from")?);
             Drop { view, from, runs: runs_of(words.records().into_iter().map(|(id, _)| id)) }
@@ -207,8 +211,11 @@ fn view_change(
         }
         "outbid" => Outbid { claim: words.view()? },
         "flush" => {
+            // Of the first life's state of view 1, unless it says otherwise.
+            let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
+            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
             let view = read_view(words, entry)?;
-            Flush { claim: view.number, view }
+            Flush { claim: view.number, old: old.unwrap_or(ViewNumber(1)), incarnation, view }
         }
         "flushed" => {
             let (claim, end) = (words.view()?, words.position("end")?);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
-use seriatim_client::{Durability, LogConfig};
+use seriatim_client::{Durability, LogConfig, Position};
 
 use crate::cluster::Cluster;
 use crate::workload::{DEADLINE, Style, Workload};
@@ -194,4 +194,30 @@ async fn strike(cluster: &mut Cluster, fault: Fault) -> usize {
             1
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_was_idle_finds_the_nodes_that_moved() {
+    let test = async {
+        let mut cluster = Cluster::start(&[]).await;
+        let mut logs = vec![];
+        // Each is a program of its own, which learns nothing from the others. Each has its only sequencing replica on another node. After a restart all but the first node
+        // listen somewhere else, and nothing was under way that would have had the client ask where.
+        for plan in ["a", "b", "c"].map(|name| plan(name, (1, 1, 1, 1), &[])) {
+            let client = cluster.client(Duration::from_secs(20)).await;
+            client.create(plan.name, plan.config).await.expect("the log is created");
+            let log = client.log(plan.name).await.expect("it is there");
+            assert_eq!(log.append_sync("before").await, Ok(Position(0)));
+            logs.push(log);
+        }
+        cluster.kill_and_restart().await;
+        for log in &logs {
+            assert_eq!(log.check_tail().await, Ok(Position(1)), "{}", log.name());
+        }
+        cluster.kill_and_restart().await;
+        for log in &logs {
+            assert_eq!(log.append_sync("after").await, Ok(Position(1)), "{}", log.name());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(100), test).await.expect("it comes to an end");
 }

@@ -7,7 +7,7 @@ use seriatim_model::NodeId;
 use super::{CONTROL, Happening, World};
 use crate::coverage::FaultKind;
 use crate::network::Party;
-use crate::plan::Fault;
+use crate::plan::{Fault, Target};
 
 /// The end of a fault that lasts.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl World {
             return;
         }
         let step = self.protocol_step();
-        let victims = self.victims(fault.kind);
+        let victims = self.victims(fault);
         if !self.may_strike(fault.kind, &victims) {
             return;
         }
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// The nodes that are meant, in the order in which they are hit.
-    fn victims(&mut self, kind: FaultKind) -> Vec<NodeId> {
+    fn victims(&mut self, fault: Fault) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         // Any order, but the nodes that host the log's sequencing replicas more often first.
         for index in (1..nodes.len()).rev() {
@@ -69,7 +69,10 @@ impl World {
         if self.random.percent(60) {
             nodes.sort_by_key(|node| self.nodes[node].sequencer(self.log).is_none());
         }
-        let count = match kind {
+        nodes.sort_by_key(|node| !self.is_meant(*node, fault.target));
+        let targeted = fault.target != Target::Any;
+        let count = match fault.kind {
+            FaultKind::Partition if targeted => 1,
             FaultKind::PowerCut | FaultKind::CloseAll => nodes.len(),
             FaultKind::ControlKill | FaultKind::ControlPartition => return vec![CONTROL],
             FaultKind::DoubleKill | FaultKind::OneWay => 2,
@@ -78,6 +81,21 @@ impl World {
         };
         nodes.truncate(count);
         nodes
+    }
+
+    fn is_meant(&self, id: NodeId, target: Target) -> bool {
+        let view = self.latest_view();
+        let leads = view.is_some_and(|view| view.leader == id);
+        let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
+        let holds = view.is_some_and(|view| {
+            view.shards.iter().any(|members| members.replicas.iter().any(|member| member.node == id))
+        });
+        match target {
+            Target::Any => true,
+            Target::Leader => leads,
+            Target::Follower => orders && !leads,
+            Target::Shard => holds && !orders,
+        }
     }
 
     fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
@@ -131,12 +149,14 @@ impl World {
     }
 
     /// The parties that are on the side of `nodes`, and the others. A client may be on both.
-    fn sides(&mut self, nodes: &[NodeId]) -> (Vec<Party>, Vec<Party>) {
+    fn sides(&mut self, nodes: &[NodeId], targeted: bool) -> (Vec<Party>, Vec<Party>) {
         let (mut ours, mut others) = (vec![], vec![]);
         for node in self.nodes.keys() {
             if nodes.contains(node) { &mut ours } else { &mut others }.push(Party::Node(*node));
         }
-        for client in 0..self.plan.workload.clients {
+        // A node that is cut off on purpose is so from the nodes only.
+        let clients = if targeted { 0 } else { self.plan.workload.clients };
+        for client in 0..clients {
             match self.random.below(3) {
                 0 => ours.push(Party::Client(client)),
                 1 => others.push(Party::Client(client)),
@@ -147,7 +167,7 @@ impl World {
     }
 
     fn partition(&mut self, fault: Fault, nodes: &[NodeId]) {
-        let (ours, others) = self.sides(nodes);
+        let (ours, others) = self.sides(nodes, fault.target != Target::Any);
         let mut links = vec![];
         for a in &ours {
             for b in &others {
