@@ -62,6 +62,7 @@ enum Profile {
     ShardRestarts,
     DyingAttempts,
     Disorder,
+    DyingLeaders,
 }
 
 impl Profile {
@@ -74,6 +75,7 @@ impl Profile {
             Self::ShardRestarts => profiles::shard_restarts(seed),
             Self::DyingAttempts => profiles::dying_attempts(seed),
             Self::Disorder => profiles::disorder(seed),
+            Self::DyingLeaders => profiles::dying_leaders(seed),
         }
     }
 }
@@ -178,7 +180,11 @@ fn verdict(
         seconds,
         coverage.runs as f64 / seconds,
     );
-    let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any) { coverage.missing() } else { vec![] };
+    let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any) {
+        coverage.missing()
+    } else {
+        vec![]
+    };
     match failures {
         [] if missing.is_empty() => {
             println!("ok: {counts}");

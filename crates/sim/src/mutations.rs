@@ -27,13 +27,19 @@ impl Mutation {
     pub fn caught(&self) -> Option<(u64, Objection)> {
         (0..self.within).find_map(|seed| {
             let outcome = run((self.profile)(seed).deviating(Some(self.deviation)), false);
-            let objection = outcome.objections.into_iter().find(|objection| objection.checker == self.checker);
+            let objection =
+                outcome.objections.into_iter().find(|objection| objection.checker == self.checker);
             objection.map(|objection| (seed, objection))
         })
     }
 }
 
-const fn mutation(deviation: Deviation, checker: &'static str, within: u64, profile: fn(u64) -> Plan) -> Mutation {
+const fn mutation(
+    deviation: Deviation,
+    checker: &'static str,
+    within: u64,
+    profile: fn(u64) -> Plan,
+) -> Mutation {
     Mutation { deviation, checker, within, profile }
 }
 

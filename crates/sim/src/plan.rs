@@ -177,10 +177,20 @@ impl Plan {
             } else {
                 random.pick(&[FaultKind::Close, FaultKind::CloseAll])
             };
-            faults.push(Fault { trigger: Trigger::At(start), kind: cause, target: Target::Any, lasting: random.millis(1, 60) });
+            faults.push(Fault {
+                trigger: Trigger::At(start),
+                kind: cause,
+                target: Target::Any,
+                lasting: random.millis(1, 60),
+            });
         }
         let after = start + random.micros(1, 2000);
-        faults.push(Fault { trigger: Trigger::Step(step, after), kind, target: Target::Any, lasting: random.millis(1, 400) });
+        faults.push(Fault {
+            trigger: Trigger::Step(step, after),
+            kind,
+            target: Target::Any,
+            lasting: random.millis(1, 400),
+        });
         for _ in 0..random.below(5) {
             let at = random.millis(0, 1500);
             let trigger =

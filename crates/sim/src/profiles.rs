@@ -84,7 +84,16 @@ pub fn leader_cut_off(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x1E);
     let mut plan = quiet(seed);
     plan.config = LogConfig { shards: 1, replicas: 1, ..plan.config };
-    plan.workload = Workload { sessions: 1, appends: 25, window: 2, burst: 1, think_us: 120_000, tail_percent: 100, ..busy() };
+    plan.workload = Workload {
+        sessions: 1,
+        appends: 25,
+        window: 2,
+        burst: 1,
+        think_us: 40_000,
+        tail_percent: 100,
+        long_pause_percent: 25,
+        ..busy()
+    };
     let cut = at(&mut random, FaultKind::Partition, Target::Leader, 100, 200);
     plan.faults.push(Fault { lasting: Duration::from_millis(2000), ..cut });
     plan.faults.push(at(&mut random, FaultKind::Close, Target::Follower, 210, 250));
@@ -96,10 +105,11 @@ pub fn leader_cut_off(seed: u64) -> Plan {
 pub fn shard_restarts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
-    plan.workload.think_us = 2000;
-    for round in 0..4 {
-        let fault = at(&mut random, FaultKind::Kill, Target::Shard, 20 + round * 300, 200 + round * 300);
-        plan.faults.push(Fault { lasting: random.millis(1, 10), ..fault });
+    plan.workload = Workload { appends: 150, window: 30, think_us: 6000, reads: false, ..busy() };
+    for round in 0..3 {
+        let from = 20 + round * 100;
+        let fault = at(&mut random, FaultKind::Kill, Target::Shard, from, from + 60);
+        plan.faults.push(Fault { lasting: random.millis(1, 5), ..fault });
     }
     plan
 }
@@ -128,5 +138,31 @@ pub fn disorder(seed: u64) -> Plan {
     plan.network.noise_permille = (0, 0, 300);
     plan.options.limits.batch_records = 1;
     plan.workload = Workload { appends: 12, window: 1, burst: 1, ..busy() };
+    plan
+}
+
+/// Leaders die again and again, and every third message is lost.
+#[must_use]
+pub fn dying_leaders(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xD1);
+    let mut plan = quiet(seed);
+    plan.network.noise_permille = (300, 0, 0);
+    plan.workload = Workload { appends: 40, reads: false, ..busy() };
+    for round in 0..6 {
+        plan.faults.push(at(
+            &mut random,
+            FaultKind::Kill,
+            Target::Follower,
+            20 + round * 350,
+            40 + round * 350,
+        ));
+        plan.faults.push(at(
+            &mut random,
+            FaultKind::Kill,
+            Target::Leader,
+            100 + round * 350,
+            350 + round * 350,
+        ));
+    }
     plan
 }

@@ -569,7 +569,8 @@ impl Attempt {
             }
             Step::Flush => {
                 let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
-                let message = Message::Flush { claim, old: self.old(), incarnation, view: self.view(options) };
+                let message =
+                    Message::Flush { claim, old: self.old(), incarnation, view: self.view(options) };
                 send(Address::Node(node, Endpoint::Sequencer), message, out);
             }
             Step::Stage => {

@@ -400,7 +400,8 @@ impl LogClient {
         let Some(member) = self.members.get_mut(&node) else { return };
         member.sent = next.max(self.base).min(member.sent);
         member.heard_at = now;
-        member.busy = Some(disk_full);
+        // A disk that was full stays the reason until something is held again.
+        member.busy = Some(disk_full || member.busy == Some(true));
         member.pause = (member.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
         member.not_before = now + member.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
     }

@@ -216,7 +216,11 @@ impl Replica {
 
     /// Below this, readers may see what is bound.
     fn readable(&self) -> Position {
-        if self.options.deviates(Deviation::ReadsUnstable) { self.stable.max(self.pushed) } else { self.stable }
+        if self.options.deviates(Deviation::ReadsUnstable) {
+            self.stable.max(self.pushed)
+        } else {
+            self.stable
+        }
     }
 
     /// Whether pushes of `view` are obeyed. Whoever's view is over is told.
