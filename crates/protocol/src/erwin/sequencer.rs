@@ -561,11 +561,11 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
-            control::Message::Flush { claim, old, incarnation, view } => {
-                // Only the state that was sealed may be flushed: this life's, of that view.
-                if (old, incarnation) == (self.number, self.me.incarnation) {
-                    self.begin_flush(now, from, claim, view, out);
-                }
+            // Only the state that was sealed may be flushed: this life's, of that view.
+            control::Message::Flush { claim, old, incarnation, view }
+                if (old, incarnation) == (self.number, self.me.incarnation) =>
+            {
+                self.begin_flush(now, from, claim, view, out);
             }
             control::Message::Stage { claim, ordered, sessions } => {
                 self.stage(from, Staged { claim, ordered, sessions }, out);
