@@ -105,8 +105,8 @@ pub fn leader_cut_off(seed: u64) -> Plan {
 pub fn shard_restarts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
-    plan.workload = Workload { appends: 150, window: 30, think_us: 6000, reads: false, ..busy() };
-    for round in 0..3 {
+    plan.workload = Workload { think_us: 30_000, reads: false, ..busy() };
+    for round in 0..5 {
         let from = 20 + round * 100;
         let fault = at(&mut random, FaultKind::Kill, Target::Shard, from, from + 60);
         plan.faults.push(Fault { lasting: random.millis(1, 5), ..fault });

@@ -1,0 +1,39 @@
+//! Fixed seeds, with all faults; and that a seed is all that a run depends on.
+
+use seriatim_sim::plan::Plan;
+use seriatim_sim::profiles;
+use seriatim_sim::run::run;
+
+/// Runs the plans of some seeds and demands that no checker objects.
+fn all_clean(name: &str, plan: fn(u64) -> Plan, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let outcome = run(plan(seed), false);
+        let objections: Vec<String> = outcome.objections.iter().map(ToString::to_string).collect();
+        assert!(objections.is_empty(), "{name}, seed {seed}: {}", objections.join("\n"));
+    }
+}
+
+#[test]
+fn fixed_seeds_with_all_faults_are_clean() {
+    all_clean("all faults", Plan::from_seed, 0..200);
+}
+
+#[test]
+fn every_profile_is_clean_without_a_defect() {
+    all_clean("quiet", profiles::quiet, 0..10);
+    all_clean("churn", profiles::churn, 0..20);
+    all_clean("leader cut off", profiles::leader_cut_off, 0..10);
+    all_clean("shard restarts", profiles::shard_restarts, 0..10);
+    all_clean("dying attempts", profiles::dying_attempts, 0..20);
+    all_clean("disorder", profiles::disorder, 0..10);
+    all_clean("dying leaders", profiles::dying_leaders, 0..20);
+}
+
+#[test]
+fn a_seed_run_twice_gives_the_same_run() {
+    for seed in [3, 14, 159, 2653] {
+        let (once, again) = (run(Plan::from_seed(seed), false), run(Plan::from_seed(seed), false));
+        assert_eq!(once.hash, again.hash, "seed {seed}");
+        assert_ne!(once.hash, run(Plan::from_seed(seed + 1), false).hash, "seed {seed} and the next");
+    }
+}
