@@ -38,6 +38,8 @@ pub enum FaultKind {
     OneWay,
     /// The node of the register cannot reach the others.
     ControlPartition,
+    /// Some clients cannot reach some nodes, or not be reached by them.
+    ClientPartition,
     /// Connections break.
     Reset,
     /// Some links are slow.
@@ -48,7 +50,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Kill,
         Self::PowerLoss,
         Self::PowerCut,
@@ -65,6 +67,7 @@ impl FaultKind {
         Self::Partition,
         Self::OneWay,
         Self::ControlPartition,
+        Self::ClientPartition,
         Self::Reset,
         Self::SlowLinks,
         Self::ClientCrash,

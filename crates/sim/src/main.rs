@@ -63,6 +63,8 @@ enum Profile {
     DyingAttempts,
     Disorder,
     DyingLeaders,
+    Forgetful,
+    HalfSeen,
 }
 
 impl Profile {
@@ -76,6 +78,8 @@ impl Profile {
             Self::DyingAttempts => profiles::dying_attempts(seed),
             Self::Disorder => profiles::disorder(seed),
             Self::DyingLeaders => profiles::dying_leaders(seed),
+            Self::Forgetful => profiles::forgetful(seed),
+            Self::HalfSeen => profiles::half_seen(seed),
         }
     }
 }

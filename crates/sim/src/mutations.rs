@@ -6,6 +6,7 @@ use seriatim_protocol::Deviation;
 
 use crate::checkers::Objection;
 use crate::plan::Plan;
+use crate::profiles;
 use crate::run::run;
 
 /// A defect, who must notice it, and how soon.
@@ -45,23 +46,25 @@ const fn mutation(
 
 /// All of them.
 pub const MUTATIONS: [Mutation; 19] = [
-    mutation(Deviation::StableEarly, "no_unstable_reads", 20, Plan::from_seed),
-    mutation(Deviation::FilterForgotten, "total_order", 20, Plan::from_seed),
-    mutation(Deviation::FilterUnion, "durability", 20, Plan::from_seed),
-    mutation(Deviation::SealSkipped, "durability", 20, Plan::from_seed),
-    mutation(Deviation::SealedDrops, "stable_prefix", 20, Plan::from_seed),
-    mutation(Deviation::FenceSkipped, "stable_prefix", 20, Plan::from_seed),
-    mutation(Deviation::StageDestroys, "durability", 20, Plan::from_seed),
-    mutation(Deviation::DropsUnordered, "durability", 20, Plan::from_seed),
-    mutation(Deviation::FirstAfterFlush, "no_gap", 20, Plan::from_seed),
-    mutation(Deviation::FlushReversed, "session_order", 20, Plan::from_seed),
-    mutation(Deviation::AmnesiaAcknowledges, "amnesia", 20, Plan::from_seed),
-    mutation(Deviation::ConfirmBeforeSync, "durability", 20, Plan::from_seed),
-    mutation(Deviation::MixedViews, "durability", 20, Plan::from_seed),
-    mutation(Deviation::OneAcknowledgement, "durability", 20, Plan::from_seed),
-    mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 20, Plan::from_seed),
-    mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 20, Plan::from_seed),
-    mutation(Deviation::GapsAdmitted, "session_order", 20, Plan::from_seed),
-    mutation(Deviation::ReadsUnstable, "no_unstable_reads", 20, Plan::from_seed),
-    mutation(Deviation::BackupsSkipped, "durability", 20, Plan::from_seed),
+    mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
+    mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
+    mutation(Deviation::FilterUnion, "durability", 20, profiles::dying_leaders),
+    mutation(Deviation::SealSkipped, "durability", 5, profiles::shard_restarts),
+    mutation(Deviation::SealedDrops, "no_unstable_reads", 10, profiles::churn),
+    // Found by the log that stops: records keep their versions, so no reader is given a wrong one.
+    mutation(Deviation::FenceSkipped, "liveness", 20, profiles::churn),
+    mutation(Deviation::StageDestroys, "durability", 15, profiles::dying_attempts),
+    // Found by the assertion that drops come in order, before any checker.
+    mutation(Deviation::DropsUnordered, "assertion", 3, profiles::disorder),
+    mutation(Deviation::FirstAfterFlush, "durability", 3, profiles::churn),
+    mutation(Deviation::FlushReversed, "session_order", 3, profiles::churn),
+    mutation(Deviation::AmnesiaAcknowledges, "amnesia", 30, Plan::from_seed),
+    mutation(Deviation::ConfirmBeforeSync, "durability", 60, Plan::from_seed),
+    mutation(Deviation::MixedViews, "durability", 60, profiles::dying_leaders),
+    mutation(Deviation::OneAcknowledgement, "durability", 5, profiles::dying_leaders),
+    mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
+    mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 20, profiles::disorder),
+    mutation(Deviation::GapsAdmitted, "session_order", 10, profiles::churn),
+    mutation(Deviation::ReadsUnstable, "no_unstable_reads", 5, Plan::from_seed),
+    mutation(Deviation::BackupsSkipped, "no_gap", 5, Plan::from_seed),
 ];

@@ -166,3 +166,35 @@ pub fn dying_leaders(seed: u64) -> Plan {
     }
     plan
 }
+
+/// Sequencing replicas restart without their memory, as many at once as the log can bear.
+#[must_use]
+pub fn forgetful(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xF0);
+    let mut plan = quiet(seed);
+    plan.config.durability = Durability::Memory;
+    plan.workload = Workload { appends: 40, ..busy() };
+    for round in 0..4 {
+        let target = random.pick(&[Target::Leader, Target::Follower]);
+        plan.faults.push(at(&mut random, FaultKind::Kill, target, 20 + round * 300, 250 + round * 300));
+    }
+    plan
+}
+
+/// Clients reach only some of the replicas while leaders come and go.
+#[must_use]
+pub fn half_seen(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x45);
+    let mut plan = quiet(seed);
+    plan.network.noise_permille = (100, 0, 0);
+    plan.workload = Workload { appends: 40, reads: false, ..busy() };
+    for round in 0..3 {
+        let from = 20 + round * 800;
+        let cut = at(&mut random, FaultKind::ClientPartition, Target::Any, from, from + 100);
+        plan.faults.push(Fault { lasting: random.millis(400, 800), ..cut });
+        plan.faults.push(at(&mut random, FaultKind::Kill, Target::Follower, from + 50, from + 150));
+        let kill = at(&mut random, FaultKind::Kill, Target::Leader, from + 150, from + 500);
+        plan.faults.push(Fault { lasting: random.millis(400, 600), ..kill });
+    }
+    plan
+}

@@ -109,6 +109,8 @@ pub struct World {
     pending_faults: Vec<Fault>,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
+    /// Something went wrong that makes it pointless to go on.
+    is_over: bool,
     /// When something of interest happened first, for the tests that count delays.
     milestones: BTreeMap<Milestone, Time>,
     /// What happened, for the checkers.
@@ -139,6 +141,7 @@ impl World {
             first_entry: None,
             pending_faults: vec![],
             ordered: BTreeMap::new(),
+            is_over: false,
             milestones: BTreeMap::new(),
             history,
             coverage: Coverage { runs: 1, ..Coverage::default() },
@@ -217,7 +220,7 @@ impl World {
     pub fn run_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + most;
         while !is_true(self) {
-            if self.now >= end || self.coverage.events > MOST_EVENTS {
+            if self.now >= end || self.is_over {
                 return false;
             }
             self.run_for(Duration::from_millis(10));
@@ -228,7 +231,7 @@ impl World {
     fn step(&mut self) {
         let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() else { return };
         self.now = at;
-        if self.coverage.events > MOST_EVENTS {
+        if self.is_over {
             return;
         }
         self.coverage.events += 1;
@@ -236,6 +239,7 @@ impl World {
             let deadlines: Vec<String> = self.clients.values().map(Client::deadlines).collect();
             let problem = format!("a storm of events at {at}, among them {what:?}; clients: {deadlines:?}");
             self.history.problems.push(problem);
+            self.is_over = true;
         }
         match what {
             Happening::Arrive { connection, to, frame } => self.arrive(connection, to, &frame),

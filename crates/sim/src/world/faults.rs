@@ -49,6 +49,7 @@ impl World {
             FaultKind::Loss | FaultKind::Duplication | FaultKind::Reordering => self.make_noise(fault),
             FaultKind::Partition | FaultKind::ControlPartition => self.partition(fault, &victims),
             FaultKind::OneWay => self.deafen(fault, &victims),
+            FaultKind::ClientPartition => self.cut_clients_off(fault),
             FaultKind::Reset => self.reset_some(),
             FaultKind::SlowLinks => self.slow_links(fault),
             FaultKind::ClientCrash => {
@@ -178,6 +179,21 @@ impl World {
         if self.random.percent(50) {
             self.reset_cut();
         }
+    }
+
+    fn cut_clients_off(&mut self, fault: Fault) {
+        let mut links = vec![];
+        let nodes: Vec<Party> = self.nodes.keys().map(|node| Party::Node(*node)).collect();
+        for client in (0..self.plan.workload.clients).map(Party::Client) {
+            for node in &nodes {
+                match self.random.below(4) {
+                    0 => links.push((client, *node)),
+                    1 => links.push((*node, client)),
+                    _ => {}
+                }
+            }
+        }
+        self.cut(links, fault.lasting);
     }
 
     fn deafen(&mut self, fault: Fault, nodes: &[NodeId]) {

@@ -286,6 +286,7 @@ impl World {
             }
             if rounds > MOST_ROUNDS {
                 self.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
+                self.is_over = true;
                 break;
             }
         }
