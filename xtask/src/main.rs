@@ -12,7 +12,9 @@ usage: cargo xtask COMMAND
   soak [OPTION VALUE]..  run what is too long for continuous integration
        --seeds N         simulated clusters, each from a seed of its own (default 20000)
        --from N          the first seed (default: derived from the time)
+       --model-minutes N for how long larger models of the view change are explored (default 40)
        --kill-loops N    real clusters whose processes are killed (default 50)
+       --failover-loops N  how often each loss of a node is tried on real clusters (default 20)
        --fuzz-cases N    cases for each property of the decoders (default 20000)
   ci                     what continuous integration runs";
 

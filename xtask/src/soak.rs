@@ -14,8 +14,12 @@ pub struct Options {
     pub seeds: u64,
     /// The first seed.
     pub from: u64,
+    /// For how many minutes larger models of the view change are explored.
+    pub model_minutes: u64,
     /// How many real clusters whose processes are killed.
     pub kill_loops: u64,
+    /// How often each loss of a node is tried on real clusters that go on without it.
+    pub failover_loops: u64,
     /// How many cases for each property of the decoders.
     pub fuzz_cases: u64,
 }
@@ -26,12 +30,21 @@ impl Options {
     /// # Errors
     /// Which argument is wrong.
     pub fn parse(arguments: &[&str], from: u64) -> Result<Self, String> {
-        let mut options = Self { seeds: 20_000, from, kill_loops: 50, fuzz_cases: 20_000 };
+        let mut options = Self {
+            seeds: 20_000,
+            from,
+            model_minutes: 40,
+            kill_loops: 50,
+            failover_loops: 20,
+            fuzz_cases: 20_000,
+        };
         for pair in arguments.chunks(2) {
             let field = match pair[0] {
                 "--seeds" => &mut options.seeds,
                 "--from" => &mut options.from,
+                "--model-minutes" => &mut options.model_minutes,
                 "--kill-loops" => &mut options.kill_loops,
+                "--failover-loops" => &mut options.failover_loops,
                 "--fuzz-cases" => &mut options.fuzz_cases,
                 other => return Err(format!("unknown option {other}")),
             };
@@ -71,7 +84,7 @@ impl fmt::Display for Step {
 
 /// The commands in their order: the cheapest to replay first. A count of 0 leaves a command out.
 fn steps(options: &Options) -> Vec<Step> {
-    let Options { seeds, from, kill_loops, fuzz_cases } = options;
+    let Options { seeds, from, model_minutes, kill_loops, failover_loops, fuzz_cases } = options;
     let step = |count: &u64, name: String, environment: Option<&'static str>, arguments: &str| {
         let environment = environment.map(|name| (name, count.to_string())).into_iter().collect();
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
@@ -79,11 +92,21 @@ fn steps(options: &Options) -> Vec<Step> {
     };
     let simulate =
         format!("run --release -p seriatim-sim -- --protocol erwin-bb --seeds {seeds} --from {from}");
+    let explore = "test --release -p seriatim-sim --test model --";
+    let explored = format!("{model_minutes} minutes of larger models of the view change");
     let kill = "test --release -p seriatim --test rig --";
+    let lose = format!("{kill} failover::");
     let decode = "test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol";
     let all = [
         step(seeds, format!("{seeds} simulated clusters from seed {from}"), None, &simulate),
+        step(model_minutes, explored, Some("SERIATIM_MODEL_MINUTES"), explore),
         step(kill_loops, format!("{kill_loops} kill loops"), Some("SERIATIM_RIG_LOOPS"), kill),
+        step(
+            failover_loops,
+            format!("{failover_loops} losses of each kind"),
+            Some("SERIATIM_RIG_FAILOVER_LOOPS"),
+            &lose,
+        ),
         step(fuzz_cases, format!("{fuzz_cases} cases for each decoder"), Some("PROPTEST_CASES"), decode),
     ];
     all.into_iter().flatten().collect()
@@ -144,7 +167,15 @@ mod tests {
     #[test]
     fn options_are_read() {
         let options = Options::parse(&["--seeds", "7", "--fuzz-cases", "3"], 9).unwrap();
-        assert_eq!(options, Options { seeds: 7, from: 9, kill_loops: 50, fuzz_cases: 3 });
+        let expected = Options {
+            seeds: 7,
+            from: 9,
+            model_minutes: 40,
+            kill_loops: 50,
+            failover_loops: 20,
+            fuzz_cases: 3,
+        };
+        assert_eq!(options, expected);
         assert_eq!(Options::parse(&["--seeds"], 9).unwrap_err(), "--seeds needs a number");
         assert_eq!(Options::parse(&["--seeds", "x"], 9).unwrap_err(), "--seeds needs a number, not x");
         assert_eq!(Options::parse(&["--sids", "1"], 9).unwrap_err(), "unknown option --sids");
@@ -152,11 +183,14 @@ mod tests {
 
     #[test]
     fn commands_are_as_documented() {
-        let options = Options { seeds: 7, from: 9, kill_loops: 2, fuzz_cases: 3 };
+        let options =
+            Options { seeds: 7, from: 9, model_minutes: 1, kill_loops: 2, failover_loops: 4, fuzz_cases: 3 };
         let commands: Vec<String> = steps(&options).iter().map(ToString::to_string).collect();
         let expected = [
             "cargo run --release -p seriatim-sim -- --protocol erwin-bb --seeds 7 --from 9",
+            "SERIATIM_MODEL_MINUTES=1 cargo test --release -p seriatim-sim --test model --",
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
+            "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
             "PROPTEST_CASES=3 cargo test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol",
         ];
         assert_eq!(commands, expected);
@@ -164,17 +198,30 @@ mod tests {
 
     #[test]
     fn nothing_of_a_kind_leaves_it_out() {
-        assert_eq!(steps(&Options { seeds: 0, from: 0, kill_loops: 0, fuzz_cases: 1 }).len(), 1);
+        assert_eq!(
+            steps(&Options {
+                seeds: 0,
+                from: 0,
+                model_minutes: 0,
+                kill_loops: 0,
+                failover_loops: 0,
+                fuzz_cases: 1
+            })
+            .len(),
+            1
+        );
     }
 
     #[test]
     fn the_summary_says_what_failed_and_how_to_repeat_it() {
-        let steps = steps(&Options { seeds: 7, from: 9, kill_loops: 2, fuzz_cases: 3 });
-        let done = [(&steps[0], Duration::from_secs(60)), (&steps[1], Duration::from_millis(500))];
+        let options =
+            Options { seeds: 7, from: 9, model_minutes: 1, kill_loops: 2, failover_loops: 4, fuzz_cases: 3 };
+        let steps = steps(&options);
+        let done = [(&steps[0], Duration::from_secs(60)), (&steps[2], Duration::from_millis(500))];
         let text = summary(&done, true, steps.len());
         assert!(text.contains("passed      60.0 s  7 simulated clusters from seed 9\n"), "{text}");
         assert!(
-            text.contains("FAILED       0.5 s  2 kill loops\n1 of 3 not run; again: SERIATIM_RIG_LOOPS=2 "),
+            text.contains("FAILED       0.5 s  2 kill loops\n3 of 5 not run; again: SERIATIM_RIG_LOOPS=2 "),
             "{text}"
         );
     }

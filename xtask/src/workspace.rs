@@ -98,10 +98,11 @@ fn load_folder(folder: &Path, prefix: &str, files: &mut Vec<TextFile>) -> io::Re
         let Some(name) = name.to_str() else { continue };
         let path = format!("{prefix}{name}");
         let kind = entry.file_type()?;
+        if is_skipped(name, prefix) {
+            continue;
+        }
         if kind.is_dir() {
-            if !is_skipped(name, prefix) {
-                load_folder(&entry.path(), &format!("{path}/"), files)?;
-            }
+            load_folder(&entry.path(), &format!("{path}/"), files)?;
         } else if kind.is_file()
             && let Some(text) = read_text(&entry.path())?
         {
@@ -120,7 +121,7 @@ fn read_text(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// What `.gitignore` names, and git's own folder.
+/// What `.gitignore` names, and what git keeps for itself: a folder, or a file in a further worktree.
 fn is_skipped(name: &str, prefix: &str) -> bool {
     name == ".git" || prefix.is_empty() && (name.starts_with("target") || name == "seriatim-data")
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::random;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId};
-use seriatim_net::{ConnectionOptions, Hello, connect};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber};
+use seriatim_net::{Connected, ConnectionOptions, Hello, connect};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::{mpsc, oneshot};
@@ -16,6 +17,8 @@ use crate::log::Log;
 
 /// How often a log that was just created is looked at until it has its first view.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long one of several nodes may take to greet a client before the next one is tried.
+const GREET_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a client is told when it connects.
 #[derive(Clone, Debug)]
@@ -92,6 +95,29 @@ pub struct LogStatus {
     pub sessions: u64,
 }
 
+/// What came of asking a log to recover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Whether the log has a view, and goes on.
+    pub done: bool,
+    /// Whether going on would lose something.
+    pub lost: bool,
+    /// Which positions are certain and what may be gone; or what stands in the way.
+    pub text: String,
+}
+
+/// The view change that a node carried out last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ViewChange {
+    /// The view that it registered.
+    pub view: ViewNumber,
+    /// Each step by its name, and how long before the answer it was done; the first is when the need for a
+    /// view was noticed.
+    pub steps: Vec<(String, Duration)>,
+}
+
 /// A connection to a cluster. Cheap to clone; the last clone to go takes the connection with it.
 #[derive(Clone)]
 pub struct Client {
@@ -111,7 +137,9 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to a cluster through any of its nodes, given as `host:port`.
+    /// Connects to a cluster through any of its nodes, given as `host:port`. Several addresses, separated by
+    /// commas, are tried in turn. Once connected, the client learns of the other nodes, and uses them when
+    /// this one is lost.
     ///
     /// # Errors
     /// If nobody answers there, or not in the way that a node does.
@@ -125,7 +153,7 @@ impl Client {
     /// As [`Client::connect`].
     pub async fn connect_with(address: &str, options: ClientOptions) -> Result<Self, ConnectError> {
         let hello = Hello::client(options.name.clone());
-        let connected = connect(address, &hello, &ConnectionOptions::default()).await?;
+        let (address, connected) = connect_to_one(address, &hello).await?;
         let control = connected.welcome.node;
         let hello = hello.to(connected.welcome.cluster);
         let commands = start(connected, address, hello);
@@ -157,22 +185,23 @@ impl Client {
         check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
         let asked = name.to_owned();
         let question = move |request| control::Message::Lookup { request, name: asked.clone() };
-        match self.ask_register(question, true).await? {
+        match self.ask_register(question).await? {
             control::Message::Found { entry, .. } => Ok(entry),
             other => Err(refused(other)),
         }
     }
 
-    /// Creates a log, and waits until it can be appended to.
+    /// Creates a log, and waits until it can be appended to. It is created once, however often the cluster
+    /// has to be asked.
     ///
     /// # Errors
     /// If the name is taken or is none, if the cluster cannot hold such a log, or nobody answers in time.
     pub async fn create(&self, name: &str, config: LogConfig) -> Result<LogEntry, ControlError> {
         check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
-        let asked = name.to_owned();
+        let (asked, request) = (name.to_owned(), random());
         let question =
-            move |request| control::Message::Create { request, name: asked.clone(), config: config.clone() };
-        match self.ask_register(question, false).await? {
+            move |_| control::Message::Create { request, name: asked.clone(), config: config.clone() };
+        match self.ask_register(question).await? {
             control::Message::Done { .. } => {}
             other => return Err(refused(other)),
         }
@@ -194,16 +223,17 @@ impl Client {
         })
     }
 
-    /// Deletes a log with all its records, for good.
+    /// Deletes a log with all its records, for good: the one that has the name now.
     ///
     /// # Errors
     /// If there is no such log, or nobody answers in time.
     pub async fn delete(&self, name: &str) -> Result<(), ControlError> {
-        check_log_name(name).map_err(|reason| ControlError::Impossible { reason })?;
-        let asked = name.to_owned();
-        let question = move |request| control::Message::Delete { request, name: asked.clone() };
-        match self.ask_register(question, false).await? {
+        let (asked, log) = (name.to_owned(), self.lookup(name).await?.id);
+        let question = move |request| control::Message::Delete { request, name: asked.clone(), log };
+        match self.ask_register(question).await? {
             control::Message::Done { .. } => Ok(()),
+            // It was there a moment ago: this request has deleted it, and the answer was lost; or another.
+            control::Message::Refused { refusal: Refusal::NoSuchLog { .. }, .. } => Ok(()),
             other => Err(refused(other)),
         }
     }
@@ -213,7 +243,7 @@ impl Client {
     /// # Errors
     /// If nobody answers in time.
     pub async fn list(&self) -> Result<(Vec<LogEntry>, Vec<NodeStatus>), ControlError> {
-        match self.ask_register(|request| control::Message::List { request }, true).await? {
+        match self.ask_register(|request| control::Message::List { request }).await? {
             control::Message::Listing { entries, nodes, .. } => {
                 let node = |NodeAddress { node, address }| NodeStatus { node, address };
                 Ok((entries, nodes.into_iter().map(node).collect()))
@@ -259,6 +289,56 @@ impl Client {
         status
     }
 
+    /// Asks what would be lost if a log that is unavailable went on without what no replica holds any
+    /// more; with `accept_loss`, lets it go on.
+    ///
+    /// # Errors
+    /// If there is no such log, or nobody answers in time.
+    pub async fn recover(&self, name: &str, accept_loss: bool) -> Result<Recovery, ControlError> {
+        let entry = self.lookup(name).await?;
+        let mut nodes: Vec<NodeId> = entry.sequencers.clone();
+        nodes.extend(entry.shards.iter().flatten());
+        for node in nodes {
+            let to = (node, Endpoint::Controller);
+            let is_there: Question = Box::new(|request| control::Message::LastChange { request }.into());
+            if self.ask_briefly(to, entry.id, is_there).await.is_none() {
+                continue;
+            }
+            let (waiter, answer) = oneshot::channel();
+            let question: Question =
+                Box::new(move |request| control::Message::Recover { request, accepts: accept_loss }.into());
+            let command = Command::Ask { to, log: entry.id, question, waiter };
+            self.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
+            if let Ok(Ok(Message::Control(control::Message::Recovered { done, lost, text, .. }))) =
+                tokio::time::timeout(self.inner.options.deadline, answer).await
+            {
+                return Ok(Recovery { done, lost, text });
+            }
+        }
+        let seconds = self.inner.options.deadline.as_secs_f64();
+        let waiting_for = format!("a node that hosts a replica of the log '{name}'");
+        Err(ControlError::DeadlineExceeded { seconds, waiting_for })
+    }
+
+    /// Whether a node answers, within a second.
+    pub async fn answers(&self, node: NodeId) -> bool {
+        // Of a log that there is not, every node says that it knows nothing.
+        let question: Question = Box::new(|request| erwin::Message::Status { request }.into());
+        self.ask_briefly((node, Endpoint::Sequencer), LogId(0), question).await.is_some()
+    }
+
+    /// Asks a node for the view change of a log that it carried out last. None if it does not answer within
+    /// a second, or carried out none since it was started.
+    pub async fn last_view_change(&self, log: LogId, node: NodeId) -> Option<ViewChange> {
+        let question: Question = Box::new(|request| control::Message::LastChange { request }.into());
+        let answer = self.ask_briefly((node, Endpoint::Controller), log, question).await?;
+        let Message::Control(control::Message::LastChangeIs { view, steps, .. }) = answer else {
+            return None;
+        };
+        let steps = steps.into_iter().map(|step| (step.step, Duration::from_micros(step.micros_ago)));
+        (view != ViewNumber::NONE).then(|| ViewChange { view, steps: steps.collect() })
+    }
+
     fn ask_briefly(
         &self,
         to: (NodeId, Endpoint),
@@ -268,7 +348,7 @@ impl Client {
         let (waiter, answer) = oneshot::channel();
         let commands = self.inner.commands.clone();
         async move {
-            commands.send(Command::Ask { to, log, question, again: true, waiter }).await.ok()?;
+            commands.send(Command::Ask { to, log, question, waiter }).await.ok()?;
             tokio::time::timeout(Duration::from_secs(1), answer).await.ok()?.ok()
         }
     }
@@ -276,12 +356,11 @@ impl Client {
     async fn ask_register(
         &self,
         question: impl Fn(u64) -> control::Message + Send + 'static,
-        again: bool,
     ) -> Result<control::Message, ControlError> {
         let (waiter, answer) = oneshot::channel();
         let question: Question = Box::new(move |request| question(request).into());
         let to = (self.inner.control, Endpoint::Register);
-        let command = Command::Ask { to, log: LogId(0), question, again, waiter };
+        let command = Command::Ask { to, log: LogId(0), question, waiter };
         let stopped = |_| ControlError::Stopped;
         self.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
         let deadline = self.inner.options.deadline;
@@ -304,6 +383,27 @@ impl Client {
         let answer = if asked.is_ok() { answer.await.ok() } else { None };
         answer.unwrap_or_else(|| "the client was stopped".to_owned())
     }
+}
+
+/// Connects to the first of the addresses, separated by commas, at which a node answers.
+async fn connect_to_one<'a>(addresses: &'a str, hello: &Hello) -> Result<(&'a str, Connected), ConnectError> {
+    let listed: Vec<&str> =
+        addresses.split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
+    let mut options = ConnectionOptions::default();
+    if listed.len() > 1 {
+        options.handshake_for = GREET_WITHIN;
+    }
+    let mut causes = vec![];
+    for address in listed {
+        match connect(address, hello, &options).await {
+            Ok(connected) => return Ok((address, connected)),
+            Err(cause) => causes.push(cause),
+        }
+    }
+    if causes.is_empty() {
+        return Err(ConnectError::NoAddress(addresses.to_owned()));
+    }
+    Err(ConnectError::NoNode(causes))
 }
 
 fn refused(message: control::Message) -> ControlError {

@@ -22,6 +22,9 @@ const QUEUE: usize = 8192;
 const DRAIN: usize = 4096;
 /// When a question without an answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
+/// How long a node may leave a question for the register unanswered before the next question goes to another
+/// node. Short, because appends may stand still, and any node will do.
+const REGISTER_PATIENCE: Duration = Duration::from_millis(5);
 
 /// What the handles ask of the task.
 pub(crate) enum Command {
@@ -43,6 +46,10 @@ pub(crate) enum Command {
         waiter: oneshot::Sender<Reply>,
     },
     Session {
+        handle: u64,
+        waiter: oneshot::Sender<Reply>,
+    },
+    EndSession {
         handle: u64,
         waiter: oneshot::Sender<Reply>,
     },
@@ -68,12 +75,11 @@ pub(crate) enum Command {
         records: u64,
         bytes: u64,
     },
-    /// Ask a role something, once, or again until it answers.
+    /// Ask a role something, again until it answers.
     Ask {
         to: (NodeId, Endpoint),
         log: LogId,
         question: Question,
-        again: bool,
         waiter: oneshot::Sender<Message>,
     },
     /// What stands in the way at present.
@@ -99,7 +105,7 @@ pub(crate) fn start(connected: Connected, address: &str, hello: Hello) -> mpsc::
         arrivals,
         links,
         addresses,
-        register,
+        register: Route { node: register, unanswered_since: None },
         entries: BTreeMap::new(),
         started: Instant::now(),
         machines: BTreeMap::new(),
@@ -115,14 +121,21 @@ struct Engine {
     arrivals: mpsc::Receiver<LinkEvent>,
     links: Links,
     addresses: BTreeMap<NodeId, String>,
-    /// The node through which the register is asked: any node passes questions on.
-    register: NodeId,
+    register: Route,
     /// The latest entry seen of each log, so that a new reader does not start with an old view.
     entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
     last_handle: u64,
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
+}
+
+/// The node through which the register is asked: whoever answered last. The machines name one node for it; any node passes
+/// questions on.
+struct Route {
+    node: NodeId,
+    /// Since when it owes an answer.
+    unanswered_since: Option<Time>,
 }
 
 /// A machine, and those who wait for it.
@@ -149,7 +162,6 @@ struct Appender {
 struct Ask {
     to: (NodeId, Endpoint),
     question: Question,
-    again: bool,
     look_at: Time,
     waiter: Option<oneshot::Sender<Message>>,
 }
@@ -217,6 +229,9 @@ impl Engine {
             Command::CheckTail { handle, waiter } => {
                 self.request(now, handle, Request::CheckTail, waiter, None)
             }
+            Command::EndSession { handle, waiter } => {
+                self.request(now, handle, Request::EndSession, waiter, None)
+            }
             Command::Session { handle, waiter } => {
                 self.request(now, handle, Request::OpenSession, waiter, None)
             }
@@ -237,8 +252,8 @@ impl Engine {
                 let request = subscriber::Request::Want { records, bytes };
                 self.step_subscriber(now, handle, Input::Request { token: 0, request });
             }
-            Command::Ask { to, log, question, again, waiter } => {
-                let ask = Ask { to, question, again, look_at: now + ASK_AGAIN, waiter: Some(waiter) };
+            Command::Ask { to, log, question, waiter } => {
+                let ask = Ask { to, question, look_at: now + ASK_AGAIN, waiter: Some(waiter) };
                 let handle = self.add(Slot { log, kind: Kind::Ask(ask) });
                 self.ask(handle);
             }
@@ -342,6 +357,9 @@ impl Engine {
     fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
         // What cannot be understood is as good as lost: whoever needs it asks again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
+        if from == Endpoint::Register {
+            self.register = Route { node, unanswered_since: None };
+        }
         if let Message::Control(message) = &message {
             self.learn(message);
         }
@@ -490,16 +508,21 @@ impl Engine {
         }
     }
 
-    /// The node to ask the register through: the same as before, or the next one if that is down.
+    /// The node to ask the register through: the same as before, or the next one if that is down or does
+    /// not answer. Whoever asks does so again, so this is the moment to look.
     fn register_route(&mut self) -> NodeId {
+        let now = self.now();
         let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
-        if is_down(&self.register) {
-            let after = self.addresses.range((Bound::Excluded(self.register), Bound::Unbounded));
+        let Route { node: current, unanswered_since } = self.register;
+        let is_late = unanswered_since.is_some_and(|since| now >= since + REGISTER_PATIENCE);
+        if is_late || is_down(&current) {
+            let after = self.addresses.range((Bound::Excluded(current), Bound::Unbounded));
             let nodes = || after.clone().chain(self.addresses.iter()).map(|(node, _)| *node);
             let next = nodes().find(|node| !is_down(node)).or_else(|| nodes().next());
-            self.register = next.unwrap_or(self.register);
+            self.register = Route { node: next.unwrap_or(current), unanswered_since: None };
         }
-        self.register
+        self.register.unanswered_since.get_or_insert(now);
+        self.register.node
     }
 
     /// Wakes whatever is due: after the drain, so that what queued up leaves as one message.
@@ -518,10 +541,9 @@ impl Engine {
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Timer),
                 Some(Kind::Ask(ask)) => {
                     ask.look_at = now + ASK_AGAIN;
-                    let again = ask.again;
                     if ask.waiter.as_ref().is_none_or(oneshot::Sender::is_closed) {
                         self.machines.remove(&handle);
-                    } else if again {
+                    } else {
                         self.ask(handle);
                     }
                 }

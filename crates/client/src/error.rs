@@ -2,7 +2,21 @@
 
 use seriatim_model::{Position, SessionId};
 
-pub use seriatim_net::ConnectError;
+/// Why no node of a cluster was reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// What was given is no address.
+    #[error("'{0}' names no node; give HOST:PORT, or several separated by commas")]
+    NoAddress(String),
+    /// None of the addresses led to a node: what was wrong with each.
+    #[error("{}", all(.0))]
+    NoNode(Vec<seriatim_net::ConnectError>),
+}
+
+fn all(causes: &[seriatim_net::ConnectError]) -> String {
+    let causes: Vec<String> = causes.iter().map(ToString::to_string).collect();
+    causes.join("; ")
+}
 
 /// Why a log could not be found, created or deleted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

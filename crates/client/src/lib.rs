@@ -62,7 +62,7 @@ mod log;
 mod record;
 mod subscription;
 
-pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus};
+pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus, Recovery, ViewChange};
 pub use error::{AppendError, ConnectError, ControlError, ReadError};
 pub use log::{Append, AppendOptions, Log, Receipt};
 pub use record::Record;

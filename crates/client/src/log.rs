@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::random;
 use seriatim_delivery::fetch;
 use seriatim_model::storage::Stored;
-use seriatim_model::{Durability, Endpoint, NodeId, Position, RecordId, SessionId, limits};
+use seriatim_model::{Durability, Endpoint, NodeId, Position, RecordId, SessionId, ViewNumber, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::erwin::client::{Failure, LogClientConfig, Reply};
 use seriatim_protocol::{Message, Options, shard};
@@ -204,6 +204,25 @@ impl Log {
         }
     }
 
+    /// Ends the session, once everything appended so far is settled: from then on no replica takes anything
+    /// of it any more, whatever is still on its way or comes from another program that goes on with it. The
+    /// next append opens a new one. Appends that are submitted meanwhile may fail.
+    ///
+    /// # Errors
+    /// If not all sequencing replicas confirm in time.
+    pub async fn end_session(&self) -> Result<(), AppendError> {
+        let (waiter, answer) = oneshot::channel();
+        let command = Command::EndSession { handle: self.inner.handle, waiter };
+        self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
+        let deadline = self.inner.client.inner.options.deadline;
+        match tokio::time::timeout(deadline, answer).await {
+            Ok(Ok(Reply::Ended(_))) => Ok(()),
+            Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),
+            Ok(_) => Err(AppendError::Stopped),
+            Err(_) => Err(self.too_late(deadline).await),
+        }
+    }
+
     /// A bound above the position of every append that was acknowledged before now.
     ///
     /// # Errors
@@ -304,9 +323,10 @@ impl Log {
     }
 
     async fn trim_members(&self, entry: &LogEntry, position: Position) -> Result<(), ReadError> {
+        let view = entry.view_number();
         for members in entry.view.iter().flat_map(|view| &view.shards) {
             for replica in &members.replicas {
-                self.trim_replica(replica.node, Endpoint::Shard(members.shard), position).await?;
+                self.trim_replica(replica.node, Endpoint::Shard(members.shard), view, position).await?;
             }
         }
         // A log without a view has nobody to trim: it gets a view, and this is tried again.
@@ -317,6 +337,7 @@ impl Log {
         &self,
         node: NodeId,
         endpoint: Endpoint,
+        view: ViewNumber,
         position: Position,
     ) -> Result<(), ReadError> {
         let mut again = tokio::time::interval(TRIM_AGAIN);
@@ -324,9 +345,9 @@ impl Log {
             again.tick().await;
             let (waiter, answer) = oneshot::channel();
             let question: Question =
-                Box::new(move |request| shard::Message::Trim { request, position }.into());
+                Box::new(move |request| shard::Message::Trim { request, view, position }.into());
             let log = self.inner.entry.id;
-            let command = Command::Ask { to: (node, endpoint), log, question, again: true, waiter };
+            let command = Command::Ask { to: (node, endpoint), log, question, waiter };
             self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
             // Anything but a confirmation passes: the position becomes final, the view is replaced.
             if let Message::Shard(shard::Message::Trimmed { .. }) =
@@ -405,7 +426,9 @@ impl Append {
             }
             Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::Settled),
             Ok(Reply::Failed(Failure::Deleted(name))) => Err(AppendError::Deleted(name)),
-            Ok(Reply::Tail(_) | Reply::Session { .. }) | Err(_) => Err(AppendError::Stopped),
+            Ok(Reply::Tail(_) | Reply::Session { .. } | Reply::Ended(_)) | Err(_) => {
+                Err(AppendError::Stopped)
+            }
         }
     }
 }

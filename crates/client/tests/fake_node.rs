@@ -245,3 +245,61 @@ async fn a_subscription_goes_on_with_the_next_view_where_it_stopped() {
     }
     assert!(events.next().await.is_none());
 }
+
+#[tokio::test]
+async fn of_several_addresses_the_first_that_answers_is_taken() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.stop(1).await;
+    let both = format!("{}, {}", cluster.address(1), cluster.address(2));
+    let client = Client::connect(&both).await.unwrap();
+    client.log("orders").await.unwrap();
+    assert_eq!(cluster.state().lookups, [NodeId(2)]);
+    cluster.stop(2).await;
+    let error = Client::connect(&both).await.unwrap_err().to_string();
+    assert!(error.contains(cluster.address(1)) && error.contains(cluster.address(2)), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+    for nothing in ["", " , "] {
+        let error = Client::connect(nothing).await.unwrap_err().to_string();
+        assert!(error.contains("HOST:PORT"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_answer_for_the_register_is_left_for_another() {
+    let cluster = Cluster::start(3).await;
+    let client = Client::connect(cluster.address(1)).await.unwrap();
+    client.list().await.unwrap();
+    cluster.state().deaf.extend([NodeId(1), NodeId(2)]);
+    assert_eq!(client.lookup("orders").await.unwrap().name, "orders");
+    assert_eq!(cluster.state().lookups.last(), Some(&NodeId(3)));
+    cluster.state().lookups.clear();
+    client.list().await.unwrap();
+    assert_eq!(cluster.state().lookups, [NodeId(3)], "it stays with the one that answers");
+}
+
+#[tokio::test]
+async fn a_log_is_created_and_deleted_once_though_answers_are_lost() {
+    let mut cluster = Cluster::start(2).await;
+    let client = Client::connect(cluster.address(1)).await.unwrap();
+    cluster.state().lost_answers = 1;
+    client.delete("orders").await.unwrap();
+    assert!(cluster.state().entry.is_none());
+    let created = {
+        cluster.state().lost_answers = 2;
+        client.create("payments", LogConfig::default()).await.unwrap()
+    };
+    assert_eq!(created.name, "payments");
+    let error = client.create("payments", LogConfig::default()).await.unwrap_err();
+    assert!(matches!(error, ControlError::Exists { .. }), "somebody else's request: {error:?}");
+    let log = created.id;
+    {
+        let mut state = cluster.state();
+        state.lost_answers = 0;
+        state.deaf.insert(NodeId(1));
+    }
+    cluster.stop(1).await;
+    client.delete("payments").await.unwrap();
+    assert!(cluster.state().entry.is_none(), "log {log} is gone, through the other node");
+    let error = client.delete("payments").await.unwrap_err();
+    assert!(matches!(error, ControlError::NoSuchLog { .. }), "{error:?}");
+}

@@ -37,6 +37,14 @@ pub enum Failure {
         /// The shard that holds it.
         shard: ShardId,
     },
+    /// No replica of the shard gave the record out, and the last one that was asked lacks it.
+    #[error("no replica of shard {shard} gives out position {position}: the last one asked does not hold it")]
+    Missing {
+        /// Where.
+        position: Position,
+        /// The shard that should hold it.
+        shard: ShardId,
+    },
     /// The disks of all replicas of a shard fail.
     #[error("no replica of shard {shard} can read its disk: {reason}")]
     Disk {

@@ -15,6 +15,9 @@ pub(crate) const IDLE: Duration = Duration::from_secs(5);
 /// How long to wait before a node that disconnected is asked again.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
+/// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
+pub(crate) const MISSING_ROUNDS: usize = 25;
+
 /// Credit is given back in portions of at least this many bytes.
 const CREDIT_PORTION: u64 = limits::SUBSCRIPTION_BYTES / 4;
 
@@ -26,6 +29,8 @@ pub(crate) struct Feed {
     pub(crate) source: NodeId,
     /// Which replica of the shard that is; 0 is the primary.
     pub(crate) replica: usize,
+    /// How many replicas in a row could not give out what comes next.
+    pub(crate) failures: usize,
     /// The subscription, once it was asked for.
     pub(crate) request: Option<u64>,
     /// Everything of this shard below it has come.
@@ -69,6 +74,7 @@ impl Feed {
         Self {
             source,
             replica: 0,
+            failures: 0,
             request: None,
             upto: from,
             buffer: VecDeque::new(),
@@ -146,6 +152,9 @@ impl Feed {
         self.credit = self.credit.saturating_sub(bytes);
         self.buffered += bytes;
         self.buffer.extend(records);
+        if upto > self.upto {
+            self.failures = 0;
+        }
         self.upto = upto;
         (self.since, self.heard, self.patience) = (now, true, PATIENCE_FIRST);
         Received::Next

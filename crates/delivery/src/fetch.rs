@@ -21,6 +21,10 @@ const POLL_FOR: Duration = Duration::from_secs(2);
 /// [`RESEND_MOST`].
 const RESEND_FIRST: Duration = Duration::from_millis(200);
 const RESEND_MOST: Duration = Duration::from_secs(2);
+/// How often all replicas may say that they do not hold a record yet, before that is believed.
+const MISSING_ROUNDS: usize = 4;
+/// How long to wait before all replicas are asked again for what none of them holds yet.
+const MISSING_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before a replica that refused or disconnected is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -90,6 +94,8 @@ struct Doubt {
 struct Part {
     source: NodeId,
     replica: usize,
+    /// How often all replicas said that they do not hold the record yet.
+    rounds: usize,
     request: u64,
     /// When to ask, if no answer comes before; none when it answered.
     ask_at: Option<Time>,
@@ -247,6 +253,7 @@ impl Fetch {
                 return self.reply(Reply::Failed(Failure::Trimmed { first }), out);
             }
             ReadError::Damaged { position } => Some(Failure::Damaged { position, shard }),
+            ReadError::Missing { position } => Some(Failure::Missing { position, shard }),
             ReadError::Disk { reason } => Some(Failure::Disk { shard, reason }),
             ReadError::Busy | ReadError::NotStable { .. } => None,
         };
@@ -256,13 +263,21 @@ impl Fetch {
             (part.request, part.ask_at) = (0, Some(now + part.patience));
             return;
         };
-        // The backups hold the same records.
+        // The other replicas hold the same records, or will.
         part.replica += 1;
         match members.and_then(|members| members.replicas.get(part.replica)) {
             Some(member) => {
                 part.source = member.node;
                 (part.request, part.ask_at) = (0, Some(now));
                 self.ask_due(now, out);
+            }
+            None if matches!(failure, Failure::Missing { .. }) && part.rounds + 1 < MISSING_ROUNDS => {
+                // Another view may have somebody who holds it, or it is on its way.
+                part.rounds += 1;
+                part.replica = 0;
+                part.source = members.map_or(part.source, |members| members.primary().node);
+                (part.request, part.ask_at) = (0, Some(now + MISSING_PAUSE));
+                self.directory.ask(now);
             }
             None => self.reply(Reply::Failed(failure), out),
         }
@@ -409,6 +424,7 @@ impl Part {
         Self {
             source,
             replica: 0,
+            rounds: 0,
             request: 0,
             ask_at: None,
             patience: RESEND_FIRST,

@@ -156,6 +156,30 @@ fn trimmed_is_told_and_damage_tried_elsewhere() {
 }
 
 #[test]
+fn what_a_replica_does_not_hold_yet_is_asked_of_the_next() {
+    let mut script = Script::new(entry(1, 1, 64));
+    let missing = || ReadError::Missing { position: Position(3) };
+    script.read(3, 8, Duration::ZERO);
+    assert_eq!(script.fail(0, missing()), []);
+    assert_eq!(script.asked[&0].0, 100);
+    assert_eq!(script.answer(0, run([3]), 4), records([3], 4));
+    script.read(3, 8, Duration::ZERO);
+    // It may be on its way to somebody, but not for ever.
+    let failure = Failure::Missing { position: Position(3), shard: ShardId(0) };
+    assert!(failure.to_string().contains("position 3"));
+    let mut asked = 0;
+    let end = loop {
+        asked += 1;
+        let replies = script.fail(0, missing());
+        if !replies.is_empty() || asked > 100 {
+            break replies;
+        }
+        script.wait(MISSING_PAUSE);
+    };
+    assert_eq!(end, [Reply::Failed(failure)]);
+}
+
+#[test]
 fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     let mut script = Script::new(entry(1, 1, 64));
     script.read(0, 8, Duration::ZERO);

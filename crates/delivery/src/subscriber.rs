@@ -10,7 +10,7 @@ use seriatim_protocol::shard::{self, ReadError};
 
 use crate::directory::{Directory, Learned};
 use crate::failure::Failure;
-use crate::feed::{Feed, Received, Taken};
+use crate::feed::{Feed, MISSING_ROUNDS, Received, Taken};
 
 /// What the reader asks. The token of the latest request is that of every event from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +171,8 @@ impl Subscriber {
                         self.fail(Failure::Disordered { position, shard }, out);
                     }
                     Some(Received::Next) => {
+                        // It may have been sent before the log was trimmed further.
+                        self.feeds.get_mut(&shard).expect("it received").forget_below(self.next);
                         self.compare(now);
                         self.hand_over(now, out);
                     }
@@ -201,6 +203,9 @@ impl Subscriber {
             ReadError::Damaged { position } => {
                 self.try_next_replica(now, shard, Failure::Damaged { position, shard }, out);
             }
+            ReadError::Missing { position } => {
+                self.try_next_replica(now, shard, Failure::Missing { position, shard }, out);
+            }
             ReadError::Disk { reason } => {
                 self.try_next_replica(now, shard, Failure::Disk { shard, reason }, out);
             }
@@ -223,17 +228,29 @@ impl Subscriber {
         self.hand_over(now, out);
     }
 
-    /// The backups hold the same records; only if none of them can read this is over.
+    /// The other replicas hold the same records, or will; only if none of them can give out what comes next
+    /// this is over.
     fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure, out: &mut Out) {
         let members = self.directory.view().and_then(|view| view.shard(shard));
         let Some(feed) = self.feeds.get_mut(&shard) else { return };
-        let replica = feed.replica + 1;
-        match members.and_then(|members| members.replicas.get(replica)) {
-            Some(member) => {
-                feed.request = None;
-                feed.restart(now, member.node, replica);
-            }
-            None => self.fail(failure, out),
+        let replicas = members.map_or(&[][..], |members| &members.replicas);
+        feed.failures += 1;
+        let rounds = feed.failures / replicas.len().max(1);
+        // What one replica lacks or has damaged it gets from the others.
+        let may_pass =
+            matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. }) && rounds < MISSING_ROUNDS;
+        if replicas.is_empty() || rounds > 0 && !may_pass {
+            return self.fail(failure, out);
+        }
+        let replica = (feed.replica + 1) % replicas.len();
+        feed.request = None;
+        if feed.failures % replicas.len() == 0 {
+            // Another view may have somebody who holds it, or it is on its way.
+            (feed.source, feed.replica) = (replicas[replica].node, replica);
+            feed.refused(now);
+            self.directory.ask(now);
+        } else {
+            feed.restart(now, replicas[replica].node, replica);
         }
     }
 
@@ -264,6 +281,7 @@ impl Subscriber {
             self.drop_subscription(now, shard, out);
             let feed = self.feeds.entry(shard).or_insert_with(|| Feed::new(primary, self.next, now));
             feed.restart(now, primary, 0);
+            feed.failures = 0;
         }
         self.compare(now);
     }

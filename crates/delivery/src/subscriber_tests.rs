@@ -244,6 +244,16 @@ fn what_is_trimmed_is_announced_and_passed_over() {
 }
 
 #[test]
+fn what_was_sent_before_a_trim_and_comes_after_it_is_passed_over() {
+    let mut script = Script::new(entry(1, 2, 2), 0, None);
+    script.want(100);
+    let (node, request, ..) = script.asked[&0];
+    let error = ReadError::Trimmed { first: Position(6) };
+    script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
+    assert_eq!(positions(&script.deliver(1, 0, run([2, 3, 6]), 8)), [6]);
+}
+
+#[test]
 fn a_damaged_replica_is_replaced_by_the_next_one() {
     let mut script = Script::new(entry(1, 1, 64), 0, None);
     let error = || ReadError::Damaged { position: Position(3) };
@@ -252,9 +262,42 @@ fn a_damaged_replica_is_replaced_by_the_next_one() {
     script.wait(Duration::ZERO);
     let (node, request, ..) = script.asked[&0];
     assert_eq!(node, 100);
+    // It may be repaired soon, but not for ever.
     let damaged = Failure::Damaged { position: Position(3), shard: ShardId(0) };
-    let events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error: error() }));
+    let mut events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error: error() }));
+    for _ in 2..2 * MISSING_ROUNDS {
+        assert_eq!(events, []);
+        script.wait(crate::feed::IDLE);
+        let (node, request, ..) = script.asked[&0];
+        events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error: error() }));
+    }
     assert_eq!(events, [Event::Failed(damaged)]);
+}
+
+#[test]
+fn replicas_that_lack_something_each_are_asked_in_turn() {
+    let mut script = Script::new(entry(1, 1, 64), 0, None);
+    script.want(100);
+    let missing = |script: &mut Script, position: u64| {
+        let (node, request, ..) = script.asked[&0];
+        let error = ReadError::Missing { position: Position(position) };
+        let events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
+        // Who asked everybody in vain waits a little.
+        script.wait(crate::feed::IDLE);
+        events
+    };
+    assert_eq!(missing(&mut script, 0), []);
+    assert_eq!(script.asked[&0].0, 100);
+    assert_eq!(positions(&script.deliver(0, 0, run([0, 1]), 2)), [0, 1]);
+    assert_eq!(missing(&mut script, 2), []);
+    assert_eq!(script.asked[&0].0, 10, "the first one may have it by now");
+    // It may be on its way to somebody, but not for ever.
+    let failure = Failure::Missing { position: Position(2), shard: ShardId(0) };
+    let rest = 2 * crate::feed::MISSING_ROUNDS - 1;
+    for _ in 1..rest {
+        assert_eq!(missing(&mut script, 2), []);
+    }
+    assert_eq!(missing(&mut script, 2), [Event::Failed(failure)]);
 }
 
 #[test]

@@ -1,18 +1,18 @@
 //! The node: dispatch, effects, writes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::storage::{ReadFailure, StorageCommand, StorageFailure};
+use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::{
     Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, ShardId, Ticket,
     Time, ViewNumber,
 };
+use seriatim_protocol::control;
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_protocol::erwin::{self, Sequencer};
 use seriatim_protocol::roles::{RoleEffect, RoleInput};
 use seriatim_protocol::shard::{self, Replica};
@@ -23,19 +23,21 @@ use seriatim_store::{
     ShardOptions, ShardStore,
 };
 
+use crate::detector::Detector;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::recovery::{HostError, Problem, revive};
+use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
 use crate::role::Role;
 use crate::timers::Timers;
 
 /// How long to wait for an answer before the node says again that it is there.
-const JOIN_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
 /// How long to wait before a write that found no room is tried again.
 const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
 
 /// The register's role: there is one, and it works for no log in particular.
-const REGISTER: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Register };
+pub(crate) const REGISTER: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Register };
 
 /// What a node is told when it starts.
 #[derive(Clone, Debug)]
@@ -46,10 +48,8 @@ pub struct HostConfig {
     pub node: NodeId,
     /// Where others reach it, `host:port`.
     pub address: String,
-    /// The node that hosts the register and the controllers.
-    pub control: NodeId,
-    /// Where that node is reached.
-    pub control_address: String,
+    /// Where the view register is.
+    pub register: RegisterPlace,
     /// Drawn at random for each start.
     pub seed: u64,
     /// What the machines are configured with.
@@ -78,6 +78,15 @@ pub enum Event {
     },
     /// A connection is gone.
     Disconnected(Peer),
+    /// A register outside answers a question, or tells on its own what is new.
+    RegisterAnswered {
+        /// Who asked, or is told.
+        to: Address,
+        /// Which log it works for.
+        log: LogId,
+        /// What the register says.
+        message: control::Message,
+    },
     /// The journal write that was taken ended.
     JournalWritten(Result<(), WriteFailure>),
     /// The files that were taken to be synced are synced, or not.
@@ -102,32 +111,36 @@ pub struct Outgoing {
 /// One node. See the [crate](crate).
 #[derive(Debug)]
 pub struct Host {
-    config: HostConfig,
-    disk: Arc<dyn Disk>,
-    journal: Journal,
-    roles: BTreeMap<RoleKey, Role>,
-    timers: Timers,
+    pub(crate) config: HostConfig,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) journal: Journal,
+    pub(crate) roles: BTreeMap<RoleKey, Role>,
+    pub(crate) timers: Timers,
     /// Inputs for roles that arose here.
     local: VecDeque<(RoleKey, RoleInput)>,
-    sends: Vec<Outgoing>,
+    pub(crate) sends: Vec<Outgoing>,
+    pub(crate) questions: Vec<RegisterQuestion>,
     /// Which writes of which roles become durable with which journal entry, in order.
     writes: VecDeque<(Lsn, RoleKey, Ticket)>,
     /// The roles of which the journal does not tell yet, and the entry that will.
-    births: BTreeMap<RoleKey, Lsn>,
+    pub(crate) births: BTreeMap<RoleKey, Lsn>,
     /// Who is told when a log's roles are gone for good.
-    retired: VecDeque<(Lsn, LogId)>,
+    pub(crate) retired: VecDeque<(Lsn, LogId)>,
+    /// Logs that were deleted: no message brings a role of theirs back.
+    pub(crate) gone: BTreeSet<LogId>,
     /// The last journal entry of all, and the last that somebody waits for.
-    last: Lsn,
-    awaited: Lsn,
+    pub(crate) last: Lsn,
+    pub(crate) awaited: Lsn,
     checkpoint: Option<Checkpoint>,
     disk_is_full: bool,
     retry_at: Option<Time>,
-    relay: Relay,
-    nodes: BTreeMap<NodeId, String>,
-    join_at: Option<Time>,
+    pub(crate) relay: Relay,
+    pub(crate) nodes: BTreeMap<NodeId, String>,
+    pub(crate) detector: Detector,
+    pub(crate) join_at: Option<Time>,
     random: u64,
     failure: Option<String>,
-    problems: Vec<Problem>,
+    pub(crate) problems: Vec<Problem>,
     scratch: Vec<RoleEffect>,
 }
 
@@ -151,20 +164,25 @@ impl Host {
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
+        let mut nodes = BTreeMap::from([(config.node, config.address.clone())]);
+        if let RegisterPlace::Node { node, address } = &config.register {
+            nodes.insert(*node, address.clone());
+        }
+        let limits = config.options.limits;
         let mut host = Self {
-            nodes: BTreeMap::from([
-                (config.control, config.control_address.clone()),
-                (config.node, config.address.clone()),
-            ]),
+            nodes,
+            detector: Detector::new(config.seed, limits.heartbeat_every, limits.heartbeats_missed),
             disk,
             journal,
             roles: revived.roles,
             timers: Timers::default(),
             local: VecDeque::new(),
             sends: vec![],
+            questions: vec![],
             writes: VecDeque::new(),
             births: BTreeMap::new(),
             retired: VecDeque::new(),
+            gone: BTreeSet::new(),
             last,
             awaited: last,
             checkpoint: None,
@@ -178,11 +196,9 @@ impl Host {
             scratch: vec![],
             config,
         };
-        if host.config.node == host.config.control {
-            host.roles.entry(REGISTER).or_insert_with(|| Role::Register(Register::new(host.config.node)));
-        }
-        for (key, incarnation) in revived.reopened {
-            host.append(key, &encode(&RoleRecord::Reopened { incarnation }));
+        host.add_register();
+        for (key, record) in revived.records {
+            host.append(key, &encode(&record));
         }
         // Before a role without a journal says anything in its new life, its old one must be over.
         host.flush()?;
@@ -228,7 +244,7 @@ impl Host {
         self.failure.as_deref()
     }
 
-    /// Whether the register knows this node.
+    /// Whether the register knows this node, as far as can be told.
     #[must_use]
     pub fn has_joined(&self) -> bool {
         self.join_at.is_none()
@@ -291,7 +307,12 @@ impl Host {
                 for key in keys {
                     self.step(now, key, Input::Disconnected(peer));
                 }
+                if let Peer::Node(node) = peer {
+                    let change = self.detector.disconnected(node);
+                    self.announce(now, change);
+                }
             }
+            Event::RegisterAnswered { to, log, message } => self.register_answered(to, log, message),
             Event::JournalWritten(outcome) => self.journal_written(now, outcome),
             Event::FilesSynced(outcome) => self.files_synced(outcome),
         }
@@ -312,6 +333,7 @@ impl Host {
             self.step(now, key, Input::Timer);
         }
         self.drain_local(now);
+        self.beat(now);
         self.join(now);
         self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
@@ -364,7 +386,10 @@ impl Host {
         if self.failure.is_some() {
             return None;
         }
-        [self.timers.next(), self.join_at, self.retry_at].into_iter().flatten().min()
+        [self.timers.next(), self.detector.deadline(), self.join_at, self.retry_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost. No
@@ -379,11 +404,11 @@ impl Host {
         let mut files = vec![];
         let mut closing = vec![];
         for (key, role) in &mut self.roles {
-            if role.can_close() {
-                closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
-            }
             if let Some(store) = role.store() {
                 files.extend(store.take_unsynced());
+            }
+            if role.can_close() {
+                closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
             }
         }
         for file in files {
@@ -419,14 +444,24 @@ impl Host {
             (Peer::Client(_), _) => return,
         };
         match to {
-            Endpoint::Node => self.receive_as_node(now, message),
+            Endpoint::Node => self.receive_as_node(now, from, message),
             Endpoint::Client(number) => self.pass_back(number, from, log, message),
-            Endpoint::Register if self.config.control != self.config.node => self.pass_on(from, log, message),
-            _ => self.dispatch(now, key_of(log, to), from, message),
+            Endpoint::Register => self.question_register(now, from, log, message),
+            // A client may ask a controller that is here; it cannot make one.
+            Endpoint::Controller if matches!(from, Address::Client(..)) && !self.hosts(log) => {}
+            _ => self.dispatch(now, RoleKey { log, endpoint: to }, from, message),
         }
     }
 
-    fn dispatch(&mut self, now: Time, key: RoleKey, from: Address, message: Message) {
+    /// Whether this node works for the log.
+    fn hosts(&self, log: LogId) -> bool {
+        self.roles
+            .range(RoleKey { log, endpoint: Endpoint::Register }..)
+            .next()
+            .is_some_and(|(key, _)| key.log == log)
+    }
+
+    pub(crate) fn dispatch(&mut self, now: Time, key: RoleKey, from: Address, message: Message) {
         if !self.roles.contains_key(&key) {
             self.host_new_role(now, key, &message);
         }
@@ -439,18 +474,23 @@ impl Host {
 
     /// A message may bring a role into being: the first seal, the first fence, the first report.
     fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
+        if self.gone.contains(&key.log) {
+            return;
+        }
         match (key.endpoint, message) {
-            (Endpoint::Controller, Message::Control(_)) if self.config.control == self.config.node => {
-                let random = draw(&mut self.random);
-                let role = Controller::new(key.log, self.config.control, random, self.config.options);
-                self.roles.insert(key, Role::Controller(Box::new(role)));
-            }
-            (Endpoint::Sequencer, Message::Control(control::Message::Seal { config, .. })) => {
+            (Endpoint::Controller, Message::Control(_)) => self.add_controller(now, key),
+            (
+                Endpoint::Sequencer,
+                Message::Control(
+                    control::Message::Seal { config, .. } | control::Message::Stage { config, .. },
+                ),
+            ) => {
                 let me = self.newborn(key, config);
-                let role = Sequencer::new(me, self.config.control, config.clone(), self.config.options);
+                let role = Sequencer::new(me, config.clone(), self.config.options);
                 self.roles.insert(key, Role::Sequencer(Box::new(role)));
             }
-            (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { config, .. })) => {
+            (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { entry, .. })) => {
+                let config = &entry.config;
                 let me = self.newborn(key, config);
                 let mode = match config.durability {
                     seriatim_model::Durability::Disk => OpenMode::Journaled { checkpoint: None },
@@ -460,8 +500,7 @@ impl Host {
                     ShardStore::open(self.disk.clone(), key.log, shard, mode, self.config.shard_options);
                 match opened {
                     Ok(store) => {
-                        let role =
-                            Replica::new(me, shard, self.config.control, config.clone(), self.config.options);
+                        let role = Replica::new(me, shard, config.clone(), self.config.options);
                         self.roles.insert(key, Role::Shard(Box::new(role), Box::new(store)));
                     }
                     Err(cause) => {
@@ -475,6 +514,14 @@ impl Host {
         self.step(now, key, Input::DiskFull(self.disk_is_full));
     }
 
+    fn add_controller(&mut self, now: Time, key: RoleKey) {
+        let random = draw(&mut self.random);
+        let (node, register) = (self.config.node, self.register_node());
+        let role = Controller::new(key.log, node, register, random, self.config.options);
+        self.roles.insert(key, Role::Controller(Box::new(role)));
+        self.introduce(now, key);
+    }
+
     fn newborn(&mut self, key: RoleKey, config: &LogConfig) -> Member {
         let incarnation = Incarnation(draw(&mut self.random));
         let birth = Birth { config: config.clone(), incarnation };
@@ -483,7 +530,7 @@ impl Host {
         Member { node: self.config.node, incarnation }
     }
 
-    fn step(&mut self, now: Time, key: RoleKey, input: RoleInput) {
+    pub(crate) fn step(&mut self, now: Time, key: RoleKey, input: RoleInput) {
         let Some(role) = self.roles.get_mut(&key) else { return };
         let mut effects = std::mem::take(&mut self.scratch);
         role.step(now, input, &mut effects);
@@ -499,11 +546,12 @@ impl Host {
         self.timers.set(key, deadline);
     }
 
-    fn drain_local(&mut self, now: Time) {
+    pub(crate) fn drain_local(&mut self, now: Time) {
         while let Some((key, input)) = self.local.pop_front() {
             match input {
                 Input::Message { from, message } => match key.endpoint {
-                    Endpoint::Node => self.receive_as_node(now, message),
+                    Endpoint::Node => self.receive_as_node(now, from, message),
+                    Endpoint::Register => self.question_register(now, from, key.log, message),
                     _ => self.dispatch(now, key, from, message),
                 },
                 input => self.step(now, key, input),
@@ -523,7 +571,6 @@ impl Host {
             RoleEffect::Read { ticket, range } => {
                 let outcome = match self.roles.get_mut(&key) {
                     Some(Role::Shard(_, store)) => store.read(range),
-                    Some(Role::ShardWithoutStore(_, cause)) => Err(ReadFailure::Disk(cause.clone())),
                     _ => return,
                 };
                 self.local.push_back((key, Input::Read(ticket, outcome)));
@@ -535,13 +582,6 @@ impl Host {
     fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
-        if let Role::ShardWithoutStore(..) = role {
-            // It remembers its claim in memory, as far as it goes; records it cannot hold.
-            if let StorageCommand::Bind { .. } = command {
-                self.local.push_back((key, Input::StoreFailed(ticket, StorageFailure::Failed)));
-            }
-            self.local.push_back((key, Input::Persisted(ticket)));
-        }
         let Some(store) = role.store() else { return };
         let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
         match &outcome {
@@ -574,12 +614,12 @@ impl Host {
         self.writes.push_back((self.last, key, ticket));
     }
 
-    fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
+    pub(crate) fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
         self.last = self.journal.append(key, chunks);
         self.last
     }
 
-    fn send(&mut self, key: RoleKey, to: Address, message: Message) {
+    pub(crate) fn send(&mut self, key: RoleKey, to: Address, message: Message) {
         let log = match &message {
             Message::Control(message) => message.log().unwrap_or(key.log),
             _ => key.log,
@@ -588,7 +628,7 @@ impl Host {
             Address::Node(node, endpoint) if node == self.config.node => {
                 let from = Address::Node(node, key.endpoint);
                 let input = Input::Message { from, message };
-                self.local.push_back((key_of(log, endpoint), input));
+                self.local.push_back((RoleKey { log, endpoint }, input));
             }
             Address::Node(..) | Address::Client(..) => {
                 let (peer, endpoint) = match to {
@@ -602,76 +642,34 @@ impl Host {
         }
     }
 
-    /// A client's question for the register goes to the node that hosts it, under a number of ours.
-    fn pass_on(&mut self, from: Address, log: LogId, message: Message) {
-        let Address::Client(connection, number) = from else { return };
-        let from = Endpoint::Client(self.relay.number((connection, number)));
-        let peer = Peer::Node(self.config.control);
-        self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
-    }
-
-    /// The register's answer goes to the client that asked.
-    fn pass_back(&mut self, number: u64, from: Address, log: LogId, message: Message) {
-        let Address::Node(_, from) = from else { return };
-        if let Some((connection, number)) = self.relay.take(number) {
-            let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
-            self.sends.push(Outgoing { peer, log, from, to, message });
-        }
-    }
-
-    fn receive_as_node(&mut self, now: Time, message: Message) {
+    fn receive_as_node(&mut self, now: Time, from: Address, message: Message) {
         let Message::Control(message) = message else { return };
-        match message {
-            control::Message::Cluster { nodes } => {
+        match (from, message) {
+            (_, control::Message::Cluster { nodes }) => {
+                // What tells of others only was said before this node was known.
+                let own = (self.config.node, &self.config.address);
+                let is_known = nodes.iter().any(|node| (node.node, &node.address) == own);
                 self.nodes.extend(nodes.into_iter().map(|node| (node.node, node.address)));
-                self.join_at = None;
+                let register = self.register_node();
+                if is_known && self.silent().all(|node| node != register) {
+                    self.join_at = None;
+                }
+                self.meet(now);
             }
-            control::Message::Retire { log } => self.retire(now, log),
+            (_, control::Message::Retire { log }) => self.retire(log),
+            (_, control::Message::Dismiss { log, role, view }) => {
+                self.dismiss(RoleKey { log, endpoint: role }, view)
+            }
+            (Address::Node(node, _), control::Message::Heartbeat(beat)) => {
+                if !self.nodes.contains_key(&node) {
+                    // The register's word about it was lost.
+                    self.join_at.get_or_insert(now);
+                }
+                let changes = self.detector.heard(now, node, beat);
+                self.announce(now, changes);
+            }
             _ => {}
         }
-    }
-
-    /// The log was deleted: its roles go, with their stores.
-    fn retire(&mut self, _now: Time, log: LogId) {
-        let keys: Vec<_> = self.roles.keys().copied().filter(|key| key.log == log).collect();
-        for key in keys {
-            self.roles.remove(&key);
-            self.timers.set(key, None);
-            self.births.remove(&key);
-            self.append(key, &encode(&RoleRecord::Gone));
-        }
-        // Also of roles that were killed before the journal told of them.
-        if let Err(cause) = ShardStore::destroy_all(&*self.disk, log) {
-            let cause = format!("the files of the deleted log could not be removed: {cause}");
-            self.problems.push(Problem { log, endpoint: Endpoint::Node, cause });
-        }
-        self.awaited = self.last;
-        self.retired.push_back((self.last, log));
-        self.confirm_retired();
-    }
-
-    fn confirm_retired(&mut self) {
-        while self.retired.front().is_some_and(|(lsn, _)| *lsn <= self.journal.durable()) {
-            let (_, log) = self.retired.pop_front().expect("the front was just seen");
-            let message = control::Message::Retired { log, node: self.config.node };
-            self.send_as_node(message.into());
-        }
-    }
-
-    fn send_as_node(&mut self, message: Message) {
-        let key = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
-        self.send(key, Address::Node(self.config.control, Endpoint::Register), message);
-    }
-
-    /// Tells the register where this node is, until it says that it knows.
-    fn join(&mut self, now: Time) {
-        if self.join_at.is_none_or(|at| now < at) {
-            return;
-        }
-        self.join_at = Some(now + JOIN_EVERY);
-        let node = NodeAddress { node: self.config.node, address: self.config.address.clone() };
-        self.send_as_node(control::Message::Join { node }.into());
-        self.drain_local(now);
     }
 
     fn journal_written(&mut self, now: Time, outcome: Result<(), WriteFailure>) {
@@ -729,14 +727,11 @@ impl Host {
     }
 }
 
-fn key_of(log: LogId, endpoint: Endpoint) -> RoleKey {
-    if endpoint == Endpoint::Register { REGISTER } else { RoleKey { log, endpoint } }
-}
-
 /// What to say for a role that is not here: whoever asks should look again where it is.
 fn unknown_role(message: &Message) -> Option<Message> {
     let rejected = erwin::Message::Rejected { view: ViewNumber::NONE, why: None };
-    let fenced = shard::Message::Fenced { claim: ViewNumber::NONE, incarnation: Incarnation(0) };
+    let held = shard::Held::default();
+    let fenced = shard::Message::Fenced { claim: ViewNumber::NONE, incarnation: Incarnation(0), held };
     match message {
         Message::Erwin(
             erwin::Message::Append { .. } | erwin::Message::CheckTail { .. } | erwin::Message::Locate { .. },
@@ -755,6 +750,11 @@ fn unknown_role(message: &Message) -> Option<Message> {
         Message::Shard(
             shard::Message::Read { .. } | shard::Message::Subscribe { .. } | shard::Message::Trim { .. },
         ) => Some(fenced.into()),
+        // The node lost its disk, and with it a role that the log counts on.
+        Message::Control(control::Message::Registered { entry }) => {
+            let (view, cannot_start) = (ViewNumber::NONE, entry.view_number());
+            Some(control::Message::Report { view, cannot_start, incarnation: Incarnation(0) }.into())
+        }
         _ => None,
     }
 }

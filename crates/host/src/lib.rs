@@ -20,12 +20,16 @@
 //! Work that is better done once for many inputs (binding a batch, sending appends) is a timer that is
 //! due at once: it fires after the inbox was drained. That is all the batching there is.
 
+mod detector;
 mod host;
 mod journal;
 mod recovery;
+mod register;
 mod relay;
+mod retire;
 mod role;
 mod timers;
 
 pub use host::{Event, Host, HostConfig, Outgoing};
 pub use recovery::{HostError, Problem};
+pub use register::{RegisterPlace, RegisterQuestion};

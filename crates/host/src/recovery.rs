@@ -60,7 +60,7 @@ struct History {
 /// What comes back, and what has to be said to the journal before anything else.
 pub(crate) struct Revived {
     pub(crate) roles: BTreeMap<RoleKey, Role>,
-    pub(crate) reopened: Vec<(RoleKey, Incarnation)>,
+    pub(crate) records: Vec<(RoleKey, RoleRecord)>,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -100,9 +100,9 @@ pub(crate) fn revive(
             }
         }
     }
-    let mut revived = Revived { roles: BTreeMap::new(), reopened: vec![], problems: vec![] };
+    let mut revived = Revived { roles: BTreeMap::new(), records: vec![], problems: vec![] };
     for (key, history) in histories {
-        match revive_role(config, disk, key, history, &mut fresh, &mut revived.reopened) {
+        match revive_role(config, disk, key, history, &mut fresh, &mut revived) {
             Ok(Some(role)) => {
                 revived.roles.insert(key, role);
             }
@@ -159,10 +159,10 @@ fn revive_role(
     key: RoleKey,
     history: History,
     fresh: &mut impl FnMut() -> u64,
-    reopened: &mut Vec<(RoleKey, Incarnation)>,
+    revived: &mut Revived,
 ) -> Result<Option<Role>, Loss> {
     if key.endpoint == Endpoint::Register {
-        let register = Register::recover(config.node, history.own)?;
+        let register = Register::recover(config.node, config.options, history.own)?;
         return Ok(Some(Role::Register(register)));
     }
     let Some(birth) = history.birth else { return Ok(None) };
@@ -172,33 +172,73 @@ fn revive_role(
     let incarnation = if remembers { birth.incarnation } else { Incarnation(fresh()) };
     let me = Member { node: config.node, incarnation };
     if !journaled {
-        reopened.push((key, incarnation));
+        revived.records.push((key, RoleRecord::Reopened { incarnation }));
     }
     match key.endpoint {
         Endpoint::Sequencer => {
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
-            let role = Sequencer::recover(me, config.control, birth.config, config.options, entries);
+            let role = Sequencer::recover(me, birth.config, config.options, entries);
             Ok(Some(Role::Sequencer(Box::new(role?))))
         }
         Endpoint::Shard(shard) => {
-            let (entries, from_checkpoint) = (history.own, history.from_checkpoint);
-            let store = match open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint) {
+            let closed = history.closed.flatten();
+            let opened = match closed.filter(ShardStore::is_checkpoint) {
+                // An orderly end: everything has to be as it was then.
+                Some(state) => open_store(config, disk, key.log, shard, true, vec![state], true),
+                None => {
+                    let (entries, from_checkpoint) = (history.own, history.from_checkpoint);
+                    open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint)
+                }
+            };
+            let store = match opened {
                 Ok(store) => store,
-                Err(Loss::Damage(cause)) if !remembers => {
-                    let role = Replica::new(me, shard, config.control, birth.config, config.options);
-                    return Ok(Some(Role::ShardWithoutStore(Box::new(role), cause)));
+                Err(Loss::Damage(cause)) => {
+                    let incarnation = Incarnation(fresh());
+                    return begin_anew(
+                        config,
+                        disk,
+                        key,
+                        shard,
+                        Birth { incarnation, ..birth },
+                        cause,
+                        revived,
+                    );
                 }
                 Err(cause) => return Err(cause),
             };
             let recovery = store.recovery();
-            let role = Replica::recover(me, shard, config.control, recovery, config.options);
-            let role =
-                role.unwrap_or_else(|| Replica::new(me, shard, config.control, birth.config, config.options));
+            let role = Replica::recover(me, shard, recovery, config.options);
+            let role = role.unwrap_or_else(|| Replica::new(me, shard, birth.config, config.options));
             Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
         }
         _ => Ok(None),
     }
+}
+
+/// What the replica held cannot be read. It is put out of the way, not removed, and the replica goes on
+/// with nothing, in a life that no view counts on: the others copy to it what it should hold.
+fn begin_anew(
+    config: &HostConfig,
+    disk: &Arc<dyn Disk>,
+    key: RoleKey,
+    shard: ShardId,
+    birth: Birth,
+    cause: String,
+    revived: &mut Revived,
+) -> Result<Option<Role>, Loss> {
+    let Birth { config: log, incarnation } = birth.clone();
+    let place = ShardStore::set_aside(&**disk, key.log, shard, incarnation.0);
+    let place =
+        place.map_err(|error| Loss::Damage(format!("{cause}; and it cannot be put aside: {error}")))?;
+    let cause = format!("{cause}; it is put aside as {place}, and copied anew from other replicas");
+    revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
+    revived.records.push((key, RoleRecord::Born(birth)));
+    let journaled = log.durability == Durability::Disk;
+    let store = open_store(config, disk, key.log, shard, journaled, vec![], false)?;
+    let me = Member { node: config.node, incarnation };
+    let role = Replica::new(me, shard, log, config.options);
+    Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
 }
 
 fn open_store(

@@ -1,7 +1,6 @@
 //! The roles that a node can host: one line for each kind.
 
 use bytes::Bytes;
-use seriatim_model::wire::encode_one;
 use seriatim_model::{Durability, LogConfig, Machine, Time};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
@@ -19,9 +18,6 @@ pub(crate) enum Role {
     Controller(Box<Controller>),
     Sequencer(Box<Sequencer>),
     Shard(Box<Replica>, Box<ShardStore>),
-    /// A replica at durability `memory` whose files a crash left in pieces. It lives on without them, in
-    /// a life that no view counts on, so that the others can go on without what it held.
-    ShardWithoutStore(Box<Replica>, String),
     /// It could not be brought back; it answers nothing.
     Broken,
 }
@@ -32,7 +28,7 @@ impl Role {
             Self::Register(role) => role.step(now, input, out),
             Self::Controller(role) => role.step(now, input, out),
             Self::Sequencer(role) => role.step(now, input, out),
-            Self::Shard(role, _) | Self::ShardWithoutStore(role, _) => role.step(now, input, out),
+            Self::Shard(role, _) => role.step(now, input, out),
             Self::Broken => {}
         }
     }
@@ -42,7 +38,7 @@ impl Role {
             Self::Register(role) => role.deadline(),
             Self::Controller(role) => role.deadline(),
             Self::Sequencer(role) => role.deadline(),
-            Self::Shard(role, _) | Self::ShardWithoutStore(role, _) => role.deadline(),
+            Self::Shard(role, _) => role.deadline(),
             Self::Broken => None,
         }
     }
@@ -57,7 +53,7 @@ impl Role {
     fn config(&self) -> Option<&LogConfig> {
         match self {
             Self::Sequencer(role) => Some(role.config()),
-            Self::Shard(role, _) | Self::ShardWithoutStore(role, _) => Some(&role.memory().config),
+            Self::Shard(role, _) => Some(&role.memory().config),
             Self::Register(_) | Self::Controller(_) | Self::Broken => None,
         }
     }
@@ -70,7 +66,7 @@ impl Role {
     pub(crate) fn birth(&self) -> Option<Birth> {
         let incarnation = match self {
             Self::Sequencer(role) => role.member().incarnation,
-            Self::Shard(role, _) | Self::ShardWithoutStore(role, _) => role.memory().incarnation,
+            Self::Shard(role, _) => role.memory().incarnation,
             Self::Register(_) | Self::Controller(_) | Self::Broken => return None,
         };
         Some(Birth { config: self.config()?.clone(), incarnation })
@@ -91,23 +87,24 @@ impl Role {
                 (vec![checkpoint], files)
             }
             Self::Shard(_, store) => (vec![], store.take_unsynced()),
-            Self::Sequencer(_) | Self::ShardWithoutStore(..) => (vec![], vec![]),
+            Self::Sequencer(_) => (vec![], vec![]),
             Self::Controller(_) | Self::Broken => return None,
         };
         Some((RoleSnapshot { birth, own }, files))
     }
 
     /// Everything that a role without a journal knows, at an orderly end.
-    pub(crate) fn closing_state(&self) -> Option<Bytes> {
+    pub(crate) fn closing_state(&mut self) -> Option<Bytes> {
         match self {
             Self::Sequencer(role) => Some(role.snapshot().concat().into()),
-            Self::Shard(role, _) => Some(encode_one(role.memory())),
-            Self::Register(_) | Self::Controller(_) | Self::ShardWithoutStore(..) | Self::Broken => None,
+            // How far its files are to be believed: all that it had, or it is not the replica that it was.
+            Self::Shard(_, store) => Some(store.checkpoint().0),
+            Self::Register(_) | Self::Controller(_) | Self::Broken => None,
         }
     }
 
     /// Whether an orderly end keeps all that it knows.
     pub(crate) fn can_close(&self) -> bool {
-        !self.is_journaled() && !matches!(self, Self::ShardWithoutStore(..))
+        !self.is_journaled()
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::limits;
-use crate::wire::{wire_enum, wire_struct};
+use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum};
 
 /// When order is paid for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,13 +66,59 @@ pub struct LogConfig {
     pub replicas: u32,
     /// How many sequencing replicas it has.
     pub sequencers: u32,
+    /// With how few replicas of a shard it goes on; see [`LogConfig::least_replicas`].
+    pub min_replicas: u32,
+    /// With how few sequencing replicas it goes on; see [`LogConfig::least_sequencers`].
+    pub min_sequencers: u32,
     /// How many consecutive positions one shard takes.
     pub stripe: u64,
     /// The largest payload that an append may carry, in bytes.
     pub max_record_bytes: u32,
 }
 
-wire_struct! { LogConfig { order, durability, shards, replicas, sequencers, stripe, max_record_bytes } }
+impl Wire for LogConfig {
+    fn encode(&self, out: &mut Encoder) {
+        self.order.encode(out);
+        self.durability.encode(out);
+        self.shards.encode(out);
+        with_least(self.replicas, self.min_replicas).encode(out);
+        with_least(self.sequencers, self.min_sequencers).encode(out);
+        self.stripe.encode(out);
+        self.max_record_bytes.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let (order, durability, shards) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let (replicas, min_replicas) = and_least(Wire::decode(input)?);
+        let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
+        let (stripe, max_record_bytes) = (Wire::decode(input)?, Wire::decode(input)?);
+        Ok(Self {
+            order,
+            durability,
+            shards,
+            replicas,
+            sequencers,
+            min_replicas,
+            min_sequencers,
+            stripe,
+            max_record_bytes,
+        })
+    }
+}
+
+/// A number of replicas and the least number share one field: the first format had only the former, and
+/// numbers of replicas are small.
+fn with_least(count: u32, least: u32) -> u32 {
+    count & 0xFFFF | least << 16
+}
+
+fn and_least(both: u32) -> (u32, u32) {
+    let least = both >> 16;
+    (both & 0xFFFF, if least == 0 { LEAST } else { least })
+}
+
+/// With how few replicas of a kind a log goes on, unless it says otherwise.
+const LEAST: u32 = 2;
 
 impl Default for LogConfig {
     fn default() -> Self {
@@ -82,6 +128,8 @@ impl Default for LogConfig {
             shards: 2,
             replicas: 2,
             sequencers: 3,
+            min_replicas: LEAST,
+            min_sequencers: LEAST,
             stripe: limits::DEFAULT_STRIPE,
             max_record_bytes: limits::DEFAULT_MAX_RECORD_BYTES,
         }
@@ -89,6 +137,18 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// With how few replicas of a shard the log accepts appends: never more than it has.
+    #[must_use]
+    pub fn least_replicas(&self) -> usize {
+        self.min_replicas.clamp(1, self.replicas.max(1)) as usize
+    }
+
+    /// With how few sequencing replicas the log accepts appends: never more than it has.
+    #[must_use]
+    pub fn least_sequencers(&self) -> usize {
+        self.min_sequencers.clamp(1, self.sequencers.max(1)) as usize
+    }
+
     /// Whether a cluster of `nodes` nodes can hold such a log.
     ///
     /// # Errors

@@ -76,6 +76,16 @@ pub const RESEND_AFTER: Duration = Duration::from_millis(100);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
+/// How often nodes tell each other that they are there.
+pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(20);
+
+/// After how many heartbeats without an answer a node counts as gone.
+pub const HEARTBEATS_MISSED: u32 = 5;
+
+/// How long a shard may have fewer replicas than it should before another node stands in for one that is
+/// away.
+pub const REPLACE_AFTER: Duration = Duration::from_secs(10);
+
 /// How long a restarted replica waits before it asks for a view again.
 pub const REPORT_EVERY: Duration = Duration::from_millis(100);
 
@@ -98,6 +108,12 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// See [`SESSION_IDLE_POSITIONS`].
     pub session_idle_positions: u64,
+    /// See [`HEARTBEAT_EVERY`].
+    pub heartbeat_every: Duration,
+    /// See [`HEARTBEATS_MISSED`].
+    pub heartbeats_missed: u32,
+    /// See [`REPLACE_AFTER`].
+    pub replace_after: Duration,
 }
 
 impl Default for Limits {
@@ -108,6 +124,9 @@ impl Default for Limits {
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             session_idle_positions: SESSION_IDLE_POSITIONS,
+            heartbeat_every: HEARTBEAT_EVERY,
+            heartbeats_missed: HEARTBEATS_MISSED,
+            replace_after: REPLACE_AFTER,
         }
     }
 }

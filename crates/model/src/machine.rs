@@ -85,6 +85,10 @@ pub enum Input<M, Q> {
     },
     /// The connection to a node, or of a client, is gone; what was sent over it may be lost.
     Disconnected(Peer),
+    /// A node does not answer any more: a connection to it closed, or its heartbeats are missing.
+    Silent(NodeId),
+    /// A node that was silent answers again.
+    Heard(NodeId),
     /// All writes up to this ticket are durable.
     Persisted(Ticket),
     /// The storage command with this ticket was not carried out. Nothing of it will be visible.

@@ -47,6 +47,52 @@ pub struct ShardMemory {
 
 wire_struct! { ShardMemory { incarnation, config, claim, view, history } }
 
+/// Positions that a replica has still to get from another one: those with `from <= position < end`. There
+/// may be none: then it is only the trim point that it has to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The first of them.
+    pub from: Position,
+    /// The position after the last.
+    pub end: Position,
+}
+
+wire_struct! { Lacking { from, end } }
+
+impl Lacking {
+    /// Whether it is one of them.
+    #[must_use]
+    pub fn contains(&self, position: Position) -> bool {
+        self.from <= position && position < self.end
+    }
+
+    /// Whether there is no such position.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.from >= self.end
+    }
+
+    /// The smallest range that covers both.
+    #[must_use]
+    pub fn join(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self { from: self.from.min(other.from), end: self.end.max(other.end) }
+    }
+
+    /// The same without what lies below `position`; possibly nothing.
+    #[must_use]
+    pub fn not_below(self, position: Position) -> Self {
+        self.above(position).unwrap_or(Self { from: self.end, end: self.end })
+    }
+
+    /// What is left of it from `position` on.
+    #[must_use]
+    pub fn above(self, position: Position) -> Option<Self> {
+        let from = self.from.max(position);
+        (from < self.end).then_some(Self { from, ..self })
+    }
+}
+
 /// A change of the store. One command is one entry of the node's journal at durability `disk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageCommand {
@@ -64,9 +110,25 @@ pub enum StorageCommand {
     Stable(Position),
     /// Positions below this are gone for good.
     Trim(Position),
+    /// The same as [`StorageCommand::Remember`], with what the replica should hold and does not yet. It
+    /// stands until the next of these.
+    RememberLacking {
+        /// What is remembered.
+        memory: ShardMemory,
+        /// What is lacking, if anything.
+        lacks: Option<Lacking>,
+    },
 }
 
-wire_enum! { StorageCommand { 1 => Bind { view, runs }, 2 => Remember(memory), 3 => Stable(position), 4 => Trim(position) } }
+wire_enum! {
+    StorageCommand {
+        1 => Bind { view, runs },
+        2 => Remember(memory),
+        3 => Stable(position),
+        4 => Trim(position),
+        5 => RememberLacking { memory, lacks },
+    }
+}
 
 /// Why a storage command was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +191,8 @@ pub struct ShardRecovery {
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
+    /// What the replica lacks.
+    pub lacks: Option<Lacking>,
 }
 
 /// An entry of a role's journal, as bytes.

@@ -25,16 +25,16 @@ const REST: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process has it.
-    #[error("port {} on {} is in use by another process; choose another with --listen", .0.port(), .0.ip())]
+    #[error("port {} on {} is in use by another process; choose another", .0.port(), .0.ip())]
     InUse(SocketAddr),
     /// This process may not.
-    #[error("no permission to listen on {0}; choose a port from 1024 up with --listen")]
+    #[error("no permission to listen on {0}; choose a port from 1024 up")]
     Denied(SocketAddr),
     /// It is not an address of this machine.
-    #[error("{} is not an address of this machine; choose another with --listen", .0.ip())]
+    #[error("{} is not an address of this machine; choose another", .0.ip())]
     NotLocal(SocketAddr),
     /// It is no address at all, or its name is not known.
-    #[error("cannot listen on '{address}': {source}; give --listen as HOST:PORT")]
+    #[error("cannot listen on '{address}': {source}; give HOST:PORT")]
     BadAddress {
         /// What was given.
         address: String,

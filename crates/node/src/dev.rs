@@ -2,30 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use rand::random;
-use seriatim_host::HostConfig;
+use seriatim_host::RegisterPlace;
 use seriatim_model::NodeId;
-use seriatim_model::limits::Limits;
-use seriatim_net::{BindError, ListenOptions, Listener};
-use seriatim_protocol::Options;
-use seriatim_store::disk::DataDirectoryError;
-use seriatim_store::{Disk, JournalOptions, RealDisk, ShardOptions, VolatileDisk};
+use seriatim_net::Listener;
 
-use crate::identity::{ClusterIdentity, IdentityError};
+use crate::identity::ClusterIdentity;
 use crate::node::{Node, NodeError};
-
-/// What kind of disk the nodes have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DiskKind {
-    /// The data directory.
-    #[default]
-    Real,
-    /// The data directory, with everything that is not synced held in memory: killing the process then
-    /// loses what a power cut would. For tests.
-    Volatile,
-}
+use crate::start::{Membership, NodeOptions, StartError, open_disk, reachable, start_node};
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
@@ -36,47 +21,16 @@ pub struct DevOptions {
     pub listen: String,
     /// How many nodes it has; what it had before, or 3, if nothing is said.
     pub nodes: Option<u32>,
-    /// What kind of disk the nodes have.
-    pub disk: DiskKind,
-    /// Bounds.
-    pub limits: Limits,
-    /// Sizes of the journals.
-    pub journal: JournalOptions,
-    /// Bounds of what its nodes accept.
-    pub listening: ListenOptions,
+    /// What its nodes run with.
+    pub run: NodeOptions,
 }
 
 impl DevOptions {
     /// The usual cluster with its data in `data`.
     #[must_use]
     pub fn new(data: impl Into<PathBuf>, listen: impl Into<String>) -> Self {
-        Self {
-            data: data.into(),
-            listen: listen.into(),
-            nodes: None,
-            disk: DiskKind::default(),
-            limits: Limits::default(),
-            journal: JournalOptions::default(),
-            listening: ListenOptions::default(),
-        }
+        Self { data: data.into(), listen: listen.into(), nodes: None, run: NodeOptions::default() }
     }
-}
-
-/// Why a cluster cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum DevError {
-    /// Its data directory belongs to something else.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// Its data directory cannot be taken.
-    #[error(transparent)]
-    Directory(#[from] DataDirectoryError),
-    /// Its address cannot be taken.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// One of its nodes cannot run.
-    #[error(transparent)]
-    Node(#[from] NodeError),
 }
 
 /// A running cluster. Dropping it is like killing it.
@@ -90,7 +44,7 @@ impl Dev {
     ///
     /// # Errors
     /// If its directory or its address cannot be used, or a node cannot run.
-    pub async fn start(options: DevOptions) -> Result<Self, DevError> {
+    pub async fn start(options: DevOptions) -> Result<Self, StartError> {
         // Bind first: a port in use must not leave a new data directory behind.
         let mut listeners = vec![Listener::bind(&options.listen).await?];
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
@@ -101,25 +55,20 @@ impl Dev {
         }
         let mut nodes = vec![];
         for (number, listener) in (1..).zip(listeners) {
-            let disk = open_disk(&options, number)?;
-            let config = HostConfig {
+            let disk = open_disk(&options.data.join(format!("node-{number}")), options.run.disk)?;
+            let membership = Membership {
                 cluster: identity.cluster(),
                 node: NodeId(number),
                 address: reachable(listener.address()).to_string(),
-                control: NodeId(1),
-                control_address: reachable(first).to_string(),
-                seed: random(),
-                options: Options { limits: options.limits, deviation: None },
-                journal: options.journal,
-                shard_options: ShardOptions::default(),
+                register: RegisterPlace::Node { node: NodeId(1), address: reachable(first).to_string() },
             };
-            // Opening a node reads its disk.
-            let node =
-                tokio::task::block_in_place(|| Node::start(config, disk, listener, options.listening))?;
+            let node = start_node(membership, &options.run, disk, listener, None)?;
             nodes.push(node);
         }
         for node in &mut nodes {
-            node.joined().await;
+            if !node.joined().await {
+                return Err(node.failed().await.into());
+            }
         }
         Ok(Self { nodes })
     }
@@ -145,7 +94,7 @@ impl Dev {
     ///
     /// # Errors
     /// The first that a node reports. The others are ended all the same.
-    pub async fn stop(self) -> Result<(), DevError> {
+    pub async fn stop(self) -> Result<(), StartError> {
         let mut outcome = Ok(());
         for node in self.nodes {
             let stopped = node.stop().await;
@@ -153,26 +102,6 @@ impl Dev {
         }
         Ok(outcome?)
     }
-}
-
-fn open_disk(options: &DevOptions, number: u32) -> Result<Arc<dyn Disk>, DevError> {
-    let real = RealDisk::open(options.data.join(format!("node-{number}")))?;
-    Ok(match options.disk {
-        DiskKind::Real => Arc::new(real),
-        DiskKind::Volatile => Arc::new(VolatileDisk::new(real)),
-    })
-}
-
-/// An address that clients on this machine can connect to.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        let loopback: std::net::IpAddr = match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        };
-        address.set_ip(loopback);
-    }
-    address
 }
 
 /// The outcome of whichever future is ready first.

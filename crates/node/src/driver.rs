@@ -9,6 +9,7 @@ use seriatim_model::{Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::register::OutsideRegister;
 use crate::syncer::Syncer;
 
 /// How many arrivals one drain takes before effects are performed.
@@ -40,6 +41,8 @@ pub(crate) struct Driver {
     link_events: mpsc::Receiver<LinkEvent>,
     clients: BTreeMap<Peer, Sender>,
     syncer: Syncer,
+    /// The register, if it is outside of all nodes.
+    register: Option<OutsideRegister>,
     started: Instant,
     writing: bool,
     syncing: bool,
@@ -52,6 +55,7 @@ impl Driver {
         inbox: mpsc::Receiver<Arrival>,
         links: (Links, mpsc::Receiver<LinkEvent>),
         syncer: Syncer,
+        register: Option<OutsideRegister>,
         health: watch::Sender<Health>,
     ) -> Self {
         Self {
@@ -61,6 +65,7 @@ impl Driver {
             link_events: links.1,
             clients: BTreeMap::new(),
             syncer,
+            register,
             started: Instant::now(),
             writing: false,
             syncing: false,
@@ -85,6 +90,7 @@ impl Driver {
                     None => break,
                 },
                 Some(event) = self.link_events.recv() => self.take_link(event),
+                answer = next_answer(&mut self.register) => self.take(Arrival::Host(answer)),
                 () = sleep_until(wake) => {}
             }
             for _ in 1..DRAIN {
@@ -96,6 +102,10 @@ impl Driver {
             // However busy the inbox is, connections come and go.
             while let Ok(event) = self.link_events.try_recv() {
                 self.take_link(event);
+            }
+            // So does what the register says, which is bounded.
+            while let Some(answer) = self.register.as_mut().and_then(OutsideRegister::try_next) {
+                self.take(Arrival::Host(answer));
             }
             self.perform();
             if let Some(failure) = self.host.failure() {
@@ -121,7 +131,7 @@ impl Driver {
                 match event {
                     Event::JournalWritten(_) => self.writing = false,
                     Event::FilesSynced(_) => self.syncing = false,
-                    Event::Message { .. } | Event::Disconnected(_) => {}
+                    Event::Message { .. } | Event::Disconnected(_) | Event::RegisterAnswered { .. } => {}
                 }
                 self.host.handle(now, event);
             }
@@ -161,6 +171,7 @@ impl Driver {
         let now = self.now();
         self.host.settle(now);
         self.send();
+        self.ask();
         if !self.writing
             && let Some(write) = self.host.next_journal_write(now)
         {
@@ -179,6 +190,14 @@ impl Driver {
             health.has_joined = has_joined;
             changed
         });
+    }
+
+    /// Questions go to the register that is outside of all nodes.
+    fn ask(&mut self) {
+        let questions = self.host.take_questions();
+        if let Some(register) = &self.register {
+            questions.into_iter().for_each(|question| register.ask(question));
+        }
     }
 
     /// Everything for one connection leaves as one send.
@@ -225,6 +244,13 @@ impl Driver {
         })
         .await
         .map_err(|cause| HostError::Write(cause.to_string()))?
+    }
+}
+
+async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {
+    match register {
+        Some(register) => register.next().await,
+        None => std::future::pending().await,
     }
 }
 

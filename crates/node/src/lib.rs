@@ -2,12 +2,15 @@
 //!
 //! Nothing here decides anything about a log. A [`node::Node`] is one task that drains its inbox, hands
 //! each event to the host, lets the host settle, and then performs all effects together: one send a
-//! connection, one write to the journal. [`dev::Dev`] is a whole cluster in one process.
+//! connection, one write to the journal. [`register`] is the view register of a cluster whose nodes do not
+//! keep it themselves. [`dev::Dev`] is a whole cluster in one process, [`serve::serve`] starts one node of a
+//! cluster of several.
 //!
 //! ```text
 //! connections ─▶ readers ─┐                        ┌─▶ senders, one for each connection
 //! own links ──────────────┼─▶ inbox ─▶ driver ─────┤
-//! syncer ─────────────────┘            host        └─▶ syncer: writes and syncs, one at a time
+//! syncer ─────────────────┤            host        ├─▶ syncer: writes and syncs, one at a time
+//! etcd, if there is one ──┘                        └─▶ questions to etcd, each answered by itself
 //! ```
 //!
 //! Readers wait when the inbox is full, so a node that cannot keep up slows its senders down; the driver
@@ -18,7 +21,13 @@ mod driver;
 pub mod identity;
 pub mod node;
 mod readers;
+pub mod register;
+pub mod serve;
+pub mod start;
 mod syncer;
 
-pub use dev::{Dev, DevError, DevOptions, DiskKind};
+pub use dev::{Dev, DevOptions};
 pub use node::{Node, NodeError};
+pub use register::{EtcdOptions, EtcdRegister};
+pub use serve::{RegisterOptions, ServeOptions, serve};
+pub use start::{DiskKind, NodeOptions, StartError};

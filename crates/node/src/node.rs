@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use seriatim_host::{Host, HostConfig, HostError};
+use seriatim_host::{Host, HostConfig, HostError, RegisterPlace};
 use seriatim_net::{ClusterId, Hello, Identity, Links, ListenOptions, Listener, VersionRange};
 use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::driver::{Arrival, Driver, Health};
 use crate::readers::accept;
+use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
 
 /// How many arrivals wait for the driver; readers wait beyond that.
@@ -45,27 +46,38 @@ pub enum NodeError {
 pub struct Node {
     number: u32,
     address: SocketAddr,
+    advertised: String,
     warnings: Vec<String>,
     health: watch::Receiver<Health>,
+    trouble: Option<watch::Receiver<Option<String>>>,
     stop: oneshot::Sender<()>,
     /// Nothing once its outcome was told.
     driver: Option<JoinHandle<Result<(), HostError>>>,
 }
 
 impl Node {
-    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`.
+    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`. `register` is
+    /// given if, and only if, `config` says that the register is outside of all nodes. To be called within a
+    /// tokio runtime.
     ///
     /// # Errors
     /// If what is on the disk cannot be used, or the operating system refuses a thread.
+    ///
+    /// # Panics
+    /// If `register` and `config` contradict each other.
     pub fn start(
         config: HostConfig,
         disk: Arc<dyn Disk>,
         listener: Listener,
         listening: ListenOptions,
+        register: Option<EtcdRegister>,
     ) -> Result<Self, NodeError> {
+        assert_eq!(config.register == RegisterPlace::Outside, register.is_some(), "where is the register?");
+        assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));
+        let node = config.node;
         let number = config.node.0;
         let cluster = ClusterId(config.cluster);
-        let address = listener.address();
+        let (address, advertised) = (listener.address(), config.address.clone());
         let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
         let identity =
             Identity { cluster, node: config.node, incarnation: config.seed, versions: VersionRange::OURS };
@@ -86,9 +98,20 @@ impl Node {
         tokio::spawn(accept(incoming, inbox.clone()));
         let (link_events, link_arrivals) = mpsc::channel(INBOX);
         let links = (Links::new(hello, link_events), link_arrivals);
-        let driver = Driver::new(host, arrivals, links, syncer, health);
+        let trouble = register.as_ref().map(EtcdRegister::trouble);
+        let register = register.map(|register| register.attend(node));
+        let driver = Driver::new(host, arrivals, links, syncer, register, health);
         let driver = tokio::spawn(driver.run(stopped));
-        Ok(Self { number, address, warnings, health: watched, stop, driver: Some(driver) })
+        Ok(Self {
+            number,
+            address,
+            advertised,
+            warnings,
+            health: watched,
+            trouble,
+            stop,
+            driver: Some(driver),
+        })
     }
 
     /// Where it listens.
@@ -97,16 +120,28 @@ impl Node {
         self.address
     }
 
+    /// Where others reach it.
+    #[must_use]
+    pub fn advertised(&self) -> &str {
+        &self.advertised
+    }
+
     /// What an operator should know about its start.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Waits until the register knows the node.
-    pub async fn joined(&mut self) {
-        // If the driver is gone, waiting for it is somebody else's concern.
-        let _ = self.health.wait_for(|health| health.has_joined).await;
+    /// What stands between the node and a register outside of all nodes, for an operator to see; nothing if
+    /// the register is in a node.
+    #[must_use]
+    pub fn register_trouble(&self) -> Option<watch::Receiver<Option<String>>> {
+        self.trouble.clone()
+    }
+
+    /// Waits until the register knows the node. Whether it does: not if the node cannot go on.
+    pub async fn joined(&mut self) -> bool {
+        self.health.wait_for(|health| health.has_joined).await.is_ok()
     }
 
     /// Waits until the node cannot go on by itself, and says why.

@@ -38,12 +38,32 @@ pub enum Deviation {
     TailFromLeader,
     /// The tail is the smallest count.
     TailIsMinimum,
+    /// The tail is the largest count, whatever the replicas know of.
+    TailIsMaximum,
     /// Replicas admit records with gaps in their session's numbers.
     GapsAdmitted,
     /// A shard gives out what is bound but not stable.
     ReadsUnstable,
+    /// A fence drops what was bound at or above the stable bound.
+    FenceDrops,
+    /// The register compares the claimed number only, not the version of the entry.
+    ClaimUnchecked,
+    /// A flush makes its positions stable before its view is registered.
+    StableBeforeRegister,
+    /// A controller that gives up an attempt chooses another replica under the same number.
+    OneNumberTwice,
+    /// A follower acknowledges before its journal is synced; the leader does not.
+    FollowerBeforeSync,
+    /// Where sessions ended is lost in a view change.
+    SessionEndLost,
     /// A shard replica answers `Bound` before its backups hold the batch.
     BackupsSkipped,
+    /// A shard replica that lacks something is counted on as if it held everything.
+    LackingCounted,
+    /// A shard replica answers reads of what it lacks.
+    LackingServed,
+    /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
+    TrimForgotten,
 }
 
 /// What every machine of a node is configured with.

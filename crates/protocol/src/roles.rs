@@ -32,9 +32,16 @@ impl Message {
                     | Control::Create { .. }
                     | Control::Delete { .. }
             ),
+            (Self::Control(message), Endpoint::Controller) => {
+                matches!(message, Control::Recover { .. } | Control::LastChange { .. })
+            }
             (Self::Erwin(message), Endpoint::Sequencer) => matches!(
                 message,
-                Erwin::Append { .. } | Erwin::Locate { .. } | Erwin::CheckTail { .. } | Erwin::Status { .. }
+                Erwin::Append { .. }
+                    | Erwin::Locate { .. }
+                    | Erwin::CheckTail { .. }
+                    | Erwin::End { .. }
+                    | Erwin::Status { .. }
             ),
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,

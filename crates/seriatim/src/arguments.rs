@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use seriatim_model::{Durability, Order};
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
@@ -10,7 +10,7 @@ use seriatim_model::{Durability, Order};
 #[derive(Debug, Parser)]
 #[command(name = "seriatim", version, propagate_version = true)]
 pub(crate) struct Arguments {
-    /// The cluster to talk to, HOST:PORT of any of its nodes.
+    /// The cluster to talk to: HOST:PORT of any of its nodes, or of several, separated by commas.
     #[arg(
         long,
         global = true,
@@ -28,6 +28,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a whole cluster in one process; prints "ready HOST:PORT" when it serves.
     Dev(DevArguments),
+    /// Run one node of a cluster; prints "ready HOST:PORT" when it has joined.
+    Serve(ServeArguments),
     /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every record.
     Demo(DemoArguments),
     /// Create, list, show and delete logs.
@@ -57,7 +59,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Measure latency and throughput beside what the machine itself can do.
+    /// What only an operator may decide.
+    #[command(subcommand)]
+    Admin(AdminCommand),
+    /// Measure latency and throughput beside what the machine itself can do, and failover.
     #[command(subcommand)]
     Bench(BenchCommand),
 }
@@ -79,6 +84,16 @@ pub(crate) struct DevArguments {
     /// How many records a sequencing replica holds before it answers Busy. For tests.
     #[arg(long, hide = true)]
     pub(crate) ring_records: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// What the node is: see docs/seriatim.example.toml.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
+    #[arg(long, hide = true)]
+    pub(crate) volatile_disk: bool,
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +143,12 @@ pub(crate) struct CreateArguments {
     /// How many sequencing replicas it has [default: 3, or as many as there are nodes].
     #[arg(long)]
     pub(crate) sequencers: Option<u32>,
+    /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has one].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) min_sequencers: Option<u32>,
+    /// With how few replicas of each shard it goes on accepting appends [default: 2, or 1 if it has one].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) min_replicas: Option<u32>,
     /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
     #[arg(long, default_value = "disk")]
     pub(crate) durability: Durability,
@@ -182,11 +203,68 @@ pub(crate) struct TailArguments {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum AdminCommand {
+    /// Say what would be lost if an unavailable log went on without what no replica holds any more.
+    Recover {
+        /// The log.
+        name: String,
+        /// Let the log go on, without what is lost.
+        #[arg(long)]
+        accept_loss: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Latency of appends at a given rate, as a multiple of the floor.
     Latency(BenchArguments),
     /// Appends that become stable, with as many in flight as the clients keep.
     Throughput(BenchArguments),
+    /// How long appends stand still when a node is lost, and with what that time is spent.
+    Failover(FailoverArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FailoverArguments {
+    /// The ordering to measure.
+    #[arg(long, default_value = "erwin-bb")]
+    pub(crate) order: Order,
+    /// Whose node is lost in each round.
+    #[arg(long, value_enum, default_value_t = Victim::Sequencer)]
+    pub(crate) kill: Victim,
+    /// Stop the node's process in the middle (SIGSTOP) instead of killing it (SIGKILL).
+    #[arg(long)]
+    pub(crate) pause: bool,
+    /// Where the nodes have their view register.
+    #[arg(long, value_enum, default_value_t = RegisterKind::Embedded)]
+    pub(crate) register: RegisterKind,
+    /// How many losses.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Where an acknowledged record is.
+    #[arg(long, default_value = "memory")]
+    pub(crate) durability: Durability,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Victim {
+    /// The leader and a follower, in turn.
+    Sequencer,
+    /// The sequencing replica that leads.
+    Leader,
+    /// A sequencing replica that follows.
+    Follower,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RegisterKind {
+    /// In a node that is not lost.
+    Embedded,
+    /// In an etcd that is started for it.
+    Etcd,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod commands;
+mod config;
 mod output;
 
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ mod liveness;
 mod no_gap;
 mod no_unstable_reads;
 mod real_time_order;
+mod session_end;
 mod session_order;
 mod stable_prefix;
 mod tail_above_acknowledged;
@@ -28,9 +29,10 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 13] = [
+pub const ALL: [Checker; 14] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
+    ("session_end", session_end::check),
     ("session_order", session_order::check),
     ("durability", durability::check),
     ("stable_prefix", stable_prefix::check),

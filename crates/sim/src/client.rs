@@ -6,23 +6,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, ShardMembers, Time,
-    View,
+    View, ViewNumber,
 };
 use seriatim_protocol::erwin::LogClient;
 use seriatim_protocol::erwin::client::{Failure, Reply, Request};
 use seriatim_protocol::{Message, shard};
 
+use crate::farewell::Farewell;
 use crate::history::{History, Outcome, TailCheck, Trim};
 use crate::plan::Workload;
 use crate::random::Random;
 use crate::reader::Reader;
+use crate::subscription::Subscription;
 
 /// The number of a client's reader, among its machines.
 pub const READER: u64 = 100;
 /// The number of a client's trimmer.
 pub const TRIMMER: u64 = 101;
+/// The number of a client's subscription.
+pub const SUBSCRIPTION: u64 = 102;
 /// Tokens from here on name questions for the tail; those below name appends.
 const TAILS: u64 = 1 << 40;
+/// The token of the wish that the session ends.
+const END: u64 = 1 << 41;
 
 /// One session, as an application uses it.
 #[derive(Debug)]
@@ -42,6 +48,16 @@ pub struct Producer {
     /// No pauses any more: whatever remains is appended.
     hurry: bool,
     expired: u64,
+    end: End,
+}
+
+/// How far the end of a session is that has nothing more to append.
+#[derive(Debug)]
+enum End {
+    /// It does not end, or not yet.
+    Open,
+    Asked,
+    Ended(Option<Farewell>),
 }
 
 /// What a producer leaves behind when its client dies.
@@ -67,6 +83,7 @@ impl Legacy {
 pub struct Trimmer {
     goal: Option<Position>,
     missing: BTreeSet<Address>,
+    view: ViewNumber,
     requests: u64,
     say_at: Time,
     next_at: Time,
@@ -99,6 +116,7 @@ impl Producer {
             next_at: start,
             hurry: false,
             expired: 0,
+            end: End::Open,
         }
     }
 
@@ -142,6 +160,15 @@ impl Producer {
     /// Whether all appends have an outcome, and all questions an answer.
     #[must_use]
     pub fn is_done(&self) -> bool {
+        let is_ending = match &self.end {
+            End::Open => false,
+            End::Asked => true,
+            End::Ended(farewell) => farewell.as_ref().is_some_and(|farewell| farewell.deadline().is_some()),
+        };
+        !is_ending && self.has_appended()
+    }
+
+    fn has_appended(&self) -> bool {
         self.remaining == 0 && self.pending.is_empty() && self.unanswered_tails.is_empty()
     }
 
@@ -196,7 +223,11 @@ impl Producer {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let next = (self.remaining > 0).then_some(self.next_at);
-        [self.machine.deadline(), next].into_iter().flatten().min()
+        let farewell = match &self.end {
+            End::Ended(Some(farewell)) => farewell.deadline(),
+            _ => None,
+        };
+        [self.machine.deadline(), next, farewell].into_iter().flatten().min()
     }
 
     /// The machine takes an input.
@@ -229,6 +260,14 @@ impl Producer {
     ) {
         if self.remaining > 0 && now >= self.next_at {
             self.append_some(now, workload, random, history, out);
+        }
+        if workload.ends && self.has_appended() && matches!(self.end, End::Open) {
+            self.end = End::Asked;
+            self.step(now, Input::Request { token: END, request: Request::EndSession }, history, out);
+        }
+        if let End::Ended(Some(farewell)) = &mut self.end {
+            let sends = farewell.wake(now, self.machine.entry(), random);
+            out.extend(sends.into_iter().map(|(to, message)| (self.number, to, message)));
         }
         if self.machine.deadline().is_some_and(|at| now >= at) {
             self.step(now, Input::Timer, history, out);
@@ -286,6 +325,12 @@ impl Producer {
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => out.push((self.number, to, message)),
+                Effect::Reply { token: END, reply } => {
+                    let ended = if let Reply::Ended(ended) = reply { ended } else { None };
+                    history.ended.extend(ended);
+                    let farewell = ended.map(|(session, at)| Farewell::new(now, session, at));
+                    self.end = End::Ended(farewell);
+                }
                 Effect::Reply { token, reply } if token >= TAILS => {
                     self.tail_answered(now, (token - TAILS) as usize, &reply, history);
                 }
@@ -330,7 +375,9 @@ impl Producer {
                 history.complete(now, append, Outcome::Unknown);
                 true
             }
-            Reply::Tail(_) | Reply::Session { .. } => unreachable!("no answer to an append"),
+            Reply::Tail(_) | Reply::Session { .. } | Reply::Ended(_) => {
+                unreachable!("no answer to an append")
+            }
         }
     }
 }
@@ -359,14 +406,7 @@ impl Trimmer {
     }
 
     /// Trims up to some position below `read`, now and then.
-    pub fn wake(
-        &mut self,
-        now: Time,
-        reader: &Reader,
-        random: &mut Random,
-        history: &mut History,
-        out: &mut Vec<Post>,
-    ) {
+    pub fn wake(&mut self, now: Time, reader: &Reader, random: &mut Random, out: &mut Vec<Post>) {
         let (entry, read) = (reader.entry(), reader.frontier());
         if self.goal.is_none() && now >= self.next_at {
             self.next_at = now + random.millis(10, 200);
@@ -376,18 +416,19 @@ impl Trimmer {
             self.requests += 1;
             self.say_at = now;
             self.missing = replicas_of(view);
+            self.view = view.number;
         }
         if let Some(position) = self.goal.filter(|_| now >= self.say_at) {
             self.say_at = now + Duration::from_millis(200);
-            // Who left the view meanwhile need not confirm any more.
-            if let Some(view) = &entry.view {
-                let replicas = replicas_of(view);
-                self.missing.retain(|replica| replicas.contains(replica));
+            if let Some(view) = entry.view.as_ref().filter(|view| view.number != self.view) {
+                // Everyone who may tell those that join later has to know.
+                self.missing = replicas_of(view);
+                self.view = view.number;
+                self.requests += 1;
             }
-            self.finish_if_confirmed(history);
-            let request = self.requests;
+            let (request, view) = (self.requests, self.view);
             for to in &self.missing {
-                out.push((TRIMMER, *to, shard::Message::Trim { request, position }.into()));
+                out.push((TRIMMER, *to, shard::Message::Trim { request, view, position }.into()));
             }
         }
     }
@@ -429,6 +470,8 @@ pub struct Client {
     pub producers: BTreeMap<u64, Producer>,
     /// Its reader.
     pub reader: Option<Reader>,
+    /// Its subscription.
+    pub subscription: Option<Subscription>,
     /// Its trimmer, which trims what the reader has read.
     pub trimmer: Option<Trimmer>,
     /// When it is going to be woken.
@@ -452,6 +495,10 @@ impl Client {
             let mut sends = vec![];
             reader.receive(now, from, message, history, &mut sends);
             out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
+        } else if let (SUBSCRIPTION, Some(subscription)) = (machine, &mut self.subscription) {
+            let mut sends = vec![];
+            subscription.receive(now, from, message, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (SUBSCRIPTION, to, message)));
         } else if let (TRIMMER, Some(trimmer)) = (machine, &mut self.trimmer) {
             trimmer.receive(from, &message, history);
         }
@@ -464,6 +511,11 @@ impl Client {
         }
         if let Some(reader) = &mut self.reader {
             reader.disconnected(now, node);
+        }
+        if let Some(subscription) = &mut self.subscription {
+            let mut sends = vec![];
+            subscription.disconnected(now, node, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (SUBSCRIPTION, to, message)));
         }
     }
 
@@ -479,6 +531,11 @@ impl Client {
         for producer in self.producers.values_mut() {
             producer.wake(now, workload, random, history, out);
         }
+        if let Some(subscription) = &mut self.subscription {
+            let mut sends = vec![];
+            subscription.wake(now, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (SUBSCRIPTION, to, message)));
+        }
         if let Some(reader) = &mut self.reader {
             let mut sends = vec![];
             if reader.deadline().is_some_and(|at| now >= at) {
@@ -486,7 +543,7 @@ impl Client {
             }
             out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
             if let Some(trimmer) = &mut self.trimmer {
-                trimmer.wake(now, reader, random, history, out);
+                trimmer.wake(now, reader, random, out);
             }
         }
     }
@@ -505,6 +562,7 @@ impl Client {
         let producers = self.producers.values().filter_map(Producer::deadline).min();
         let reader = self.reader.as_ref().and_then(Reader::deadline);
         let trimmer = self.trimmer.as_ref().filter(|_| self.reader.is_some()).map(Trimmer::deadline);
-        [producers, reader, trimmer].into_iter().flatten().min()
+        let subscription = self.subscription.as_ref().and_then(Subscription::deadline);
+        [producers, reader, subscription, trimmer].into_iter().flatten().min()
     }
 }

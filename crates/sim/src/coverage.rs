@@ -44,13 +44,29 @@ pub enum FaultKind {
     Reset,
     /// Some links are slow.
     SlowLinks,
+    /// A node does nothing for a while, and goes on as if nothing had been.
+    Pause,
+    /// A node's clock jumps forward.
+    ClockJump,
+    /// A node does everything slowly for a while.
+    SlowNode,
+    /// The node of the register is not heard, or does not hear.
+    ControlOneWay,
+    /// One node is killed, and at once another.
+    KillInTurn,
+    /// A node is killed, and stays away for seconds.
+    Absence,
+    /// A node is killed, and comes back with an empty disk.
+    DiskLoss,
+    /// Records on one node's disk are damaged.
+    BitRot,
     /// A client dies between its messages, and comes back with its session or without.
     ClientCrash,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 28] = [
         Self::Kill,
         Self::PowerLoss,
         Self::PowerCut,
@@ -70,6 +86,14 @@ impl FaultKind {
         Self::ClientPartition,
         Self::Reset,
         Self::SlowLinks,
+        Self::Pause,
+        Self::ClockJump,
+        Self::SlowNode,
+        Self::ControlOneWay,
+        Self::KillInTurn,
+        Self::Absence,
+        Self::DiskLoss,
+        Self::BitRot,
         Self::ClientCrash,
     ];
 
@@ -84,6 +108,9 @@ impl FaultKind {
                 | Self::ControlKill
                 | Self::DoubleKill
                 | Self::SyncFailure
+                | Self::KillInTurn
+                | Self::Absence
+                | Self::DiskLoss
         )
     }
 }
@@ -188,8 +215,20 @@ pub struct Coverage {
     pub views: u64,
     /// Checkpoints of journals.
     pub checkpoints: u64,
+    /// Messages that arrived after their connection broke.
+    pub stragglers: u64,
     /// Runs of a log that lost more memory than it can bear and said so.
     pub unavailable: u64,
+    /// Replicas that got from others all that they lacked.
+    pub copies: u64,
+    /// Replicas that were dismissed because the log needs them no more.
+    pub dismissals: u64,
+    /// Times that a replica told a reader of a damaged record.
+    pub damages: u64,
+    /// Stores that could not be opened and were put aside.
+    pub put_aside: u64,
+    /// Losses that an operator accepted.
+    pub accepted_losses: u64,
     /// Each kind of fault at each step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
 }
@@ -213,7 +252,13 @@ impl Coverage {
         self.refused += other.refused;
         self.views += other.views;
         self.checkpoints += other.checkpoints;
+        self.stragglers += other.stragglers;
         self.unavailable += other.unavailable;
+        self.copies += other.copies;
+        self.dismissals += other.dismissals;
+        self.damages += other.damages;
+        self.put_aside += other.put_aside;
+        self.accepted_losses += other.accepted_losses;
         for (cell, count) in &other.faults {
             *self.faults.entry(*cell).or_default() += count;
         }
@@ -232,7 +277,13 @@ impl Coverage {
             ("refused appends", self.refused),
             ("views", self.views),
             ("checkpoints", self.checkpoints),
+            ("stragglers", self.stragglers),
             ("unavailable logs", self.unavailable),
+            ("completed copies", self.copies),
+            ("dismissed replicas", self.dismissals),
+            ("damaged records", self.damages),
+            ("stores put aside", self.put_aside),
+            ("accepted losses", self.accepted_losses),
         ];
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();

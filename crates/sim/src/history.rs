@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, ShardId, Time, View, ViewNumber,
+    Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Time, View,
+    ViewNumber,
 };
 
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
@@ -62,6 +63,8 @@ pub struct Observation {
     pub id: RecordId,
     /// Which append it is; none if its payload is not that of any append.
     pub append: Option<usize>,
+    /// Whether it may have waited for others to be handed over first.
+    pub is_buffered: bool,
 }
 
 /// An answer of a shard replica to a reader.
@@ -81,6 +84,15 @@ pub struct Served {
     pub from: Position,
     /// Where it ends.
     pub upto: Position,
+    /// The records, as indices into the observations.
+    pub records: std::ops::Range<usize>,
+}
+
+/// What a subscription delivered at once.
+#[derive(Clone, Debug)]
+pub struct Delivered {
+    /// The position that had to come first.
+    pub from: Position,
     /// The records, as indices into the observations.
     pub records: std::ops::Range<usize>,
 }
@@ -125,6 +137,22 @@ pub struct RegisteredView {
     pub at: Moment,
 }
 
+/// Positions of a shard that nobody holds: from the first one to the one after the last.
+pub type Gap = (ShardId, Position, Position);
+
+/// What an operator accepted to lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptance {
+    /// When.
+    pub at: Moment,
+    /// Positions below it are kept, apart from `gaps`.
+    pub certain: Position,
+    /// Positions of a shard that nobody is known to hold.
+    pub gaps: Vec<Gap>,
+    /// When it was known that the log goes on.
+    pub done: Option<Moment>,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -157,10 +185,14 @@ pub struct History {
     pub observations: Vec<Observation>,
     /// How they got it.
     pub served: Vec<Served>,
+    /// What subscriptions delivered, over all shards.
+    pub delivered: Vec<Delivered>,
     /// The questions for the tail.
     pub tails: Vec<TailCheck>,
     /// The trims.
     pub trims: Vec<Trim>,
+    /// The sessions that have ended, and at which number.
+    pub ended: BTreeMap<SessionId, u64>,
     /// Who said what only a member may say, and when first.
     pub claims: BTreeMap<Claimed, Moment>,
     /// The registered views.
@@ -171,6 +203,8 @@ pub struct History {
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
     /// Whether more memory was lost than the log's durability can bear.
     pub lost_too_much: bool,
+    /// What an operator accepted to lose.
+    pub accepted: Option<Acceptance>,
     /// Roles and nodes that could not be brought back, and invariants that broke.
     pub problems: Vec<String>,
     /// How it ended.
@@ -191,13 +225,16 @@ impl History {
             by_payload: BTreeMap::new(),
             observations: vec![],
             served: vec![],
+            delivered: vec![],
             tails: vec![],
             trims: vec![],
+            ended: BTreeMap::new(),
             claims: BTreeMap::new(),
             views: BTreeMap::new(),
             stable: vec![],
             last: BTreeMap::new(),
             lost_too_much: false,
+            accepted: None,
             problems: vec![],
             end: End::Running,
             calm_since: None,
@@ -274,15 +311,26 @@ impl History {
     /// A reader got an answer. Returns which observations it made.
     pub fn serve(&mut self, mut served: Served, records: &[Stored]) -> std::ops::Range<usize> {
         served.at = self.tick();
+        served.records = self.observe(served.at, records, false);
+        self.served.push(served.clone());
+        served.records
+    }
+
+    /// A subscription delivered records, where `from` had to come next.
+    pub fn deliver(&mut self, from: Position, records: &[Stored]) {
+        let at = self.tick();
+        let records = self.observe(at, records, true);
+        self.delivered.push(Delivered { from, records });
+    }
+
+    fn observe(&mut self, at: Moment, records: &[Stored], is_buffered: bool) -> std::ops::Range<usize> {
         let first = self.observations.len();
         for stored in records {
             let append = self.by_payload.get(&stored.record.payload()).copied();
             let (position, id) = (stored.position, stored.id);
-            self.observations.push(Observation { at: served.at, position, id, append });
+            self.observations.push(Observation { at, position, id, append, is_buffered });
         }
-        served.records = first..self.observations.len();
-        self.served.push(served.clone());
-        served.records
+        first..self.observations.len()
     }
 
     /// The highest position that was final at `moment`, as a bound.
@@ -305,6 +353,62 @@ impl History {
             let moment = self.tick();
             self.stable.push((moment, stable));
         }
+    }
+
+    /// Whether what was known of a position at the earlier moment, if at any, need not be so later: an
+    /// operator accepted its loss in between, and another record may be there.
+    #[must_use]
+    pub fn was_given_up(&self, position: Position, earlier: Moment, later: Moment) -> bool {
+        self.accepted.as_ref().is_some_and(|loss| position >= loss.certain)
+            && self.is_accepted_between(earlier, later)
+    }
+
+    /// Whether a record that was at a position at the earlier moment, if at any, may be elsewhere later: an
+    /// operator accepted its loss in between.
+    #[must_use]
+    pub fn was_lost(&self, position: Position, earlier: Moment, later: Moment) -> bool {
+        self.may_be_gone(position) && self.is_accepted_between(earlier, later)
+    }
+
+    fn is_accepted_between(&self, earlier: Moment, later: Moment) -> bool {
+        self.accepted
+            .as_ref()
+            .is_some_and(|loss| loss.done.is_none_or(|done| earlier < done) && loss.at < later)
+    }
+
+    /// Whether what is at this position may be elsewhere too: with the sequencing replicas' memory went the
+    /// duplicate filter, and a client may have repeated what it did not know to be in the log.
+    #[must_use]
+    pub fn may_be_again(&self, position: Position, seen: Moment) -> bool {
+        self.accepted.as_ref().is_some_and(|loss| loss.at < seen && position >= loss.certain)
+    }
+
+    /// The observations, apart from those that a subscription may have got before an operator accepted their
+    /// loss, and handed over after.
+    pub fn unbuffered(&self) -> impl Iterator<Item = &Observation> {
+        let is_certain = |seen: &&Observation| {
+            self.accepted.as_ref().is_none_or(|loss| !seen.is_buffered || seen.position < loss.certain)
+        };
+        self.observations.iter().filter(is_certain)
+    }
+
+    /// Whether an operator accepted that a position is in the log no more.
+    #[must_use]
+    pub fn may_be_gone(&self, position: Position) -> bool {
+        self.accepted.as_ref().is_some_and(|loss| position >= loss.certain) || self.is_in_gap(position)
+    }
+
+    /// Whether an operator was told that nobody is known to hold a position.
+    #[must_use]
+    pub fn is_in_gap(&self, position: Position) -> bool {
+        self.is_gap_of(self.placement().stripe_at(position).0, position)
+    }
+
+    /// Whether an operator was told that nobody is known to hold what a shard has at a position, if anything.
+    #[must_use]
+    pub fn is_gap_of(&self, shard: ShardId, position: Position) -> bool {
+        let mut gaps = self.accepted.iter().flat_map(|loss| &loss.gaps);
+        gaps.any(|(of, from, end)| *of == shard && *from <= position && position < *end)
     }
 
     /// How many appends were acknowledged.

@@ -7,6 +7,7 @@
 pub mod checkers;
 pub mod client;
 pub mod coverage;
+pub mod farewell;
 pub mod history;
 pub mod mutations;
 pub mod network;
@@ -15,5 +16,6 @@ pub mod profiles;
 pub mod random;
 pub mod reader;
 pub mod run;
+pub mod subscription;
 pub mod trace;
 pub mod world;

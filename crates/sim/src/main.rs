@@ -65,6 +65,15 @@ enum Profile {
     DyingLeaders,
     Forgetful,
     HalfSeen,
+    RacingControllers,
+    Absences,
+    DiskLosses,
+    BitRot,
+    PowerLosses,
+    Endings,
+    AcceptedLosses,
+    TrimmedAbsences,
+    Copies,
 }
 
 impl Profile {
@@ -80,6 +89,15 @@ impl Profile {
             Self::DyingLeaders => profiles::dying_leaders(seed),
             Self::Forgetful => profiles::forgetful(seed),
             Self::HalfSeen => profiles::half_seen(seed),
+            Self::RacingControllers => profiles::racing_controllers(seed),
+            Self::Absences => profiles::absences(seed),
+            Self::DiskLosses => profiles::disk_losses(seed),
+            Self::BitRot => profiles::bit_rot(seed),
+            Self::PowerLosses => profiles::power_losses(seed),
+            Self::Endings => profiles::endings(seed),
+            Self::AcceptedLosses => profiles::accepted_losses(seed),
+            Self::TrimmedAbsences => profiles::trimmed_absences(seed),
+            Self::Copies => profiles::copies(seed),
         }
     }
 }
@@ -169,7 +187,8 @@ fn verdict(
     let seconds = began.elapsed().as_secs_f64();
     let counts = format!(
         "{} seeds from {from}, {} acknowledged appends, {} reads, {} tails, {} trims, {} views, {} faults, \
-         {} checkpoints, {} resumed and {} expired sessions, {} unavailable logs, {:.1} s, {:.0} seeds a second",
+         {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
+         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.reads,
@@ -178,9 +197,15 @@ fn verdict(
         coverage.views,
         coverage.faults.values().sum::<u64>(),
         coverage.checkpoints,
+        coverage.stragglers,
         coverage.resumed,
         coverage.expired,
         coverage.unavailable,
+        coverage.copies,
+        coverage.dismissals,
+        coverage.damages,
+        coverage.put_aside,
+        coverage.accepted_losses,
         seconds,
         coverage.runs as f64 / seconds,
     );

@@ -45,26 +45,37 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 19] = [
+pub const MUTATIONS: [Mutation; 29] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
-    mutation(Deviation::FilterUnion, "durability", 20, profiles::dying_leaders),
+    mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
     mutation(Deviation::SealSkipped, "durability", 5, profiles::shard_restarts),
-    mutation(Deviation::SealedDrops, "no_unstable_reads", 10, profiles::churn),
+    mutation(Deviation::SealedDrops, "no_unstable_reads", 150, profiles::churn),
     // Found by the log that stops: records keep their versions, so no reader is given a wrong one.
-    mutation(Deviation::FenceSkipped, "liveness", 20, profiles::churn),
-    mutation(Deviation::StageDestroys, "durability", 15, profiles::dying_attempts),
+    mutation(Deviation::FenceSkipped, "liveness", 80, profiles::churn),
+    mutation(Deviation::StageDestroys, "durability", 15, profiles::half_seen),
     // Found by the assertion that drops come in order, before any checker.
     mutation(Deviation::DropsUnordered, "assertion", 3, profiles::disorder),
-    mutation(Deviation::FirstAfterFlush, "durability", 3, profiles::churn),
+    mutation(Deviation::FirstAfterFlush, "durability", 5, profiles::half_seen),
     mutation(Deviation::FlushReversed, "session_order", 3, profiles::churn),
     mutation(Deviation::AmnesiaAcknowledges, "amnesia", 30, Plan::from_seed),
-    mutation(Deviation::ConfirmBeforeSync, "durability", 60, Plan::from_seed),
-    mutation(Deviation::MixedViews, "durability", 60, profiles::dying_leaders),
+    mutation(Deviation::ConfirmBeforeSync, "durability", 10, profiles::power_losses),
+    mutation(Deviation::MixedViews, "durability", 40, profiles::half_seen),
     mutation(Deviation::OneAcknowledgement, "durability", 5, profiles::dying_leaders),
     mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
-    mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 20, profiles::disorder),
+    mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::half_seen),
+    mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 200, profiles::half_seen),
+    mutation(Deviation::FenceDrops, "durability", 20, profiles::dying_attempts),
+    // The loser of a race believes that its view is registered, and speaks for it.
+    mutation(Deviation::ClaimUnchecked, "amnesia", 20, profiles::churn),
+    mutation(Deviation::StableBeforeRegister, "no_unstable_reads", 20, profiles::dying_attempts),
+    mutation(Deviation::OneNumberTwice, "total_order", 60, profiles::churn),
+    mutation(Deviation::FollowerBeforeSync, "durability", 100, profiles::power_losses),
     mutation(Deviation::GapsAdmitted, "session_order", 10, profiles::churn),
     mutation(Deviation::ReadsUnstable, "no_unstable_reads", 5, Plan::from_seed),
-    mutation(Deviation::BackupsSkipped, "no_gap", 5, Plan::from_seed),
+    mutation(Deviation::SessionEndLost, "session_end", 20, profiles::endings),
+    mutation(Deviation::BackupsSkipped, "no_gap", 10, profiles::dying_leaders),
+    mutation(Deviation::LackingCounted, "liveness", 100, profiles::absences),
+    mutation(Deviation::LackingServed, "no_gap", 60, profiles::copies),
+    mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
 ];

@@ -32,6 +32,8 @@ pub struct Network {
     pairs: BTreeMap<Connection, (Party, Party)>,
     /// When the latest message over a directed connection arrives.
     busy_until: BTreeMap<(Connection, Party), Time>,
+    /// Ends that have not noticed yet that their connection is gone.
+    unnoticed: BTreeSet<(Connection, Party)>,
     /// Directed links that lose everything.
     cut: BTreeSet<(Party, Party)>,
     /// Directed links that take this many times as long.
@@ -53,6 +55,7 @@ impl Network {
             by_pair: BTreeMap::new(),
             pairs: BTreeMap::new(),
             busy_until: BTreeMap::new(),
+            unnoticed: BTreeSet::new(),
             cut: BTreeSet::new(),
             slow: BTreeMap::new(),
             loss: 0,
@@ -97,9 +100,38 @@ impl Network {
     pub fn reset(&mut self, connection: Connection) -> bool {
         let Some((a, b)) = self.pairs.remove(&connection) else { return false };
         self.by_pair.remove(&(a, b));
+        self.unnoticed.extend([(connection, a), (connection, b)]);
         self.busy_until.remove(&(connection, a));
         self.busy_until.remove(&(connection, b));
         true
+    }
+
+    /// One end takes note that the connection is gone.
+    pub fn noticed(&mut self, connection: Connection, at: Party) {
+        self.unnoticed.remove(&(connection, at));
+    }
+
+    /// A process is gone: what came over its connections is for nobody.
+    pub fn died(&mut self, party: Party) {
+        self.unnoticed.retain(|(_, at)| *at != party);
+    }
+
+    /// What becomes of a message whose connection broke while it was on its way: how much later it
+    /// arrives, if it does. Between nodes that may be in the next life of either. What a client sends or
+    /// is sent is read before the break is noticed, or never.
+    pub fn straggles(&mut self, connection: Connection, from: Party, to: Party) -> Option<Duration> {
+        if !self.random.percent(self.plan.straggle_percent) {
+            return None;
+        }
+        let (_, most) = self.plan.delay_us;
+        match (from, to) {
+            (Party::Node(_), Party::Node(_)) => Some(match self.random.below(4) {
+                0 => self.random.millis(0, 600),
+                1 => self.random.micros(0, most * 4),
+                _ => Duration::ZERO,
+            }),
+            _ => self.unnoticed.contains(&(connection, to)).then_some(Duration::ZERO),
+        }
     }
 
     /// The connections of a party, with their other ends.

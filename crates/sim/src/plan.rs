@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use seriatim_model::limits::Limits;
-use seriatim_model::{Durability, LogConfig, Order};
+use seriatim_model::limits::{Limits, REPLACE_AFTER};
+use seriatim_model::{Durability, LogConfig, NodeId, Order};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
 
@@ -30,6 +30,10 @@ pub enum Target {
     Follower,
     /// A node without a sequencing replica, but with a replica of a shard.
     Shard,
+    /// A node whose controller is at work on a new view.
+    Controller,
+    /// This one.
+    Node(NodeId),
 }
 
 /// Something that is to go wrong.
@@ -53,6 +57,8 @@ pub struct NetworkPlan {
     pub delay_us: (u64, u64),
     /// How many of a thousand messages are lost, come twice, or overtake others, all the time.
     pub noise_permille: (u64, u64, u64),
+    /// How many of a hundred messages outlive the connection that they travel over.
+    pub straggle_percent: u64,
 }
 
 /// What clients do.
@@ -86,6 +92,8 @@ pub struct Workload {
     pub resume_percent: u64,
     /// How many of a hundred pauses are so long that sessions may expire.
     pub long_pause_percent: u64,
+    /// Whether sessions are ended when all is appended.
+    pub ends: bool,
 }
 
 /// Everything that a run depends on.
@@ -115,6 +123,8 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Whether a log at durability `memory` may lose more than it can bear.
     pub may_lose_too_much: bool,
+    /// Whether an operator accepts what is lost.
+    pub has_operator: bool,
 }
 
 impl Plan {
@@ -122,7 +132,7 @@ impl Plan {
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let nodes = random.between(3, 5) as u32;
+        let nodes = random.pick(&[3, 4, 5, 5, 6, 6]);
         let durability = if random.percent(70) { Durability::Disk } else { Durability::Memory };
         let config = LogConfig {
             order: Order::ErwinBb,
@@ -130,6 +140,8 @@ impl Plan {
             shards: random.between(1, 3) as u32,
             replicas: random.between(1, 3) as u32,
             sequencers: if random.percent(70) { 3 } else { random.between(1, u64::from(nodes)) as u32 },
+            min_replicas: random.pick(&[1, 2]),
+            min_sequencers: random.pick(&[1, 2, 2]),
             stripe: random.pick(&[1, 3, 64]),
             max_record_bytes: 600,
         };
@@ -147,8 +159,10 @@ impl Plan {
             workload: workload(&mut random),
             faults: vec![],
             may_lose_too_much,
+            has_operator: may_lose_too_much && random.percent(50),
         };
         plan.faults = plan.some_faults(&mut random);
+        plan.workload.ends = random.percent(40);
         plan
     }
 
@@ -208,6 +222,8 @@ fn limits(random: &mut Random) -> Limits {
         ring_records: if small { random.between(4, 40) as usize } else { 10_000 },
         batch_records: if small { random.between(1, 8) as usize } else { random.pick(&[16, 2048]) },
         session_idle_positions: random.pick(&[20, 60, 1000, 10_000_000]),
+        heartbeat_every: random.pick(&[20, 50, 200].map(Duration::from_millis)),
+        replace_after: if random.percent(60) { random.millis(100, 2000) } else { REPLACE_AFTER },
         ..Limits::default()
     }
 }
@@ -230,6 +246,7 @@ fn network(random: &mut Random) -> NetworkPlan {
         } else {
             (0, 0, 0)
         },
+        straggle_percent: random.pick(&[0, 30, 100]),
     }
 }
 
@@ -249,5 +266,6 @@ fn workload(random: &mut Random) -> Workload {
         trims: random.percent(40),
         resume_percent: random.pick(&[0, 60, 100]),
         long_pause_percent: random.pick(&[0, 3]),
+        ends: false,
     }
 }

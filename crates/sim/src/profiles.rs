@@ -29,11 +29,12 @@ pub fn quiet(seed: u64) -> Plan {
         options: seriatim_protocol::Options { limits: Limits::default(), deviation: None },
         journal: JournalOptions { file_bytes: 65_536, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
-        network: NetworkPlan { delay_us: (50, 1000), noise_permille: (0, 0, 0) },
+        network: NetworkPlan { delay_us: (50, 1000), noise_permille: (0, 0, 0), straggle_percent: 30 },
         sync_us: (100, 1000),
         workload: busy(),
         faults: vec![],
         may_lose_too_much: false,
+        has_operator: false,
         ..Plan::from_seed(seed)
     }
 }
@@ -55,6 +56,7 @@ fn busy() -> Workload {
         trims: false,
         resume_percent: 60,
         long_pause_percent: 0,
+        ends: false,
     }
 }
 
@@ -74,6 +76,14 @@ pub fn churn(seed: u64) -> Plan {
         let kind = random.pick(&[FaultKind::Kill, FaultKind::PowerLoss, FaultKind::DoubleKill]);
         plan.faults.push(at(&mut random, kind, target, 30 + round * 350, 150 + round * 350));
     }
+    plan
+}
+
+/// Sessions end while views change.
+#[must_use]
+pub fn endings(seed: u64) -> Plan {
+    let mut plan = churn(seed);
+    plan.workload = Workload { appends: 6, ends: true, ..plan.workload };
     plan
 }
 
@@ -195,6 +205,151 @@ pub fn half_seen(seed: u64) -> Plan {
         plan.faults.push(at(&mut random, FaultKind::Kill, Target::Follower, from + 50, from + 150));
         let kill = at(&mut random, FaultKind::Kill, Target::Leader, from + 150, from + 500);
         plan.faults.push(Fault { lasting: random.millis(400, 600), ..kill });
+    }
+    plan
+}
+
+/// Several nodes begin a view change at the same time, their claims interleave, and they die at each step.
+#[must_use]
+pub fn racing_controllers(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x2C);
+    let mut plan = quiet(seed);
+    plan.network.delay_us = random.pick(&[(50, 1000), (10, 8000), (10, 30_000)]);
+    plan.network.noise_permille = (0, 50, 50);
+    plan.network.straggle_percent = 100;
+    plan.workload.think_us = 3000;
+    let steps = [Step::Claim, Step::Seal, Step::Fence, Step::Flush, Step::Stage, Step::Register, Step::Start];
+    for round in 0..4 {
+        let from = 20 + round * 500;
+        let begin = random.pick(&[FaultKind::DoubleKill, FaultKind::KillInTurn, FaultKind::Reset]);
+        plan.faults.push(at(&mut random, begin, Target::Any, from, from + 50));
+        for _ in 0..3 {
+            let kind = random.pick(&[
+                FaultKind::Kill,
+                FaultKind::PowerLoss,
+                FaultKind::Pause,
+                FaultKind::Reset,
+                FaultKind::OneWay,
+                FaultKind::ControlOneWay,
+                FaultKind::SlowLinks,
+            ]);
+            let trigger = Trigger::Step(random.pick(&steps), Duration::from_millis(from));
+            let target = random.pick(&[Target::Controller, Target::Controller, Target::Any]);
+            plan.faults.push(Fault { trigger, kind, target, lasting: random.millis(1, 200) });
+        }
+    }
+    plan
+}
+
+/// Nodes stay away for seconds, while others are spare.
+#[must_use]
+pub fn absences(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xAB);
+    let mut plan = quiet(seed);
+    plan.nodes = random.pick(&[5, 6]);
+    plan.options.limits.replace_after = random.millis(100, 2000);
+    plan.config.durability = random.pick(&[Durability::Disk, Durability::Memory]);
+    plan.workload = Workload { think_us: 60_000, ..busy() };
+    let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard]);
+    plan.faults.push(at(&mut random, FaultKind::Absence, target, 20, 500));
+    let kind = random.pick(&[FaultKind::Kill, FaultKind::Absence, FaultKind::Reset, FaultKind::Pause]);
+    plan.faults.push(at(&mut random, kind, Target::Any, 20, 2000));
+    plan
+}
+
+/// Spare nodes stand in for replicas that are away, and are copied to while new readers come.
+#[must_use]
+pub fn copies(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xC0);
+    let mut plan = quiet(seed);
+    plan.options.limits.replace_after = random.millis(100, 300);
+    plan.workload = Workload { think_us: 30_000, ..busy() };
+    plan.faults.push(at(&mut random, FaultKind::Absence, Target::Shard, 300, 500));
+    for round in 0..8 {
+        let from = 400 + round * 150;
+        plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, from + 150));
+    }
+    plan
+}
+
+/// Replicas are away while the log is trimmed, and not appended to.
+#[must_use]
+pub fn trimmed_absences(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x7A);
+    let mut plan = quiet(seed);
+    plan.config.replicas = random.pick(&[2, 3]);
+    plan.workload = Workload { appends: 12, trims: true, ..busy() };
+    for round in 0..2 {
+        let from = 80 + round * 300;
+        let kill = at(&mut random, FaultKind::Kill, Target::Shard, from, from + 200);
+        plan.faults.push(Fault { lasting: random.millis(100, 600), ..kill });
+    }
+    plan
+}
+
+/// A node comes back with an empty disk.
+#[must_use]
+pub fn disk_losses(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xD15C);
+    let mut plan = absences(seed);
+    plan.faults.clear();
+    let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard]);
+    plan.faults.push(at(&mut random, FaultKind::DiskLoss, target, 20, 500));
+    let kind = random.pick(&[FaultKind::Kill, FaultKind::Absence, FaultKind::Reset, FaultKind::Pause]);
+    plan.faults.push(at(&mut random, kind, Target::Any, 20, 2000));
+    plan
+}
+
+/// Some records on one node's disk are damaged, and later that node or another restarts.
+#[must_use]
+pub fn bit_rot(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xB1);
+    let mut plan = quiet(seed);
+    plan.config.replicas = random.pick(&[2, 3]);
+    plan.faults.push(at(&mut random, FaultKind::BitRot, Target::Shard, 50, 500));
+    let kind = random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::Reset]);
+    plan.faults.push(at(&mut random, kind, Target::Shard, 100, 1000));
+    plan
+}
+
+/// More memory is lost than the log can bear, and an operator accepts that.
+#[must_use]
+pub fn accepted_losses(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xAC);
+    let mut plan = quiet(seed);
+    (plan.may_lose_too_much, plan.has_operator) = (true, true);
+    plan.config = LogConfig {
+        durability: Durability::Memory,
+        sequencers: random.pick(&[1, 2, 3]),
+        replicas: random.pick(&[1, 2]),
+        stripe: random.pick(&[1, 3, 64]),
+        ..plan.config
+    };
+    plan.workload = Workload { think_us: 60_000, ..busy() };
+    plan.options.limits.replace_after = random.millis(100, 2000);
+    for round in 0..random.between(1, 2) {
+        let kind = random.pick(&[FaultKind::DoubleKill, FaultKind::PowerCut, FaultKind::KillInTurn]);
+        let target = random.pick(&[Target::Leader, Target::Shard, Target::Any]);
+        plan.faults.push(at(&mut random, kind, target, 20 + round * 400, 800 + round * 400));
+    }
+    plan
+}
+
+/// Followers lose power while the leader is away.
+#[must_use]
+pub fn power_losses(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x90);
+    let mut plan = quiet(seed);
+    plan.sync_us = (500, 6000);
+    plan.workload = Workload { appends: 40, think_us: 4000, ..busy() };
+    for round in 0..3 {
+        let from = 20 + round * 700;
+        let kill = at(&mut random, FaultKind::Kill, Target::Leader, from, from + 10);
+        plan.faults.push(Fault { lasting: random.millis(400, 600), ..kill });
+        for _ in 0..2 {
+            let loss = at(&mut random, FaultKind::PowerLoss, Target::Follower, from, from + 15);
+            plan.faults.push(Fault { lasting: random.millis(1, 20), ..loss });
+        }
     }
     plan
 }

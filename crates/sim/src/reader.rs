@@ -229,6 +229,7 @@ impl Reader {
         if request_of(&message).is_some_and(|request| request != asked.request) {
             return;
         }
+        let drains = matches!(self.style, Style::Drain { .. });
         let served = |from, upto| Served {
             at: 0,
             asked: asked.moment,
@@ -242,7 +243,7 @@ impl Reader {
         match message {
             Message::Records { records, upto, .. } => {
                 history.serve(served(asked.from, upto), &records);
-                cursor.is_done = matches!(self.style, Style::Drain { .. }) && upto <= cursor.next;
+                cursor.is_done = drains && upto <= cursor.next;
                 if upto <= cursor.next {
                     // Maybe there is nothing, maybe this replica takes part no more.
                     self.look_up_at = self.look_up_at.or(Some(now));
@@ -268,19 +269,32 @@ impl Reader {
                     out.push((to, Message::Credit { request: asked.request, bytes }.into()));
                 }
             }
-            Message::ReadFailed { error, .. } => {
-                if let ReadError::Trimmed { first } = error {
-                    cursor.next = cursor.next.max(first);
-                    self.trimmed = self.trimmed.max(first);
-                }
-                cursor.asked = None;
-                cursor.ask_at = now + Duration::from_millis(5);
-            }
+            Message::ReadFailed { error, .. } => self.refused(now, shard, &error, history),
             _ => {
                 cursor.asked = None;
                 cursor.ask_at = now + LOOK_UP_EVERY;
                 self.look_up_at = self.look_up_at.or(Some(now));
             }
+        }
+    }
+
+    /// A replica cannot give out what it was asked for.
+    fn refused(&mut self, now: Time, shard: ShardId, error: &ReadError, history: &History) {
+        let drains = matches!(self.style, Style::Drain { .. });
+        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
+        cursor.asked = None;
+        cursor.ask_at = now + Duration::from_millis(5);
+        match *error {
+            ReadError::Trimmed { first } => {
+                cursor.next = cursor.next.max(first);
+                self.trimmed = self.trimmed.max(first);
+            }
+            ReadError::Missing { position } if drains && history.is_gap_of(shard, position) => {
+                cursor.next = cursor.next.max(position.next());
+            }
+            // Maybe another view has somebody who holds it.
+            ReadError::Missing { .. } => self.look_up_at = self.look_up_at.or(Some(now)),
+            _ => {}
         }
     }
 }

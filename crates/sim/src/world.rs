@@ -9,13 +9,14 @@ mod faults;
 mod finish;
 mod nodes;
 mod observe;
+mod operator;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, Time, ViewNumber};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, ShardId, Time, ViewNumber};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -28,8 +29,10 @@ use crate::plan::{Fault, Plan, Trigger};
 use crate::random::Random;
 use crate::trace::Trace;
 
+use faults::Spoiled;
 pub use nodes::Node;
 pub use observe::Milestone;
+use operator::{OPERATOR, Operator};
 
 /// The node of the register.
 const CONTROL: NodeId = NodeId(1);
@@ -44,14 +47,14 @@ const MEETING: Duration = Duration::from_millis(500);
 /// How long faults may last altogether.
 const BUSY_FOR: Duration = Duration::from_millis(2500);
 /// How long everything may take once nothing disturbs it any more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How many events a run may have: more is a storm of messages.
 const MOST_EVENTS: u64 = 1_000_000;
 
 /// Something that is going to happen.
 #[derive(Debug)]
 enum Happening {
-    Arrive { connection: Connection, to: Party, frame: Bytes },
+    Arrive(Flight),
     Lost { connection: Connection, at: Party, other: Party, life: u64 },
     NodeWakes(NodeId),
     ClientWakes(u32),
@@ -59,8 +62,20 @@ enum Happening {
     Synced(NodeId, u64),
     NodeStarts(NodeId, u64),
     ClientStarts(u32),
-    Strike(usize),
+    Strike(Fault),
     Mend(faults::Mend),
+    OperatorLooks,
+}
+
+/// A message on its way.
+#[derive(Debug)]
+struct Flight {
+    connection: Connection,
+    from: Party,
+    to: Party,
+    frame: Bytes,
+    /// Its connection broke, and it arrives nevertheless.
+    straggles: bool,
 }
 
 #[derive(Debug)]
@@ -107,8 +122,17 @@ pub struct World {
     /// The register's entry when the log was new.
     first_entry: Option<LogEntry>,
     pending_faults: Vec<Fault>,
+    /// A node stays away until then, and time is given to it to come back.
+    busy_until: Time,
+    /// What was lost with a disk, or may have been damaged on it. That happens to one node of a run.
+    spoiled: Option<Spoiled>,
+    /// The replicas that exist, and whether each of them lacks something.
+    replicas: BTreeMap<(NodeId, ShardId), bool>,
+    operator: Operator,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
+    /// In which view each member took part when it was seen last.
+    open: BTreeMap<NodeId, ViewNumber>,
     /// Something went wrong that makes it pointless to go on.
     is_over: bool,
     /// When something of interest happened first, for the tests that count delays.
@@ -140,7 +164,12 @@ impl World {
             began: Time::ZERO,
             first_entry: None,
             pending_faults: vec![],
+            busy_until: Time::ZERO,
+            spoiled: None,
+            replicas: BTreeMap::new(),
+            operator: Operator::default(),
             ordered: BTreeMap::new(),
+            open: BTreeMap::new(),
             is_over: false,
             milestones: BTreeMap::new(),
             history,
@@ -151,7 +180,8 @@ impl World {
         };
         for number in 1..=world.plan.nodes {
             let node = NodeId(number);
-            world.nodes.insert(node, Node::new(node, MemoryDisk::new()));
+            let clock_ahead = world.random.millis(0, 10_000);
+            world.nodes.insert(node, Node::new(node, MemoryDisk::new(), clock_ahead));
             world.start_node(node);
         }
         world
@@ -172,8 +202,11 @@ impl World {
         }
         self.add_clients();
         self.schedule_faults();
+        if self.plan.has_operator {
+            self.schedule(self.now, Happening::OperatorLooks);
+        }
         let end = self.began + BUSY_FOR;
-        while self.now < end && !(self.all_done() && self.faults_are_over()) {
+        while self.now < end.max(self.busy_until) && !(self.all_done() && self.faults_are_over()) {
             self.run_for(Duration::from_millis(20));
         }
         self.calm();
@@ -242,7 +275,7 @@ impl World {
             self.is_over = true;
         }
         match what {
-            Happening::Arrive { connection, to, frame } => self.arrive(connection, to, &frame),
+            Happening::Arrive(flight) => self.arrive(flight),
             Happening::Lost { connection, at, other, life } => self.lost(connection, at, other, life),
             Happening::NodeWakes(node) => self.node_wakes(node),
             Happening::ClientWakes(client) => self.client_wakes(client),
@@ -254,8 +287,9 @@ impl World {
                 }
             }
             Happening::ClientStarts(client) => self.client_starts(client),
-            Happening::Strike(fault) => self.strike(self.plan.faults[fault]),
+            Happening::Strike(fault) => self.strike(fault),
             Happening::Mend(mend) => self.mend(mend),
+            Happening::OperatorLooks => self.operator_looks(),
         }
     }
 
@@ -273,14 +307,17 @@ impl World {
         }
         let connection = self.network.connect(from, to);
         for at in self.network.arrivals(self.now, connection, from, to) {
-            self.schedule(at, Happening::Arrive { connection, to, frame: frame.clone() });
+            let flight = Flight { connection, from, to, frame: frame.clone(), straggles: false };
+            self.schedule(at, Happening::Arrive(flight));
         }
     }
 
     fn is_up(&self, party: Party) -> bool {
         match party {
             Party::Node(node) => self.nodes[&node].host.is_some(),
-            Party::Client(client) => self.clients.contains_key(&client) || client == FOUNDER,
+            Party::Client(client) => {
+                self.clients.contains_key(&client) || client == FOUNDER || client == OPERATOR
+            }
         }
     }
 
@@ -292,21 +329,27 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, connection: Connection, to: Party, frame: &Bytes) {
-        if !self.network.stands(connection) {
+    fn arrive(&mut self, flight: Flight) {
+        let Flight { connection, from, to, .. } = flight;
+        if !flight.straggles && !self.network.stands(connection) {
+            if let Some(later) = self.network.straggles(connection, from, to) {
+                self.schedule(self.now + later, Happening::Arrive(Flight { straggles: true, ..flight }));
+            }
             return;
         }
-        let Some(from) = self.network.other_end(connection, to) else { return };
-        self.trace.bytes(self.now, frame);
+        self.coverage.stragglers += u64::from(flight.straggles && self.is_up(to));
+        self.trace.bytes(self.now, &flight.frame);
         match to {
-            Party::Node(node) => self.node_receives(node, connection, from, frame),
-            Party::Client(client) => self.client_receives(client, from, frame),
+            Party::Node(node) => self.node_receives(node, connection, from, &flight.frame),
+            Party::Client(OPERATOR) => self.operator_hears(&flight.frame),
+            Party::Client(client) => self.client_receives(client, from, &flight.frame),
         }
     }
 
     /// A party notices that a connection is gone.
     fn lost(&mut self, connection: Connection, at: Party, other: Party, life: u64) {
         self.trace.number(connection.0);
+        self.network.noticed(connection, at);
         match at {
             Party::Node(node) => self.node_loses(node, connection, other, life),
             Party::Client(client) => self.client_loses(client, other),
@@ -328,18 +371,20 @@ impl World {
         }
     }
 
-    fn reset_all_of(&mut self, party: Party) {
+    /// A process is gone, and its connections with it.
+    fn hang_up(&mut self, party: Party) {
         for (connection, other) in self.network.connections_of(party) {
             self.reset(connection, party, other);
         }
+        self.network.died(party);
     }
 
     fn schedule_faults(&mut self) {
         let (loss, duplication, reordering) = self.plan.network.noise_permille;
         self.network.disturb(loss, duplication, reordering);
-        for (index, fault) in self.plan.faults.clone().into_iter().enumerate() {
+        for fault in self.plan.faults.clone() {
             match fault.trigger {
-                Trigger::At(after) => self.schedule(self.began + after, Happening::Strike(index)),
+                Trigger::At(after) => self.schedule(self.began + after, Happening::Strike(fault)),
                 Trigger::Step(..) => self.pending_faults.push(fault),
             }
         }
@@ -351,7 +396,7 @@ impl World {
             Trigger::At(after) => self.now <= self.began + after + fault.lasting,
             Trigger::Step(..) => false,
         };
-        self.pending_faults.is_empty() && !self.plan.faults.iter().any(strikes)
+        self.now > self.busy_until && self.pending_faults.is_empty() && !self.plan.faults.iter().any(strikes)
     }
 
     /// Lets the faults strike that wait for the step at which the protocol is now.

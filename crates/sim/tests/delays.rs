@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use seriatim_host::{Event, Host, HostConfig, Outgoing};
+use seriatim_host::{Event, Host, HostConfig, Outgoing, RegisterPlace};
 use seriatim_model::machine::ConnectionId;
 use seriatim_model::{
     Address, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position, Record,
@@ -52,8 +52,7 @@ impl Lab {
             cluster: 1,
             node: NodeId(node),
             address: node.to_string(),
-            control: NodeId(1),
-            control_address: "1".into(),
+            register: RegisterPlace::Node { node: NodeId(1), address: "1".into() },
             seed: node.into(),
             options: Options::default(),
             journal: JournalOptions::default(),

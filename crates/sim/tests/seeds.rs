@@ -27,6 +27,16 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("dying attempts", profiles::dying_attempts, 0..20);
     all_clean("disorder", profiles::disorder, 0..10);
     all_clean("dying leaders", profiles::dying_leaders, 0..20);
+    all_clean("forgetful", profiles::forgetful, 0..10);
+    all_clean("half seen", profiles::half_seen, 0..10);
+    all_clean("racing controllers", profiles::racing_controllers, 0..20);
+    all_clean("absences", profiles::absences, 0..10);
+    all_clean("power losses", profiles::power_losses, 0..10);
+    all_clean("disk losses", profiles::disk_losses, 0..10);
+    all_clean("bit rot", profiles::bit_rot, 0..10);
+    all_clean("accepted losses", profiles::accepted_losses, 0..5);
+    all_clean("trimmed absences", profiles::trimmed_absences, 0..10);
+    all_clean("copies", profiles::copies, 0..10);
 }
 
 #[test]

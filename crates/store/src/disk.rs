@@ -76,6 +76,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the disk fails.
     fn delete_dir(&self, dir: &str) -> io::Result<()>;
+
+    /// Gives a directory with all that is in it another name, durably. There must be nothing of that name.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn rename_dir(&self, from: &str, to: &str) -> io::Result<()>;
 }
 
 /// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile needs no
@@ -99,6 +105,11 @@ fn children<'a>(dir: &str, names: impl Iterator<Item = &'a String>) -> std::coll
         .filter_map(|name| name.strip_prefix(dir)?.strip_prefix('/'))
         .map(|rest| rest.split('/').next().unwrap_or(rest).to_owned())
         .collect()
+}
+
+/// The name of what is called `name`, once `from`, which holds it, is called `to`.
+fn renamed(name: &str, from: &str, to: &str) -> Option<String> {
+    is_within(from, name).then(|| format!("{to}{}", &name[from.len()..]))
 }
 
 /// Whether `name` lies in `dir` or below it.

@@ -32,8 +32,8 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
-use seriatim_model::wire::{encode_one, wire_struct};
+use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
 use seriatim_model::{LogId, Position, Record, RecordId, ShardId, ViewHistory, ViewNumber};
 
 use crate::disk::Disk;
@@ -151,6 +151,7 @@ pub struct ShardStore {
 struct Remembered {
     memory: Option<ShardMemory>,
     stable: Position,
+    lacks: Option<Lacking>,
 }
 
 /// What the journal's checkpoint holds of a store: how far the files of the active segment are to be
@@ -164,9 +165,35 @@ struct ShardCheckpoint {
     memory: Option<ShardMemory>,
     stable: Position,
     trim: Position,
+    lacks: Option<Lacking>,
 }
 
-wire_struct! { ShardCheckpoint { version, segment, records, bindings, memory, stable, trim } }
+impl Wire for ShardCheckpoint {
+    fn encode(&self, out: &mut Encoder) {
+        self.version.encode(out);
+        self.segment.encode(out);
+        self.records.encode(out);
+        self.bindings.encode(out);
+        self.memory.encode(out);
+        self.stable.encode(out);
+        self.trim.encode(out);
+        self.lacks.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        Ok(Self {
+            version: Wire::decode(input)?,
+            segment: Wire::decode(input)?,
+            records: Wire::decode(input)?,
+            bindings: Wire::decode(input)?,
+            memory: Wire::decode(input)?,
+            stable: Wire::decode(input)?,
+            trim: Wire::decode(input)?,
+            // The first checkpoints ended here: nothing could be lacking.
+            lacks: if input.remaining() == 0 { None } else { Wire::decode(input)? },
+        })
+    }
+}
 
 /// The directory of everything that a node keeps of a log besides its journal.
 fn log_directory(log: LogId) -> String {
@@ -195,6 +222,31 @@ impl ShardStore {
         load::open(place, mode, options)
     }
 
+    /// Whether this is what [`ShardStore::checkpoint`] returned.
+    #[must_use]
+    pub fn is_checkpoint(state: &Bytes) -> bool {
+        decode_one::<ShardCheckpoint>(state.clone())
+            .is_ok_and(|found| found.version == crate::format::VERSION)
+    }
+
+    /// Puts a store that cannot be opened out of the way, without removing anything. Returns where it is.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn set_aside(disk: &dyn Disk, log: LogId, shard: ShardId, life: u64) -> io::Result<String> {
+        let place = format!("{}.damaged-{life:016x}", Self::directory(log, shard));
+        disk.rename_dir(&Self::directory(log, shard), &place)?;
+        Ok(place)
+    }
+
+    /// Removes the store of one shard from the disk, if there is one.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn destroy(disk: &dyn Disk, log: LogId, shard: ShardId) -> io::Result<()> {
+        disk.delete_dir(&Self::directory(log, shard))
+    }
+
     /// Removes the stores of all shards of a log from the disk, if there are any.
     ///
     /// # Errors
@@ -206,10 +258,11 @@ impl ShardStore {
     /// What a shard replica needs to go on.
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
-        let Remembered { memory, stable } = self.remembered.clone();
+        let Remembered { memory, stable, lacks } = self.remembered.clone();
         // A view that is remembered as registered started with what its flush had made stable.
         let start = memory.as_ref().and_then(|memory| memory.view.as_ref()).map(|view| view.start);
-        ShardRecovery { memory, stable: stable.max(start.unwrap_or_default()), trim: self.trim.position() }
+        let stable = stable.max(start.unwrap_or_default());
+        ShardRecovery { memory, stable, trim: self.trim.position(), lacks }
     }
 
     /// Carries out a command. Executing one again is harmless.
@@ -226,6 +279,7 @@ impl ShardStore {
             StorageCommand::Remember(memory) => self.remember(memory),
             StorageCommand::Stable(position) => self.note_stable(*position),
             StorageCommand::Trim(position) => self.trim_below(*position),
+            StorageCommand::RememberLacking { memory, lacks } => self.remember_lacking(memory, *lacks),
         };
         if let Err(error @ StoreError::Failed { .. }) = &outcome {
             self.failure = Some(error.to_string());
@@ -244,6 +298,7 @@ impl ShardStore {
             memory: self.remembered.memory.clone(),
             stable: self.remembered.stable,
             trim: self.trim.position(),
+            lacks: self.remembered.lacks,
         };
         (encode_one(&checkpoint), self.take_unsynced())
     }
@@ -331,7 +386,17 @@ impl ShardStore {
     }
 
     fn remember(&mut self, memory: &ShardMemory) -> Result<(), StoreError> {
-        let appended = self.append_bindings(&[Binding::Remember(memory.clone())])?;
+        self.note_memory(memory, Binding::Remember(memory.clone()))
+    }
+
+    fn remember_lacking(&mut self, memory: &ShardMemory, lacks: Option<Lacking>) -> Result<(), StoreError> {
+        self.note_memory(memory, Binding::RememberLacking { memory: memory.clone(), lacks })?;
+        self.remembered.lacks = lacks;
+        Ok(())
+    }
+
+    fn note_memory(&mut self, memory: &ShardMemory, binding: Binding) -> Result<(), StoreError> {
+        let appended = self.append_bindings(&[binding])?;
         self.active.bindings.commit(appended);
         self.index.hide(&memory.history);
         self.remembered.memory = Some(memory.clone());

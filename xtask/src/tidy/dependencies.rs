@@ -16,13 +16,14 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("net", &["model"]),
     ("host", &["model", "protocol", "store"]),
     ("client", &["model", "protocol", "delivery", "net"]),
-    ("node", &["model", "protocol", "delivery", "store", "net", "host", "client"]),
+    ("etcd", &[]),
+    ("node", &["model", "protocol", "delivery", "store", "net", "host", "client", "etcd"]),
     ("sim", &["model", "protocol", "delivery", "store", "host"]),
     ("seriatim", &["model", "protocol", "delivery", "store", "net", "host", "client", "node"]),
 ];
 
 /// What a crate's tests may use besides.
-const FOR_TESTS: &[(&str, &[&str])] = &[("seriatim", &["sim"])];
+const FOR_TESTS: &[(&str, &[&str])] = &[("seriatim", &["sim", "etcd"])];
 
 /// Checks every manifest below `crates/` against the table.
 pub(super) fn table(workspace: &Workspace) -> Vec<Finding> {

@@ -1,7 +1,7 @@
 //! A cluster of fake nodes over loopback TCP: sequencing replicas, one shard and a register that do as
 //! the test says, with none of the protocol's safety.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use seriatim_client::{LogConfig, LogEntry, NodeId, Position, RecordId, SessionId};
@@ -45,6 +45,12 @@ pub(crate) struct State {
     pub replicas: BTreeMap<NodeId, Replica>,
     /// Which node a register question came to, for each of them.
     pub lookups: Vec<NodeId>,
+    /// The nodes that leave register questions unanswered, for good.
+    pub deaf: BTreeSet<NodeId>,
+    /// How many answers of the register are lost, after it has done what was asked.
+    pub lost_answers: usize,
+    /// The question by which the log was created, if it was.
+    pub created_by: Option<u64>,
     /// What the shard was asked, by node.
     pub reads: Vec<NodeId>,
     pub trim: Position,
@@ -95,28 +101,36 @@ pub(crate) fn view(number: u64, nodes: &[u32]) -> View {
     }
 }
 
+/// The log "orders" in a view 1 of these nodes.
+fn log_entry(nodes: Vec<u32>) -> LogEntry {
+    LogEntry {
+        id: LogId(7),
+        name: "orders".into(),
+        config: LogConfig::default(),
+        sequencers: vec![],
+        shards: vec![],
+        version: 1,
+        claimed: ViewNumber(1),
+        claimant: 0,
+        view: Some(view(1, &nodes)),
+        history: ViewHistory::default(),
+        unavailable: None,
+    }
+}
+
 impl Cluster {
     /// Starts `count` nodes that hold the log "orders" in view 1.
     pub(crate) async fn start(count: u32) -> Self {
         let numbers: Vec<u32> = (1..=count).collect();
-        let entry = LogEntry {
-            id: LogId(7),
-            name: "orders".into(),
-            config: LogConfig::default(),
-            sequencers: vec![],
-            shards: vec![],
-            version: 1,
-            claimed: ViewNumber(1),
-            claimant: 0,
-            view: Some(view(1, &numbers)),
-            history: ViewHistory::default(),
-            unavailable: None,
-        };
+        let entry = log_entry(numbers.clone());
         let state = Arc::new(Mutex::new(State {
             entry: Some(entry),
             nodes: vec![],
             replicas: numbers.iter().map(|node| (NodeId(*node), Replica::default())).collect(),
             lookups: vec![],
+            deaf: BTreeSet::new(),
+            lost_answers: 0,
+            created_by: None,
             reads: vec![],
             trim: Position(0),
         }));
@@ -208,7 +222,17 @@ impl State {
         match (to, message) {
             (Endpoint::Register, Message::Control(message)) => {
                 self.lookups.push(node);
-                self.register(message)
+                if self.deaf.contains(&node) {
+                    return Reaction::Ignore;
+                }
+                let answer = self.register(message);
+                match self.lost_answers.checked_sub(1) {
+                    Some(left) => {
+                        self.lost_answers = left;
+                        Reaction::Ignore
+                    }
+                    None => answer,
+                }
             }
             (Endpoint::Sequencer, Message::Erwin(message)) => self.sequence(node, message),
             (Endpoint::Shard(_), Message::Shard(message)) => {
@@ -232,13 +256,27 @@ impl State {
                 let entries = self.entry.iter().cloned().collect();
                 control::Message::Listing { request, entries, nodes }.into()
             }
-            control::Message::Create { request, name, .. } => {
-                control::Message::Refused { request, refusal: Refusal::Exists { name } }.into()
-            }
-            control::Message::Delete { request, .. } => match self.entry.take() {
+            control::Message::Create { request, name, config } => match &self.entry {
+                Some(entry) if self.created_by != Some(request) => {
+                    let name = entry.name.clone();
+                    control::Message::Refused { request, refusal: Refusal::Exists { name } }.into()
+                }
                 Some(entry) => control::Message::Done { request, log: entry.id }.into(),
-                None => Reaction::Ignore,
+                None => {
+                    let log = LogId(8);
+                    let entry = LogEntry { id: log, name, config, ..log_entry(vec![1]) };
+                    (self.entry, self.created_by) = (Some(entry), Some(request));
+                    control::Message::Done { request, log }.into()
+                }
             },
+            control::Message::Delete { request, name, log } => {
+                match self.entry.take_if(|entry| entry.id == log) {
+                    Some(_) => control::Message::Done { request, log }.into(),
+                    None => {
+                        control::Message::Refused { request, refusal: Refusal::NoSuchLog { name } }.into()
+                    }
+                }
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -261,7 +299,8 @@ impl State {
                 replica.append(view, session, first, records)
             }
             erwin::Message::CheckTail { request, view } => {
-                erwin::Message::Tail { request, view, count: Position(replica.held.len() as u64) }.into()
+                let held = replica.held.len() as u64;
+                erwin::Message::Tail { request, view, count: Position(held), held, seen: held }.into()
             }
             erwin::Message::Locate { session, number, .. } => {
                 let id = RecordId { session, number };
@@ -310,7 +349,7 @@ impl State {
                 let upto = end.max(from);
                 shard::Message::Deliver { request, from, records: records(from, upto), upto }.into()
             }
-            shard::Message::Trim { request, position } => {
+            shard::Message::Trim { request, position, .. } => {
                 self.trim = self.trim.max(position);
                 shard::Message::Trimmed { request, first: self.trim }.into()
             }

@@ -7,7 +7,7 @@ use seriatim_client::LogConfig;
 use seriatim_host::HostError;
 use seriatim_net::BindError;
 use seriatim_node::identity::IdentityError;
-use seriatim_node::{Dev, DevError, DevOptions, NodeError};
+use seriatim_node::{Dev, DevOptions, NodeError, StartError};
 use seriatim_store::OpenError;
 use seriatim_store::disk::DataDirectoryError;
 
@@ -15,11 +15,11 @@ use crate::support::{Cluster, says, small_journal};
 
 fn options(data: &Path, listen: &str) -> DevOptions {
     let mut options = DevOptions::new(data, listen);
-    options.journal = small_journal();
+    options.run.journal = small_journal();
     options
 }
 
-async fn refused(options: DevOptions) -> DevError {
+async fn refused(options: DevOptions) -> StartError {
     Dev::start(options).await.expect_err("it must not start")
 }
 
@@ -30,8 +30,8 @@ async fn a_port_in_use_is_named_and_leaves_nothing_behind() {
     let elsewhere = tempfile::tempdir().unwrap();
     let data = elsewhere.path().join("new");
     let error = refused(options(&data, &cluster.address())).await;
-    assert!(matches!(error, DevError::Bind(BindError::InUse(_))), "{error:?}");
-    says(&error, &["in use", &cluster.dev.address().port().to_string(), "--listen"]);
+    assert!(matches!(error, StartError::Bind(BindError::InUse(_))), "{error:?}");
+    says(&error, &["in use", &cluster.dev.address().port().to_string()]);
     assert!(!data.exists(), "no data directory was made");
     witness.finish().await;
 }
@@ -41,8 +41,8 @@ async fn a_directory_has_one_process() {
     let cluster = Cluster::start().await;
     let witness = cluster.witness().await;
     let error = refused(options(cluster.data.path(), "127.0.0.1:0")).await;
-    assert!(matches!(error, DevError::Directory(DataDirectoryError::InUse(_))), "{error:?}");
-    says(&error, &["data directory", "in use by another process", "--data"]);
+    assert!(matches!(error, StartError::Directory(DataDirectoryError::InUse(_))), "{error:?}");
+    says(&error, &["data directory", "in use by another process"]);
     witness.finish().await;
 }
 
@@ -56,7 +56,7 @@ async fn a_cluster_file_that_is_newer_or_broken_or_of_another_size() {
 
     fs::write(&file, "format = 2\nsomething = \"from the future\"\n").unwrap();
     let newer = refused(options(data.path(), "127.0.0.1:0")).await;
-    assert!(matches!(newer, DevError::Identity(IdentityError::Newer { found: 2, .. })), "{newer:?}");
+    assert!(matches!(newer, StartError::Identity(IdentityError::Newer { found: 2, .. })), "{newer:?}");
     says(&newer, &["cluster.toml", "format 2", "use a newer seriatim"]);
 
     for broken in [
@@ -72,8 +72,11 @@ async fn a_cluster_file_that_is_newer_or_broken_or_of_another_size() {
     ] {
         fs::write(&file, broken).unwrap();
         let error = refused(options(data.path(), "127.0.0.1:0")).await;
-        assert!(matches!(error, DevError::Identity(IdentityError::Malformed { .. })), "{broken}: {error:?}");
-        says(&error, &["cluster.toml", "not a description of a Seriatim cluster", "--data"]);
+        assert!(
+            matches!(error, StartError::Identity(IdentityError::Malformed { .. })),
+            "{broken}: {error:?}"
+        );
+        says(&error, &["cluster.toml", "not a description of a Seriatim cluster"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), broken, "it was left alone");
     }
     fs::write(&file, [0xff, 0xfe, 0x00]).unwrap();
@@ -83,7 +86,7 @@ async fn a_cluster_file_that_is_newer_or_broken_or_of_another_size() {
     let mut two = options(cluster.data.path(), "127.0.0.1:0");
     two.nodes = Some(2);
     let nodes = refused(two).await;
-    let is_nodes = matches!(nodes, DevError::Identity(IdentityError::Nodes { found: 3, wanted: 2, .. }));
+    let is_nodes = matches!(nodes, StartError::Identity(IdentityError::Nodes { found: 3, wanted: 2, .. }));
     assert!(is_nodes, "{nodes:?}");
     says(&nodes, &["3 nodes, not 2", "--nodes", "--data"]);
     witness.finish().await;
@@ -108,12 +111,12 @@ async fn a_data_path_that_is_a_file() {
     let path = data.path().join("file");
     fs::write(&path, "not a directory").unwrap();
     let error = refused(options(&path, "127.0.0.1:0")).await;
-    assert!(matches!(error, DevError::Identity(IdentityError::Io { .. })), "{error:?}");
+    assert!(matches!(error, StartError::Identity(IdentityError::Io { .. })), "{error:?}");
     says(&error, &[path.to_str().unwrap()]);
 }
 
 /// Stops two clusters and gives the second node of one the journal of `from`, a node of the other.
-async fn swapped(from: &str) -> (tempfile::TempDir, DevError) {
+async fn swapped(from: &str) -> (tempfile::TempDir, StartError) {
     let victim = Cluster::start().await;
     let other = Cluster::start().await;
     // Its first write makes a journal.
@@ -140,7 +143,7 @@ async fn swapped(from: &str) -> (tempfile::TempDir, DevError) {
 async fn a_journal_of_another_cluster_or_another_node_is_refused() {
     for from in ["node-2", "node-3"] {
         let (_data, error) = swapped(from).await;
-        let DevError::Node(NodeError::Host { node: 2, cause: HostError::Journal(cause) }) = &error else {
+        let StartError::Node(NodeError::Host { node: 2, cause: HostError::Journal(cause) }) = &error else {
             panic!("{error:?}");
         };
         assert!(matches!(cause, OpenError::Foreign { .. }), "{cause:?}");
@@ -161,7 +164,7 @@ async fn a_journal_of_a_newer_format_is_refused() {
     newer[8..10].copy_from_slice(&99u16.to_le_bytes());
     fs::write(&file, &newer).unwrap();
     let error = refused(options(data.path(), "127.0.0.1:0")).await;
-    let DevError::Node(NodeError::Host { node: 1, cause: HostError::Journal(cause) }) = &error else {
+    let StartError::Node(NodeError::Host { node: 1, cause: HostError::Journal(cause) }) = &error else {
         panic!("{error:?}");
     };
     assert!(matches!(cause, OpenError::Version { found: 99, .. }), "{cause:?}");

@@ -18,8 +18,8 @@ const RING_RECORDS: usize = 64;
 
 async fn small_ring() -> Cluster {
     Cluster::start_with(|options| {
-        options.limits.ring_records = RING_RECORDS;
-        options.limits.batch_records = 16;
+        options.run.limits.ring_records = RING_RECORDS;
+        options.run.limits.batch_records = 16;
     })
     .await
 }
@@ -219,9 +219,9 @@ async fn crowd_in(address: &str) -> Vec<Connected> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_what_it_asked_for() {
     let cluster = Cluster::start_with(|options| {
-        options.listening.max_clients = 16;
-        options.listening.connection.queue_bytes = 4 << 20;
-        options.listening.connection.flush_for = Duration::from_millis(300);
+        options.run.listening.max_clients = 16;
+        options.run.listening.connection.queue_bytes = 4 << 20;
+        options.run.listening.connection.flush_for = Duration::from_millis(300);
     })
     .await;
     let witness = cluster.witness().await;

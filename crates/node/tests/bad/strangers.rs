@@ -198,7 +198,7 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_says_nothing_is_told_so_and_sent_away() {
     let cluster = Cluster::start_with(|options| {
-        options.listening.connection.handshake_for = Duration::from_millis(200);
+        options.run.listening.connection.handshake_for = Duration::from_millis(200);
     })
     .await;
     let witness = cluster.witness().await;
@@ -212,9 +212,9 @@ async fn a_caller_that_says_nothing_is_told_so_and_sent_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_vanished_is_noticed() {
     let cluster = Cluster::start_with(|options| {
-        options.listening.connection.ping_after = Duration::from_millis(100);
-        options.listening.connection.answer_within = Duration::from_millis(100);
-        options.listening.max_clients = 8;
+        options.run.listening.connection.ping_after = Duration::from_millis(100);
+        options.run.listening.connection.answer_within = Duration::from_millis(100);
+        options.run.listening.max_clients = 8;
     })
     .await;
     let witness = cluster.witness().await;
@@ -240,7 +240,7 @@ async fn a_client_that_vanished_is_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_clients_than_there_is_room_for() {
-    let cluster = Cluster::start_with(|options| options.listening.max_clients = 3).await;
+    let cluster = Cluster::start_with(|options| options.run.listening.max_clients = 3).await;
     let witness = cluster.witness().await;
     let mut clients = vec![];
     let refusal = loop {

@@ -40,7 +40,7 @@ impl Cluster {
     pub(crate) async fn start_with(change: impl FnOnce(&mut DevOptions)) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut options = DevOptions::new(data.path(), "127.0.0.1:0");
-        options.journal = small_journal();
+        options.run.journal = small_journal();
         change(&mut options);
         Self { dev: Dev::start(options).await.unwrap(), data }
     }

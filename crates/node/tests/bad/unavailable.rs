@@ -55,7 +55,7 @@ async fn a_log_that_no_replica_remembers() {
     let data = tempfile::tempdir().unwrap();
     let options = || {
         let mut options = DevOptions::new(data.path(), "127.0.0.1:0");
-        options.journal = small_journal();
+        options.run.journal = small_journal();
         options
     };
     let memory = LogConfig { durability: Durability::Memory, ..LogConfig::default() };

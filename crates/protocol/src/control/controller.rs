@@ -1,29 +1,41 @@
-//! The controller of one log: drives view changes, step by step (erwin.md, "View change").
+//! The controller of one log on one node: drives view changes, step by step (erwin.md, "View change").
 //!
 //! It keeps nothing that cannot be lost. If it dies at any point, another starts over with a higher
 //! number; two that race are decided by the register. Every question is repeated until it is answered,
 //! and every answer carries the claim, so answers to an attempt that is over are recognised.
+//!
+//! Every node has one. Whoever notices first claims; the others give it a little time, in the order in
+//! which the view names them, and stand back from a claim that they did not expect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use seriatim_model::{
-    Address, Endpoint, Incarnation, Input, LogId, Machine, Member, NodeId, Placement, Position, ShardId,
-    ShardMembers, Time, View, ViewNumber, limits,
-};
+use seriatim_model::{Address, Endpoint, Input, LogId, Machine, NodeId, Time, View, ViewNumber, limits};
 
-use super::message::{LogEntry, Message, SealedState};
+use super::attempt::{Around, Attempt, Purpose, Step, Trouble};
+use super::message::{LogEntry, Message, NodeAddress};
+use super::send;
+use super::timings::Timings;
 use crate::deviation::{Deviation, Options};
-use crate::parts::Sessions;
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
 /// How often those that a view does without are told of it.
-const REMIND_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+const REMIND_EVERY: Duration = Duration::from_secs(1);
+/// How much longer each further member of a view waits before it does what the ones before should do.
+const STAGGER: Duration = Duration::from_millis(15);
+/// How long a view that grew has to last before the next one may grow at once.
+const GROWN_WELL: Duration = Duration::from_secs(10);
+/// The shortest and the longest pause between two views that only grow.
+const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// For how long an operator's word counts.
+const ORDER_FOR: Duration = Duration::from_secs(20);
 
 /// Drives the view changes of one log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Controller {
     log: LogId,
+    node: NodeId,
     register: Address,
     options: Options,
     /// Tells this controller's claims from any other's.
@@ -32,13 +44,31 @@ pub struct Controller {
     phase: Phase,
     /// When the phase's questions are asked again.
     ask_at: Time,
-    /// When the attempt is given up.
+    /// When it was last looked whether a step has enough.
+    looked_at: Time,
+    /// When the attempt is given up, unless it makes progress.
     give_up_at: Time,
     /// Those who asked for a view since the register was last read.
     reports: BTreeMap<Address, Report>,
-    /// The latest entry that was registered here, if its view lacks a sequencing replica. Who was cut
-    /// off may think that its old view goes on: it is told until it reports.
-    incomplete: Option<Box<LogEntry>>,
+    /// The latest entry that was seen with a view.
+    current: Option<Box<LogEntry>>,
+    /// A view is wanted in place of this one, whatever else is the case.
+    wanted: Option<ViewNumber>,
+    /// The highest claim of another that was given its time.
+    stood_back_for: ViewNumber,
+    nodes: BTreeSet<NodeId>,
+    silent: BTreeSet<NodeId>,
+    /// Silent nodes that the latest view names all the same: it was formed with them knowingly.
+    tolerated: BTreeSet<NodeId>,
+    /// Roles that a view named, that a later one does without, and that did not say yet that they know.
+    dropped: BTreeSet<Address>,
+    /// When to look whether a view is needed.
+    look_at: Option<Time>,
+    growth: Growth,
+    /// Since when a shard has had fewer replicas than the log wants.
+    short_since: Option<Time>,
+    order: Option<Order>,
+    timings: Timings,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,62 +77,46 @@ struct Report {
     cannot_start: ViewNumber,
 }
 
-impl Report {
-    /// Whether a new view would change anything for the reporter. A view that names its node counts on
-    /// it, in this life or an earlier one. One that does not has left it out, because it lost what its
-    /// shard holds; so would the next one.
-    fn can_be_helped(reporter: Address, view: &View) -> bool {
-        match reporter {
-            Address::Node(node, Endpoint::Shard(shard)) => {
-                view.shard(shard).is_some_and(|members| members.replicas.iter().any(|m| m.node == node))
-            }
-            _ => true,
-        }
-    }
+/// What a report asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// The view counts on the reporter, in this life or an earlier one.
+    View,
+    /// The view does without it, and should not.
+    Growth,
+    /// Nobody needs it any more.
+    Leave,
 }
 
-#[derive(Debug)]
+/// When a view may be changed only to take somebody back.
+#[derive(Clone, Debug)]
+struct Growth {
+    not_before: Time,
+    pause: Duration,
+    last: Time,
+}
+
+/// An operator asks what would be lost, or accepts it.
+#[derive(Clone, Debug)]
+struct Order {
+    asker: Address,
+    request: u64,
+    accepts: bool,
+    until: Time,
+}
+
+#[derive(Clone, Debug)]
 enum Phase {
     /// Nothing to do.
     Idle,
     /// The register's entry was asked for.
     Reading,
+    /// Nothing can be done, or somebody else is doing it.
+    Resting,
     /// Step 1: the claim was sent to the register.
     Claiming(Box<LogEntry>),
     /// A step under a claim that was won.
     Attempt(Box<Attempt>),
-}
-
-/// An attempt to form the view `entry.claimed`.
-#[derive(Debug)]
-struct Attempt {
-    /// The entry that the claim put into the register.
-    entry: LogEntry,
-    began: Time,
-    step: Step,
-    sealed: BTreeMap<NodeId, (Incarnation, Option<SealedState>)>,
-    fenced: BTreeMap<(ShardId, NodeId), Incarnation>,
-    chosen: Option<Member>,
-    shards: Vec<ShardMembers>,
-    flushed: Option<Flushed>,
-    staged: BTreeMap<NodeId, Incarnation>,
-    staging_since: Time,
-}
-
-#[derive(Clone, Debug)]
-struct Flushed {
-    first: Position,
-    end: Position,
-    sessions: Sessions,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Seal,
-    Fence,
-    Flush,
-    Stage,
-    Register,
 }
 
 impl Machine for Controller {
@@ -117,6 +131,8 @@ impl Machine for Controller {
                 roles::Message::Shard(message) => self.shard_answered(now, from, &message, out),
                 _ => {}
             },
+            Input::Silent(node) => self.fell_silent(now, node, out),
+            Input::Heard(node) => self.heard(now, node, out),
             Input::Timer => self.timer(now, out),
             Input::Request { request, .. } => match request {},
             _ => {}
@@ -124,26 +140,47 @@ impl Machine for Controller {
     }
 
     fn deadline(&self) -> Option<Time> {
-        (!matches!(self.phase, Phase::Idle) || self.incomplete.is_some()).then_some(self.ask_at)
+        match &self.phase {
+            Phase::Idle => self.look_at,
+            Phase::Attempt(attempt) if matches!(attempt.step, Step::Seal | Step::Fence | Step::Stage) => {
+                // Waiting for more than enough ends, once.
+                let gathered = Some(attempt.gathers_until()).filter(|at| *at > self.looked_at);
+                [gathered, Some(self.ask_at)].into_iter().flatten().min()
+            }
+            _ => Some(self.ask_at),
+        }
     }
 }
 
 impl Controller {
-    /// A controller of `log` whose register is on node `register`. `random` differs from that of every
-    /// other controller, past or present.
+    /// A controller of `log` on `node`, whose register is asked on node `register`. `random` differs
+    /// from that of every other controller, past or present.
     #[must_use]
-    pub fn new(log: LogId, register: NodeId, random: u64, options: Options) -> Self {
+    pub fn new(log: LogId, node: NodeId, register: NodeId, random: u64, options: Options) -> Self {
         Self {
             log,
+            node,
             register: Address::Node(register, Endpoint::Register),
             options,
             random,
             attempts: 0,
             phase: Phase::Idle,
             ask_at: Time::ZERO,
+            looked_at: Time::ZERO,
             give_up_at: Time::ZERO,
             reports: BTreeMap::new(),
-            incomplete: None,
+            current: None,
+            wanted: None,
+            stood_back_for: ViewNumber::NONE,
+            nodes: BTreeSet::from([node]),
+            silent: BTreeSet::new(),
+            tolerated: BTreeSet::new(),
+            dropped: BTreeSet::new(),
+            look_at: None,
+            growth: Growth { not_before: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO },
+            short_since: None,
+            order: None,
+            timings: Timings::default(),
         }
     }
 
@@ -151,7 +188,7 @@ impl Controller {
     #[must_use]
     pub fn step_name(&self) -> Option<&'static str> {
         match &self.phase {
-            Phase::Idle | Phase::Reading => None,
+            Phase::Idle | Phase::Reading | Phase::Resting => None,
             Phase::Claiming(_) => Some("claim"),
             Phase::Attempt(attempt) => Some(match attempt.step {
                 Step::Seal => "seal",
@@ -168,10 +205,33 @@ impl Controller {
             Message::Get { .. } => self.begin(now, out),
             Message::Report { view, cannot_start, .. } => {
                 self.reports.insert(from, Report { view, cannot_start });
-                self.begin(now, out);
+                self.dropped.remove(&from);
+                if !self.is_postponed(now, from) {
+                    self.begin(now, out);
+                }
             }
             Message::Current { entry } => self.register_answered(now, entry, out),
+            Message::Registered { entry } => self.learn(now, &entry),
             Message::Gone { .. } => self.gone(),
+            Message::Cluster { nodes } => {
+                for NodeAddress { node, .. } in nodes {
+                    if self.nodes.insert(node) {
+                        self.remind_roles_of(node, out);
+                    }
+                }
+            }
+            Message::Recover { request, accepts } => {
+                let asked_before = |order: &Order| (order.asker, order.request) == (from, request);
+                let repeated = self.order.as_ref().is_some_and(asked_before);
+                self.order = Some(Order { asker: from, request, accepts, until: now + ORDER_FOR });
+                if !repeated {
+                    self.begin_at_once(now, out);
+                }
+            }
+            Message::LastChange { request } => {
+                let (view, steps) = self.timings.last(now);
+                send(from, Message::LastChangeIs { request, view, steps }, out);
+            }
             message => self.sequencer_answered(now, from, message, out),
         }
     }
@@ -179,13 +239,24 @@ impl Controller {
     /// Forgets the log.
     fn gone(&mut self) {
         self.phase = Phase::Idle;
-        self.incomplete = None;
+        self.look_at = None;
+        self.current = None;
+        self.wanted = None;
+        self.dropped.clear();
     }
 
     fn begin(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if matches!(self.phase, Phase::Idle) {
+            self.timings.noticed(now);
             self.enter(now, Phase::Reading, out);
         }
+    }
+
+    fn begin_at_once(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if matches!(self.phase, Phase::Resting) {
+            self.phase = Phase::Idle;
+        }
+        self.begin(now, out);
     }
 
     /// Enters a phase and asks its questions.
@@ -194,128 +265,322 @@ impl Controller {
         self.ask(now, out);
     }
 
+    /// Does nothing for a while, and then reads the register again.
+    fn rest(&mut self, now: Time, pause: Duration) {
+        self.phase = Phase::Resting;
+        self.ask_at = now + pause;
+    }
+
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if now < self.ask_at {
-            return;
-        }
-        if matches!(self.phase, Phase::Idle) {
-            return self.remind(now, out);
-        }
-        if matches!(self.phase, Phase::Attempt(_)) && now >= self.give_up_at {
-            return self.enter(now, Phase::Reading, out);
-        }
-        self.proceed(now, out);
-        if now >= self.ask_at {
-            self.ask(now, out);
+        match &self.phase {
+            Phase::Idle if self.look_at.is_some_and(|at| now >= at) => {
+                self.look_at = None;
+                self.remind(out);
+                self.tolerated.clear();
+                self.begin(now, out);
+            }
+            Phase::Idle => {}
+            Phase::Resting if now >= self.ask_at => self.enter(now, Phase::Reading, out),
+            Phase::Attempt(_) if now >= self.give_up_at => self.give_up(now, out),
+            Phase::Attempt(_) => {
+                self.looked_at = now;
+                self.choose_again(now);
+                self.proceed(now, out);
+                if now >= self.ask_at {
+                    self.ask(now, out);
+                }
+            }
+            _ if now >= self.ask_at => self.ask(now, out),
+            _ => {}
         }
     }
 
-    /// Tells those that the registered view does without.
-    fn remind(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Some(entry) = &self.incomplete else { return };
-        self.ask_at = now + REMIND_EVERY;
-        let takes_part = |node: &NodeId| {
-            entry.view.as_ref().is_some_and(|view| view.sequencers.iter().any(|member| member.node == *node))
-        };
-        for node in entry.sequencers.iter().filter(|node| !takes_part(node)) {
-            let to = Address::Node(*node, Endpoint::Sequencer);
-            send(to, Message::Registered { entry: (**entry).clone() }, out);
+    /// Somebody who should answer does not: the next attempt may do without, or with others.
+    fn give_up(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        self.attempts += 1;
+        self.enter(now, Phase::Reading, out);
+    }
+
+    /// The defect: another replica is chosen under the number that is claimed already.
+    fn choose_again(&mut self, now: Time) {
+        if let Phase::Attempt(attempt) = &mut self.phase
+            && self.options.deviates(Deviation::OneNumberTwice)
+        {
+            attempt.choose_another(now);
         }
+    }
+
+    /// Tells those that the view does without: who was cut off may think that its old view goes on.
+    fn remind(&self, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.current else { return };
+        self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
+    }
+
+    /// Tells the roles that a node has, or should have, which view stands.
+    fn remind_roles_of(&self, node: NodeId, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.current else { return };
+        let is_there = |to: &Address| matches!(to, Address::Node(other, _) if *other == node);
+        let roles = named(entry).chain(left_out(entry)).chain(self.dropped.iter().copied());
+        self.tell(roles.filter(is_there).collect(), out);
+    }
+
+    /// Whether there are roles to remind that the view does without them.
+    fn are_some_away(&self) -> bool {
+        !self.dropped.is_empty() || self.current.iter().any(|entry| left_out(entry).next().is_some())
+    }
+
+    /// Tells roles which view stands, if their nodes answer.
+    fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.current else { return };
+        for to in roles {
+            if let Address::Node(node, _) = to
+                && !self.silent.contains(&node)
+            {
+                send(to, Message::Registered { entry: (**entry).clone() }, out);
+            }
+        }
+    }
+
+    fn around(&self) -> Around<'_> {
+        Around { nodes: &self.nodes, silent: &self.silent }
     }
 
     /// Asks, again if need be, whatever the phase waits for.
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.ask_at = now + limits::RESEND_AFTER;
         match &self.phase {
-            Phase::Idle => {}
+            Phase::Idle | Phase::Resting => {}
             Phase::Reading => send(self.register, Message::Get { log: self.log }, out),
             Phase::Claiming(entry) => {
                 send(self.register, Message::CompareAndSet { entry: (**entry).clone() }, out)
             }
-            Phase::Attempt(attempt) => attempt.ask(self.register, self.options, out),
+            Phase::Attempt(attempt) => attempt.ask(self.register, self.around(), self.options, out),
         }
     }
 
     fn register_answered(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
+        self.learn(now, &entry);
         match &self.phase {
-            Phase::Idle => {}
+            Phase::Idle | Phase::Resting => {}
             Phase::Reading => self.decide(now, entry, out),
             Phase::Claiming(wanted) => {
                 let won = entry.claimed == wanted.claimed && entry.claimant == wanted.claimant;
                 if won {
+                    self.timings.reached(now, "claim");
                     self.give_up_at = now + limits::ATTEMPT_FOR;
-                    let attempt = Box::new(Attempt::new(now, entry));
-                    self.enter(now, Phase::Attempt(attempt), out);
+                    let attempt = Attempt::new(now, entry, self.purpose(now));
+                    self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
                     // Someone else changed the entry: look whether a view is still needed.
                     self.decide(now, entry, out);
                 }
             }
             Phase::Attempt(attempt) => {
-                if entry.claimed > attempt.entry.claimed {
+                if entry.claimed > attempt.claim() {
                     // Outbid. The winner's attempt makes this one pointless; stand back for a while.
-                    self.phase = Phase::Reading;
-                    self.ask_at = now + self.backoff();
-                } else if entry.view_number() == attempt.entry.claimed {
-                    self.registered(&entry, out);
+                    self.stood_back_for = entry.claimed;
+                    self.rest(now, self.backoff());
+                } else if entry.view_number() == attempt.claim() {
+                    self.registered(now, &entry, out);
                 } else if attempt.step == Step::Register && entry.version > attempt.entry.version {
-                    self.phase = Phase::Reading;
-                    self.ask_at = now + self.backoff();
+                    self.rest(now, self.backoff());
                 }
             }
         }
     }
 
-    fn backoff(&self) -> std::time::Duration {
-        let spread = self.random.wrapping_mul(self.attempts + 1) >> 54;
-        limits::RESEND_AFTER + std::time::Duration::from_micros(spread * 200)
+    fn purpose(&self, now: Time) -> Purpose {
+        let order = self.order.as_ref().filter(|order| now < order.until);
+        let short = self.short_since.is_some_and(|since| now >= since + self.options.limits.replace_after);
+        Purpose {
+            accepts_loss: order.is_some_and(|order| order.accepts),
+            replaces: short,
+            counts_lacking: self.options.deviates(Deviation::LackingCounted),
+        }
     }
 
-    /// Reads in the entry whether those who reported need a new view, or only to be told of one.
-    fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
-        let reports = std::mem::take(&mut self.reports);
-        let current = entry.view_number();
-        let mut needed = entry.view.is_none();
-        for (reporter, report) in reports {
-            if report.view >= current || report.cannot_start >= current {
-                needed |= entry.view.as_ref().is_some_and(|view| Report::can_be_helped(reporter, view));
-            } else {
-                send(reporter, Message::Registered { entry: entry.clone() }, out);
+    fn backoff(&self) -> Duration {
+        let spread = self.random.wrapping_mul(self.attempts + 1) >> 54;
+        limits::RESEND_AFTER + Duration::from_micros(spread * 200)
+    }
+
+    /// Takes note of what is registered.
+    fn learn(&mut self, now: Time, entry: &LogEntry) {
+        let known = self.current.as_ref().map(|known| (known.view_number(), known.version));
+        let Some(view) = &entry.view else { return };
+        if known.is_some_and(|known| (entry.view_number(), entry.version) <= known) {
+            return;
+        }
+        if self.wanted.is_some_and(|unwanted| unwanted < view.number) {
+            self.wanted = None;
+        }
+        let wanted = entry.config.replicas as usize;
+        let short = view.shards.iter().any(|members| members.replicas.len() < wanted);
+        self.short_since = short.then(|| self.short_since.unwrap_or(now));
+        if known.is_none_or(|(known, _)| view.number > known) {
+            self.tolerated = view_nodes(view).into_iter().filter(|node| self.silent.contains(node)).collect();
+            self.look_at = None;
+        }
+        self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
+        self.dropped.retain(|role| named(entry).all(|named| named != *role));
+        self.current = Some(Box::new(entry.clone()));
+        if !self.tolerated.is_empty() || self.are_some_away() || short {
+            self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
+        }
+    }
+
+    fn look_after(&mut self, now: Time, pause: Duration) {
+        let at = now + pause;
+        self.look_at = Some(self.look_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// How many members of the view should act before this node.
+    fn rank(&self) -> u32 {
+        let nodes = self.current.as_ref().and_then(|entry| entry.view.as_ref()).map(view_nodes);
+        let nodes: Vec<NodeId> =
+            nodes.unwrap_or_default().into_iter().filter(|node| !self.silent.contains(node)).collect();
+        nodes.iter().position(|node| *node == self.node).unwrap_or(nodes.len()) as u32
+    }
+
+    /// A node does not answer any more.
+    fn fell_silent(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
+        if !self.silent.insert(node) {
+            return;
+        }
+        self.tolerated.remove(&node);
+        if let Phase::Attempt(attempt) = &mut self.phase {
+            if attempt.fell_silent(node) {
+                return self.enter(now, Phase::Reading, out);
+            }
+            return self.proceed(now, out);
+        }
+        let view = self.current.as_ref().and_then(|entry| entry.view.as_ref());
+        if view.is_some_and(|view| view_nodes(view).contains(&node)) {
+            match self.rank() {
+                0 => self.begin(now, out),
+                rank => self.look_after(now, STAGGER * rank),
             }
         }
+    }
+
+    /// A node answers again. If the view does without it, it may not know; if the view counts on it, it may
+    /// have lost its disk, and not know that either.
+    fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
+        let was_silent = self.silent.remove(&node);
+        match &self.phase {
+            _ if !was_silent => self.remind_roles_of(node, out),
+            Phase::Attempt(_) => self.ask(now, out),
+            Phase::Resting if self.wanted.is_some() => self.ask_at = now.max(self.ask_at.min(now + STAGGER)),
+            _ => self.remind_roles_of(node, out),
+        }
+    }
+
+    /// What someone without a view asks for.
+    fn wish(entry: &LogEntry, reporter: Address) -> Wish {
+        let (Address::Node(node, endpoint), Some(view)) = (reporter, &entry.view) else { return Wish::View };
+        let (named, meant) = match endpoint {
+            Endpoint::Shard(shard) => {
+                let members = view.shard(shard).map(|members| &members.replicas);
+                let meant = entry.shards.get(shard.0 as usize);
+                (
+                    members.is_some_and(|members| members.iter().any(|member| member.node == node)),
+                    meant.is_some_and(|nodes| nodes.contains(&node)),
+                )
+            }
+            _ => (view.sequencers.iter().any(|member| member.node == node), entry.sequencers.contains(&node)),
+        };
+        match (named, meant) {
+            (true, _) => Wish::View,
+            (false, true) => Wish::Growth,
+            (false, false) => Wish::Leave,
+        }
+    }
+
+    /// Whether a report can only be answered with a view that grows, and it is too early for one.
+    fn is_postponed(&self, now: Time, reporter: Address) -> bool {
+        let Some(entry) = &self.current else { return false };
+        now < self.growth.not_before && Self::wish(entry, reporter) == Wish::Growth
+    }
+
+    /// Reads in the entry whether a new view is needed, and tells those who reported what is.
+    fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
+        let needed = self.is_needed(now, &entry, out);
         if !needed {
             self.phase = Phase::Idle;
-            return;
+            if self.are_some_away() || self.short_since.is_some() {
+                self.look_after(now, REMIND_EVERY);
+            }
+            let text = format!("view {} stands; there is nothing to recover", entry.view_number());
+            return self.answer_order(true, false, text, out);
+        }
+        self.wanted = Some(entry.view_number());
+        if entry.claimed > entry.view_number().max(self.stood_back_for) {
+            // Somebody else is at it. It gets its time, once.
+            self.stood_back_for = entry.claimed;
+            return self.rest(now, self.backoff());
         }
         self.attempts += 1;
         let mut wanted = entry;
         wanted.claimed = wanted.claimed.next();
         wanted.claimant = self.random.wrapping_add(self.attempts);
+        self.stood_back_for = wanted.claimed;
         self.enter(now, Phase::Claiming(Box::new(wanted)), out);
+    }
+
+    fn is_needed(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) -> bool {
+        let current = entry.view_number();
+        let Some(view) = &entry.view else { return true };
+        let is_asked_for = self.order.is_some() && entry.unavailable.is_some();
+        let mut needed = self.wanted == Some(current) || is_asked_for;
+        let mut grows = false;
+        for (reporter, report) in std::mem::take(&mut self.reports) {
+            if report.view < current && report.cannot_start < current {
+                send(reporter, Message::Registered { entry: entry.clone() }, out);
+                continue;
+            }
+            match Self::wish(entry, reporter) {
+                Wish::View => needed = true,
+                Wish::Growth => grows = true,
+                Wish::Leave => dismiss(entry, reporter, out),
+            }
+        }
+        needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
+        grows |= self.purpose(now).replaces && self.has_spares(entry);
+        if grows && !needed && now < self.growth.not_before {
+            let pause = self.growth.not_before - now;
+            self.look_after(now, pause);
+            grows = false;
+        }
+        needed || grows
+    }
+
+    /// Whether a shard that lacks a replica could have one on another node.
+    fn has_spares(&self, entry: &LogEntry) -> bool {
+        let Some(view) = &entry.view else { return false };
+        view.shards.iter().any(|members| {
+            let takes_part = |node: &NodeId| members.replicas.iter().any(|member| member.node == *node);
+            let free = |node: &&NodeId| !takes_part(node) && !self.silent.contains(*node);
+            members.replicas.len() < entry.config.replicas as usize
+                && self.nodes.iter().any(|node| free(&node))
+        })
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         let (Phase::Attempt(attempt), Address::Node(node, _)) = (&mut self.phase, from) else { return };
-        let ours = attempt.entry.claimed;
+        let ours = attempt.claim();
         match message {
             Message::Sealed { claim, incarnation, state } if claim == ours => {
-                attempt.sealed.insert(node, (incarnation, state));
+                attempt.is_sealed(node, incarnation, state);
             }
+            Message::Flushing { claim, bound } if claim == ours && attempt.is_flushing(bound) => {}
             Message::Flushed { claim, first, end, sessions } if claim == ours => {
-                if attempt.step == Step::Flush {
-                    attempt.flushed = Some(Flushed { first, end, sessions });
-                }
+                attempt.is_flushed(first, end, sessions);
             }
-            Message::Staged { claim, incarnation } if claim == ours => {
-                attempt.staged.insert(node, incarnation);
-            }
-            Message::Outbid { claim } if claim > ours => {
-                self.phase = Phase::Reading;
-                self.ask_at = now + self.backoff();
-                return;
-            }
+            Message::Staged { claim, incarnation } if claim == ours => attempt.is_staged(node, incarnation),
+            Message::Outbid { claim } if claim > ours => return self.rest(now, self.backoff()),
             _ => return,
         }
+        self.give_up_at = now + limits::ATTEMPT_FOR;
         self.proceed(now, out);
     }
 
@@ -327,278 +592,149 @@ impl Controller {
         out: &mut Vec<RoleEffect>,
     ) {
         let Phase::Attempt(attempt) = &mut self.phase else { return };
-        let (Address::Node(node, Endpoint::Shard(shard)), shard::Message::Fenced { claim, incarnation }) =
-            (from, message)
+        let (
+            Address::Node(node, Endpoint::Shard(shard)),
+            shard::Message::Fenced { claim, incarnation, held },
+        ) = (from, message)
         else {
             return;
         };
-        if *claim == attempt.entry.claimed {
-            attempt.fenced.insert((shard, node), *incarnation);
+        if *claim == attempt.claim() {
+            attempt.is_fenced(shard, node, *incarnation, *held);
+            self.give_up_at = now + limits::ATTEMPT_FOR;
             self.proceed(now, out);
-        } else if *claim > attempt.entry.claimed {
-            self.phase = Phase::Reading;
-            self.ask_at = now + self.backoff();
+        } else if *claim > attempt.claim() {
+            self.rest(now, self.backoff());
         }
     }
 
     /// Goes on to the next step as soon as the present one has what it needs.
     fn proceed(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let around = Around { nodes: &self.nodes, silent: &self.silent };
         let Phase::Attempt(attempt) = &mut self.phase else { return };
-        match attempt.next_step(now, self.options) {
-            Ok(None) => {}
+        let (done, spares) = (attempt.step, attempt.spares());
+        match attempt.next_step(now, around, self.options) {
+            Ok(None) => {
+                if attempt.spares() > spares {
+                    self.ask(now, out);
+                }
+            }
             Ok(Some(step)) => {
-                attempt.step = step;
-                if step == Step::Stage {
-                    attempt.staging_since = now;
+                attempt.enter(now, step);
+                if let Some(name) = Timings::name(done) {
+                    self.timings.reached(now, name);
                 }
                 self.ask(now, out);
                 self.proceed(now, out);
             }
-            Err(why) => self.cannot_form(now, &why, out),
+            Err(trouble) => self.cannot_form(now, &trouble, out),
         }
     }
 
-    /// No replica that could still know what was acknowledged is left: says so, and does nothing more
-    /// until somebody reports again.
-    fn cannot_form(&mut self, now: Time, why: &str, out: &mut Vec<RoleEffect>) {
+    /// No view can be formed: says so, and tries again after a while.
+    fn cannot_form(&mut self, now: Time, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
         let Phase::Attempt(attempt) = &self.phase else { return };
+        let why = trouble.to_string();
         for node in &attempt.entry.sequencers {
-            let to = Address::Node(*node, Endpoint::Sequencer);
-            send(to, Message::Unavailable { why: why.to_owned() }, out);
+            send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
         }
-        if attempt.entry.unavailable.as_deref() != Some(why) {
-            let entry = LogEntry { unavailable: Some(why.to_owned()), ..attempt.entry.clone() };
+        if attempt.entry.unavailable.as_deref() != Some(&why) {
+            let entry = LogEntry { unavailable: Some(why.clone()), ..attempt.entry.clone() };
             send(self.register, Message::CompareAndSet { entry }, out);
         }
-        self.phase = Phase::Reading;
+        let (text, lost) = match trouble {
+            Trouble::Lost(loss) => (loss.to_string(), true),
+            Trouble::Waits(why) => (why.clone(), false),
+        };
+        self.answer_order(false, lost, text, out);
         self.reports.clear();
-        self.ask_at = now + limits::ATTEMPT_FOR;
-        self.give_up_at = self.ask_at;
+        self.rest(now, limits::ATTEMPT_FOR + self.backoff());
+    }
+
+    fn answer_order(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
+        if let Some(Order { asker, request, .. }) = self.order.take() {
+            send(asker, Message::Recovered { request, done, lost, text }, out);
+        }
     }
 
     /// Step 8: everyone may start.
-    fn registered(&mut self, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
+    fn registered(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = &entry.view else { return };
-        let sequencers = view.sequencers.iter().map(|member| Address::Node(member.node, Endpoint::Sequencer));
-        let shards = view.shards.iter().flat_map(|members| {
-            let endpoint = Endpoint::Shard(members.shard);
-            members.replicas.iter().map(move |member| Address::Node(member.node, endpoint))
-        });
-        for to in shards.chain(sequencers) {
+        let Phase::Attempt(attempt) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        self.timings.registered(now, view.number);
+        let others = view_nodes(view).into_iter().filter(|node| *node != self.node);
+        let controllers = others.map(|node| Address::Node(node, Endpoint::Controller));
+        let away = left_out(entry).chain(self.dropped.iter().copied());
+        for to in named(entry).chain(controllers).chain(away) {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
+        let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
+        self.answer_order(true, false, text, out);
+        self.growth.happened(now);
         self.reports.clear();
-        let complete = view.sequencers.len() == entry.sequencers.len();
-        self.incomplete = (!complete).then(|| Box::new(entry.clone()));
-        self.phase = Phase::Idle;
+        // The view was not formed knowingly with those that fell silent since.
+        self.tolerated.retain(|node| !attempt.left().contains(node));
+        if view_nodes(view).iter().any(|node| self.is_gone(*node)) {
+            self.begin(now, out);
+        }
+    }
+
+    /// Whether a view that names this node should be replaced.
+    fn is_gone(&self, node: NodeId) -> bool {
+        self.silent.contains(&node) && !self.tolerated.contains(&node)
     }
 }
 
-impl Attempt {
-    fn new(now: Time, entry: LogEntry) -> Self {
-        Self {
-            entry,
-            began: now,
-            step: Step::Seal,
-            sealed: BTreeMap::new(),
-            fenced: BTreeMap::new(),
-            chosen: None,
-            shards: vec![],
-            flushed: None,
-            staged: BTreeMap::new(),
-            staging_since: now,
-        }
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.entry.claimed
-    }
-
-    fn old(&self) -> ViewNumber {
-        self.entry.view_number()
-    }
-
-    /// How many sequencing replicas a view needs at least.
-    fn quorum(&self) -> usize {
-        self.entry.sequencers.len().min(2)
-    }
-
-    fn has_gathered(&self, since: Time, now: Time, answers: usize) -> bool {
-        let all = answers >= self.entry.sequencers.len();
-        all || answers >= self.quorum() && now >= since + limits::GATHER_FOR
-    }
-
-    /// The step to go on with, if the present one is complete; or why there can be no view.
-    fn next_step(&mut self, now: Time, options: Options) -> Result<Option<Step>, String> {
-        match self.step {
-            Step::Seal => {
-                if !self.has_gathered(self.began, now, self.sealed.len()) {
-                    return Ok(None);
-                }
-                if self.old() == ViewNumber::NONE {
-                    return Ok(Some(Step::Fence));
-                }
-                self.chosen = self.choose();
-                match self.chosen {
-                    Some(_) => Ok(Some(Step::Fence)),
-                    None if self.sealed.len() < self.entry.sequencers.len() => Ok(None),
-                    None => Err(lost("sequencing replicas")),
-                }
-            }
-            Step::Fence if options.deviates(Deviation::FenceSkipped) && self.old() != ViewNumber::NONE => {
-                self.shards = self.entry.view.as_ref().map(|view| view.shards.clone()).unwrap_or_default();
-                Ok(Some(Step::Flush))
-            }
-            Step::Fence => {
-                let wanted: usize = self.entry.shards.iter().map(Vec::len).sum();
-                if self.fenced.len() < wanted {
-                    return Ok(None);
-                }
-                self.shards = self.counted_on()?;
-                if self.chosen.is_none() {
-                    let nothing =
-                        Flushed { first: Position::ZERO, end: Position::ZERO, sessions: Sessions::default() };
-                    self.flushed = Some(nothing);
-                    return Ok(Some(Step::Stage));
-                }
-                Ok(Some(Step::Flush))
-            }
-            Step::Flush => Ok(self.flushed.as_ref().map(|_| Step::Stage)),
-            Step::Stage => {
-                let done = self.has_gathered(self.staging_since, now, self.staged.len());
-                Ok(done.then_some(Step::Register))
-            }
-            Step::Register => Ok(None),
-        }
-    }
-
-    /// Step 3: a sealed replica that the old view names, this life of it. The one that got furthest has
-    /// the least to flush.
-    fn choose(&self) -> Option<Member> {
-        let view = self.entry.view.as_ref()?;
-        let candidates = self.sealed.iter().filter_map(|(node, (incarnation, state))| {
-            let member = Member { node: *node, incarnation: *incarnation };
-            let state = state.as_ref()?;
-            view.names_sequencer(member).then_some((state.ordered, *node == view.leader, member))
-        });
-        candidates.max().map(|(_, _, member)| member)
-    }
-
-    /// The replicas of each shard that hold everything that the old view's did.
-    fn counted_on(&self) -> Result<Vec<ShardMembers>, String> {
-        let mut shards = vec![];
-        for (index, nodes) in self.entry.shards.iter().enumerate() {
-            let shard = ShardId(index as u32);
-            let old = self.entry.view.as_ref().and_then(|view| view.shard(shard));
-            let replicas: Vec<Member> = nodes
-                .iter()
-                .map(|node| Member { node: *node, incarnation: self.fenced[&(shard, *node)] })
-                .filter(|member| old.is_none_or(|old| old.replicas.contains(member)))
-                .collect();
-            if replicas.is_empty() {
-                return Err(lost(&format!("replicas of shard {shard}")));
-            }
-            shards.push(ShardMembers { shard, replicas });
-        }
-        Ok(shards)
-    }
-
-    fn placement(&self) -> Placement {
-        match &self.entry.view {
-            Some(view) => view.placement.clone(),
-            None => {
-                let shards = (0..self.entry.config.shards).map(ShardId).collect();
-                Placement::new(shards, self.entry.config.stripe)
-            }
-        }
-    }
-
-    /// The new view, as far as it is known.
-    fn view(&self, options: Options) -> View {
-        let sequencers: Vec<Member> = self
-            .entry
-            .sequencers
-            .iter()
-            .filter_map(|node| {
-                self.staged.get(node).map(|incarnation| Member { node: *node, incarnation: *incarnation })
-            })
-            .collect();
-        let chosen = self.chosen.map(|chosen| chosen.node);
-        let old_leader = chosen.filter(|chosen| self.staged.contains_key(chosen));
-        let leader = old_leader.or(sequencers.first().map(|member| member.node)).unwrap_or_default();
-        let (first, start) = self
-            .flushed
-            .as_ref()
-            .map_or((Position::ZERO, Position::ZERO), |flushed| (flushed.first, flushed.end));
-        let first = if options.deviates(Deviation::FirstAfterFlush) { start } else { first };
-        View {
-            number: self.claim(),
-            sequencers,
-            leader,
-            shards: self.shards.clone(),
-            placement: self.placement(),
-            first,
-            start,
-        }
-    }
-
-    fn ask(&self, register: Address, options: Options, out: &mut Vec<RoleEffect>) {
-        let claim = self.claim();
-        let config = &self.entry.config;
-        let sequencers = |answered: &BTreeMap<NodeId, _>| {
-            let missing = self.entry.sequencers.iter().filter(|node| !answered.contains_key(node));
-            missing.map(|node| Address::Node(*node, Endpoint::Sequencer)).collect::<Vec<_>>()
-        };
-        match self.step {
-            Step::Seal => {
-                let answered =
-                    self.sealed.iter().map(|(node, (incarnation, _))| (*node, *incarnation)).collect();
-                for to in sequencers(&answered) {
-                    let message = Message::Seal { claim, old: self.old(), config: config.clone() };
-                    send(to, message, out);
-                }
-            }
-            Step::Fence => {
-                for (index, nodes) in self.entry.shards.iter().enumerate() {
-                    let shard = ShardId(index as u32);
-                    for node in nodes.iter().filter(|node| !self.fenced.contains_key(&(shard, **node))) {
-                        let to = Address::Node(*node, Endpoint::Shard(shard));
-                        send(to, shard::Message::Fence { claim, config: config.clone() }, out);
-                    }
-                }
-            }
-            Step::Flush => {
-                let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
-                let message =
-                    Message::Flush { claim, old: self.old(), incarnation, view: self.view(options) };
-                send(Address::Node(node, Endpoint::Sequencer), message, out);
-            }
-            Step::Stage => {
-                let Flushed { end, sessions, .. } = self.flushed.clone().expect("staging follows the flush");
-                for to in sequencers(&self.staged) {
-                    let message = Message::Stage { claim, ordered: end, sessions: sessions.clone() };
-                    send(to, message, out);
-                }
-            }
-            Step::Register => {
-                let view = self.view(options);
-                let mut entry = self.entry.clone();
-                entry.history.push(view.number, view.first);
-                entry.unavailable = None;
-                entry.view = Some(view);
-                send(register, Message::CompareAndSet { entry }, out);
-            }
-        }
+impl Growth {
+    /// A view was registered. The next one that only grows waits: longer, if the last did not last.
+    fn happened(&mut self, now: Time) {
+        let lasted = now >= self.last + GROWN_WELL;
+        self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
+        self.last = now;
+        self.not_before = now + self.pause;
     }
 }
 
-fn lost(what: &str) -> String {
-    format!(
-        "all {what} restarted without their memory, and the log's durability is 'memory': \
-         appends that were not stable may be lost, so no view can be formed; what is stable can be read"
-    )
+/// The nodes of a view, in the order in which they are to act: sequencing replicas first.
+fn view_nodes(view: &View) -> Vec<NodeId> {
+    let sequencers = view.sequencers.iter();
+    let replicas = view.shards.iter().flat_map(|members| &members.replicas);
+    let mut nodes = vec![];
+    for member in sequencers.chain(replicas) {
+        if !nodes.contains(&member.node) {
+            nodes.push(member.node);
+        }
+    }
+    nodes
 }
 
-fn send(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
-    out.push(RoleEffect::Send { to, message: message.into() });
+/// The roles that take part in the view: the shards' replicas first.
+fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
+    let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
+        let endpoint = Endpoint::Shard(members.shard);
+        members.replicas.iter().map(move |member| Address::Node(member.node, endpoint))
+    });
+    let sequencers = entry.view.iter().flat_map(|view| &view.sequencers);
+    shards.chain(sequencers.map(|member| Address::Node(member.node, Endpoint::Sequencer)))
+}
+
+/// The roles that are meant to take part in the view, and do not.
+fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
+    let sequencers = entry.sequencers.iter().filter(|node| {
+        entry.view.as_ref().is_some_and(|view| view.sequencers.iter().all(|member| member.node != **node))
+    });
+    let sequencers = sequencers.map(|node| Address::Node(*node, Endpoint::Sequencer));
+    let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
+        let meant = entry.shards.get(members.shard.0 as usize).into_iter().flatten();
+        let away = meant.filter(|node| members.replicas.iter().all(|member| member.node != **node));
+        away.map(|node| Address::Node(*node, Endpoint::Shard(members.shard)))
+    });
+    sequencers.chain(shards)
+}
+
+/// Tells a node that nobody needs one of its roles any more.
+fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>) {
+    let Address::Node(node, endpoint) = role else { return };
+    let message = Message::Dismiss { log: entry.id, role: endpoint, view: entry.view_number() };
+    send(Address::Node(node, Endpoint::Node), message, out);
 }

@@ -1,7 +1,9 @@
 //! What the register, the controllers, the roles and the clients tell each other about views.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{Incarnation, LogConfig, LogId, NodeId, Position, View, ViewHistory, ViewNumber};
+use seriatim_model::{
+    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, View, ViewHistory, ViewNumber,
+};
 
 use crate::parts::Sessions;
 
@@ -83,6 +85,32 @@ pub struct NodeAddress {
 
 wire_struct! { NodeAddress { node, address } }
 
+/// A node is there, and hears. See the node's detector of silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// This life of the sender.
+    pub life: u64,
+    /// Counts its heartbeats.
+    pub count: u64,
+    /// The life of the receiver that the sender heard last.
+    pub heard_life: u64,
+    /// The count that it heard last.
+    pub heard_count: u64,
+}
+
+wire_struct! { Heartbeat { life, count, heard_life, heard_count } }
+
+/// When a step of a view change was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepTime {
+    /// Its name.
+    pub step: String,
+    /// How long ago, in microseconds.
+    pub micros_ago: u64,
+}
+
+wire_struct! { StepTime { step, micros_ago } }
+
 /// What a sealed replica brings to a view change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedState {
@@ -151,19 +179,22 @@ pub enum Message {
     },
     /// Client to register: create a log.
     Create {
-        /// Names the question.
+        /// Names the question. Drawn at random: whoever has no answer asks again under the same number, and
+        /// the log is created once.
         request: u64,
         /// Its name.
         name: String,
         /// What it shall promise.
         config: LogConfig,
     },
-    /// Client to register: delete a log.
+    /// Client to register: delete this log, and no other that may have its name by then.
     Delete {
         /// Names the question.
         request: u64,
         /// Its name.
         name: String,
+        /// Which log.
+        log: LogId,
     },
     /// Register to client: created or deleted, durably.
     Done {
@@ -185,7 +216,9 @@ pub enum Message {
         /// Who, and where it listens.
         node: NodeAddress,
     },
-    /// Register to node: the nodes that joined so far.
+    /// Node to node: I am here, and this is what I heard of you.
+    Heartbeat(Heartbeat),
+    /// Register to node, node to controller: the nodes that joined so far.
     Cluster {
         /// The nodes.
         nodes: Vec<NodeAddress>,
@@ -223,6 +256,13 @@ pub enum Message {
         old: ViewNumber,
         /// What the log promises, for a replica that is new.
         config: LogConfig,
+    },
+    /// The chosen replica to the controller: not yet, but it goes on.
+    Flushing {
+        /// The claim.
+        claim: ViewNumber,
+        /// How far it is.
+        bound: Position,
     },
     /// Replica to controller: sealed.
     Sealed {
@@ -264,6 +304,10 @@ pub enum Message {
     Stage {
         /// The claim.
         claim: ViewNumber,
+        /// The view that is registered until then.
+        old: ViewNumber,
+        /// What the log promises, for a replica that is new.
+        config: LogConfig,
         /// `ordered` at the start.
         ordered: Position,
         /// The sessions at the start.
@@ -276,6 +320,48 @@ pub enum Message {
         /// This life of the replica.
         incarnation: Incarnation,
     },
+    /// Controller to node: nobody needs this role any more, if it obeys no claim above that view.
+    Dismiss {
+        /// The log.
+        log: LogId,
+        /// Which role.
+        role: Endpoint,
+        /// The view that is registered without it.
+        view: ViewNumber,
+    },
+    /// Operator to controller: what would be lost if the log went on without what nobody holds any more?
+    /// Or: go on.
+    Recover {
+        /// Names the question.
+        request: u64,
+        /// Whether to go on.
+        accepts: bool,
+    },
+    /// Controller to operator: the answer.
+    Recovered {
+        /// The question answered.
+        request: u64,
+        /// Whether a view was registered.
+        done: bool,
+        /// Whether going on would lose something.
+        lost: bool,
+        /// What is certain and what is not, or what stands in the way.
+        text: String,
+    },
+    /// To a controller: when were the steps of the last view change done?
+    LastChange {
+        /// Names the question.
+        request: u64,
+    },
+    /// The answer.
+    LastChangeIs {
+        /// The question answered.
+        request: u64,
+        /// The view that this controller registered last.
+        view: ViewNumber,
+        /// The steps, in order.
+        steps: Vec<StepTime>,
+    },
     /// Node to register: the log's roles are forgotten here.
     Retired {
         /// The log.
@@ -285,6 +371,7 @@ pub enum Message {
     },
 }
 
+// 10 was a deletion by name alone.
 wire_enum! {
     Message {
         1 => Get { log },
@@ -296,23 +383,30 @@ wire_enum! {
         7 => List { request },
         8 => Listing { request, entries, nodes },
         9 => Create { request, name, config },
-        10 => Delete { request, name },
         11 => Done { request, log },
         12 => Refused { request, refusal },
         13 => Join { node },
         14 => Cluster { nodes },
+        15 => Heartbeat(beat),
         16 => Report { view, cannot_start, incarnation },
         17 => Registered { entry },
         18 => Unavailable { why },
         19 => Retire { log },
         20 => Retired { log, node },
+        21 => Delete { request, name, log },
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
         32 => Outbid { claim },
         33 => Flush { claim, old, incarnation, view },
         34 => Flushed { claim, first, end, sessions },
-        35 => Stage { claim, ordered, sessions },
+        35 => Stage { claim, old, config, ordered, sessions },
         36 => Staged { claim, incarnation },
+        37 => Flushing { claim, bound },
+        40 => Dismiss { log, role, view },
+        41 => Recover { request, accepts },
+        42 => Recovered { request, done, lost, text },
+        43 => LastChange { request },
+        44 => LastChangeIs { request, view, steps },
     }
 }
 

@@ -1,7 +1,8 @@
 //! The control plane: who takes part in which view.
 //!
 //! The *register* ([`register::Register`]) keeps one entry per log, which every compare-and-set covers
-//! whole. The *controller* of a log ([`controller::Controller`]) drives a view change through it
+//! whole. Its rules, which a keeper of the entries outside of all nodes follows too, are in [`catalog`].
+//! The *controller* of a log ([`controller::Controller`]) drives a view change through the register
 //! (LazyLog §4.5, erwin.md "View change"): it keeps nothing that cannot be lost.
 //!
 //! ```text
@@ -22,8 +23,19 @@
 //! A role that is behind asks with `Report` and is given the entry: anyone's copy of the registered
 //! entry is proof enough to start the view.
 
+mod attempt;
+pub mod catalog;
 pub mod controller;
 pub mod message;
 pub mod register;
+mod timings;
 
-pub use message::{LogEntry, Message, NodeAddress, Refusal, SealedState};
+pub use message::{Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
+
+use seriatim_model::Address;
+
+use crate::roles::{self, RoleEffect};
+
+fn send(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
+    out.push(RoleEffect::Send { to, message: message.into() });
+}

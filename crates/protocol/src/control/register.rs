@@ -7,14 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::config::check_log_name;
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum};
-use seriatim_model::{
-    Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Time, ViewHistory, ViewNumber,
-};
+use seriatim_model::{Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Time};
 
+use super::catalog;
 use super::message::{LogEntry, Message, NodeAddress, Refusal};
+use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
 use crate::roles::{self, RoleEffect, RoleInput};
 
@@ -25,24 +24,28 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 ///
 /// Invariants: an entry's version grows with each change; a log id is given once; a deleted log is kept
 /// in `retiring` until every node that hosted it has forgotten it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Register {
     gate: Gate,
     entries: BTreeMap<LogId, LogEntry>,
+    /// Which question a log was created by.
+    created: BTreeMap<LogId, u64>,
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
     nodes: BTreeMap<NodeId, String>,
     retire_at: Time,
     me: NodeId,
+    options: Options,
 }
 
 /// What the register's journal holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum JournalRecord {
     Entry(LogEntry),
     Deleted { log: LogId, nodes: Vec<NodeId> },
     Retired { log: LogId, node: NodeId },
     LastLog(LogId),
+    Created { entry: LogEntry, request: u64 },
 }
 
 wire_enum! {
@@ -51,6 +54,7 @@ wire_enum! {
         2 => Deleted { log, nodes },
         3 => Retired { log, node },
         4 => LastLog(log),
+        5 => Created { entry, request },
     }
 }
 
@@ -68,6 +72,8 @@ impl Machine for Register {
             Input::Timer => self.remind(now, out),
             Input::Disconnected(Peer::Node(_) | Peer::Client(_))
             | Input::Message { .. }
+            | Input::Silent(_)
+            | Input::Heard(_)
             | Input::StoreFailed(..)
             | Input::Read(..)
             | Input::DiskFull(_) => {}
@@ -83,15 +89,17 @@ impl Machine for Register {
 impl Register {
     /// An empty register on node `me`.
     #[must_use]
-    pub fn new(me: NodeId) -> Self {
+    pub fn new(me: NodeId, options: Options) -> Self {
         Self {
             gate: Gate::new(true),
             entries: BTreeMap::new(),
+            created: BTreeMap::new(),
             last_log: LogId(0),
             retiring: BTreeMap::new(),
             nodes: BTreeMap::new(),
             retire_at: Time::ZERO,
             me,
+            options,
         }
     }
 
@@ -99,8 +107,12 @@ impl Register {
     ///
     /// # Errors
     /// If an entry is not one of ours.
-    pub fn recover(me: NodeId, entries: impl IntoIterator<Item = JournalEntry>) -> Result<Self, WireError> {
-        let mut register = Self::new(me);
+    pub fn recover(
+        me: NodeId,
+        options: Options,
+        entries: impl IntoIterator<Item = JournalEntry>,
+    ) -> Result<Self, WireError> {
+        let mut register = Self::new(me, options);
         for entry in entries {
             register.apply(decode_one(entry)?);
         }
@@ -110,7 +122,10 @@ impl Register {
     /// The whole state as journal entries, in place of all entries so far.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Vec<Bytes>> {
-        let entries = self.entries.values().cloned().map(JournalRecord::Entry);
+        let entries = self.entries.values().cloned().map(|entry| match self.created.get(&entry.id) {
+            Some(request) => JournalRecord::Created { entry, request: *request },
+            None => JournalRecord::Entry(entry),
+        });
         let retiring = self
             .retiring
             .iter()
@@ -132,10 +147,7 @@ impl Register {
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Get { log } => {
-                let answer = match self.entries.get(&log) {
-                    Some(entry) => Message::Current { entry: entry.clone() },
-                    None => Message::Gone { log },
-                };
+                let answer = catalog::current(log, self.entries.get(&log).cloned());
                 self.gate.confirm(from, answer, out);
             }
             Message::CompareAndSet { entry } => self.compare_and_set(from, entry, out),
@@ -146,7 +158,7 @@ impl Register {
                         let (entry, nodes) = (entry.clone(), self.node_list());
                         (Message::Found { request, entry, nodes }, waits_for_view)
                     }
-                    None => (Message::Refused { request, refusal: not_found(name) }, None),
+                    None => (Message::Refused { request, refusal: catalog::not_found(name) }, None),
                 };
                 self.gate.confirm(from, answer, out);
                 if let Some(log) = waits_for_view {
@@ -154,19 +166,18 @@ impl Register {
                 }
             }
             Message::List { request } => {
-                let mut entries: Vec<_> = self.entries.values().cloned().collect();
-                entries.sort_by(|a, b| a.name.cmp(&b.name));
+                let entries = catalog::listed(self.entries.values().cloned().collect());
                 self.gate.confirm(from, Message::Listing { request, entries, nodes: self.node_list() }, out);
             }
             Message::Create { request, name, config } => {
-                let answer = match self.create(name, config, out) {
+                let answer = match self.create(request, name, config, out) {
                     Ok(log) => Message::Done { request, log },
                     Err(refusal) => Message::Refused { request, refusal },
                 };
                 self.gate.confirm(from, answer, out);
             }
-            Message::Delete { request, name } => {
-                let answer = match self.delete(now, name, out) {
+            Message::Delete { request, name, log } => {
+                let answer = match self.delete(now, name, log, out) {
                     Ok(log) => Message::Done { request, log },
                     Err(refusal) => Message::Refused { request, refusal },
                 };
@@ -201,33 +212,40 @@ impl Register {
         self.nodes.iter().map(node).collect()
     }
 
-    fn compare_and_set(&mut self, from: Address, mut entry: LogEntry, out: &mut Vec<RoleEffect>) {
-        let answer = match self.entries.get(&entry.id) {
-            None => Message::Gone { log: entry.id },
-            Some(current) if current.version != entry.version => Message::Current { entry: current.clone() },
-            Some(_) => {
-                entry.version += 1;
-                self.change(JournalRecord::Entry(entry.clone()), out);
-                Message::Current { entry }
-            }
-        };
+    fn may_replace(&self, current: &LogEntry, proposed: &LogEntry) -> bool {
+        if self.options.deviates(Deviation::ClaimUnchecked) {
+            return proposed.claimed >= current.claimed;
+        }
+        catalog::succeeds(current, proposed)
+    }
+
+    fn compare_and_set(&mut self, from: Address, mut proposed: LogEntry, out: &mut Vec<RoleEffect>) {
+        let log = proposed.id;
+        if let Some(current) = self.entries.get(&log).filter(|current| self.may_replace(current, &proposed)) {
+            proposed.version = current.version;
+            self.change(JournalRecord::Entry(catalog::successor(proposed)), out);
+        }
+        let answer = catalog::current(log, self.entries.get(&log).cloned());
         self.gate.confirm(from, answer, out);
     }
 
+    /// A question that comes again, because its answer was lost, has the same answer.
     fn create(
         &mut self,
+        request: u64,
         name: String,
         config: LogConfig,
         out: &mut Vec<RoleEffect>,
     ) -> Result<LogId, Refusal> {
-        check_log_name(&name).map_err(|reason| Refusal::Impossible { reason })?;
-        if self.find(&name).is_some() {
-            return Err(Refusal::Exists { name });
+        catalog::check_name(&name)?;
+        if let Some(entry) = self.find(&name) {
+            let is_repeated = self.created.get(&entry.id) == Some(&request);
+            return catalog::created_before(entry, is_repeated, &config);
         }
-        config.check(self.nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
-        let id = LogId(self.last_log.0 + 1);
-        let entry = self.place(id, name, config);
-        self.change(JournalRecord::Entry(entry), out);
+        let id = catalog::id_after(self.last_log);
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        let entry = catalog::place(id, name, config, &nodes)?;
+        self.change(JournalRecord::Created { entry, request }, out);
         self.call_controller(id, out);
         Ok(id)
     }
@@ -239,32 +257,18 @@ impl Register {
         self.gate.confirm(controller, Message::Get { log }, out);
     }
 
-    /// Spreads a log's replicas over the nodes, starting at another node for each log.
-    fn place(&self, id: LogId, name: String, config: LogConfig) -> LogEntry {
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let pick = |index: u64| nodes[(index % nodes.len() as u64) as usize];
-        let shard = |shard: u64| (0..u64::from(config.replicas)).map(|r| pick(id.0 + shard + r)).collect();
-        LogEntry {
-            id,
-            name,
-            sequencers: (0..u64::from(config.sequencers)).map(|s| pick(id.0 - 1 + s)).collect(),
-            shards: (0..u64::from(config.shards)).map(shard).collect(),
-            version: 0,
-            claimed: ViewNumber::NONE,
-            claimant: 0,
-            view: None,
-            history: ViewHistory::default(),
-            unavailable: None,
-            config,
-        }
-    }
-
-    fn delete(&mut self, now: Time, name: String, out: &mut Vec<RoleEffect>) -> Result<LogId, Refusal> {
-        let Some(entry) = self.find(&name) else { return Err(not_found(name)) };
-        let log = entry.id;
-        let nodes: BTreeSet<NodeId> =
-            entry.sequencers.iter().chain(entry.shards.iter().flatten()).copied().collect();
-        self.change(JournalRecord::Deleted { log, nodes: nodes.into_iter().collect() }, out);
+    fn delete(
+        &mut self,
+        now: Time,
+        name: String,
+        log: LogId,
+        out: &mut Vec<RoleEffect>,
+    ) -> Result<LogId, Refusal> {
+        let Some(entry) = self.entries.get(&log).filter(|entry| entry.name == name) else {
+            return Err(catalog::not_found(name));
+        };
+        let nodes = catalog::hosts(entry).into_iter().collect();
+        self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
         Ok(log)
     }
@@ -301,6 +305,7 @@ impl Register {
             }
             JournalRecord::Deleted { log, nodes } => {
                 self.entries.remove(&log);
+                self.created.remove(&log);
                 self.retiring.insert(log, nodes.into_iter().collect());
             }
             JournalRecord::Retired { log, node } => {
@@ -310,14 +315,10 @@ impl Register {
                 self.retiring.retain(|_, nodes| !nodes.is_empty());
             }
             JournalRecord::LastLog(log) => self.last_log = self.last_log.max(log),
+            JournalRecord::Created { entry, request } => {
+                self.created.insert(entry.id, request);
+                self.apply(JournalRecord::Entry(entry));
+            }
         }
-    }
-}
-
-/// What to say about a name that no log has. One that no log could have is not repeated at any length.
-fn not_found(name: String) -> Refusal {
-    match check_log_name(&name) {
-        Ok(()) => Refusal::NoSuchLog { name },
-        Err(reason) => Refusal::Impossible { reason },
     }
 }

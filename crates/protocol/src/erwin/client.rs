@@ -12,17 +12,22 @@ use seriatim_model::{
     ViewNumber,
 };
 
+use super::ending::Ending;
 use super::message::Message;
-use super::rules;
+use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::{Deviation, Options};
+use crate::parts::Seen;
 use crate::roles;
 
 /// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
 const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait before something is said again.
 const RESEND_MOST: Duration = Duration::from_secs(2);
-/// How long to wait before the register is asked again.
+/// How long to wait before the register is asked again at first; doubled up to [`REFRESH_EVERY`]. A view
+/// change takes a few milliseconds.
+const REFRESH_FIRST: Duration = Duration::from_millis(2);
+/// The longest wait before the register is asked again.
 const REFRESH_EVERY: Duration = Duration::from_millis(20);
 /// The longest pause after `Busy`.
 const BUSY_MOST: Duration = Duration::from_millis(64);
@@ -41,6 +46,9 @@ pub enum Request {
     CheckTail,
     /// The session that appends go to, opened if need be.
     OpenSession,
+    /// Nothing more will be appended in this session: once everything asked for before is settled, no
+    /// replica takes anything of it any more. What is asked for meanwhile may fail with it.
+    EndSession,
 }
 
 /// What an application is told.
@@ -62,6 +70,8 @@ pub enum Reply {
         /// The number of the next append.
         next: u64,
     },
+    /// The session has ended: which, and the first number that is refused. Nothing, if none was open.
+    Ended(Option<(SessionId, u64)>),
     /// It did not work.
     Failed(Failure),
 }
@@ -103,47 +113,53 @@ pub struct LogClientConfig {
 ///
 /// Invariant: `pending` are the numbers from `base` on; those below `sent` of a member were sent to it
 /// in the current view; those below `committed` are acknowledged by all members of one view.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LogClient {
     config: LogClientConfig,
-    entry: LogEntry,
-    session: Session,
+    pub(super) entry: LogEntry,
+    pub(super) session: Session,
     sessions_opened: u64,
     /// Who wants to know the session before anything is appended.
     session_askers: Vec<u64>,
     base: u64,
     committed: u64,
-    pending: VecDeque<Pending>,
-    members: BTreeMap<NodeId, MemberProgress>,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) members: BTreeMap<NodeId, MemberProgress>,
     tails: BTreeMap<u64, TailQuestion>,
     next_question: u64,
     refresh: Refresh,
+    refresh_pause: Duration,
+    /// The newest view that a replica spoke of.
+    heard_of: ViewNumber,
     /// Where numbers below are bound has been asked, and when to ask again.
     asked_below: u64,
     locate_at: Option<Time>,
     unavailable: Option<String>,
+    /// Who wants the session to end, and how far that is.
+    pub(super) end_asker: Option<u64>,
+    pub(super) ending: Option<Ending>,
     jitter: u64,
-    work_is_due: bool,
+    pub(super) work_is_due: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Session {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Session {
     None,
     /// The tail is being asked for, to put it into the session's id.
     Opening,
     Open(SessionId),
 }
 
-#[derive(Debug)]
-struct Pending {
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
     token: u64,
     record: Record,
     sync: bool,
     settled: bool,
 }
 
-#[derive(Debug, Default)]
-struct MemberProgress {
+#[derive(Clone, Debug, Default)]
+pub(super) struct MemberProgress {
     sent: u64,
     acknowledged: u64,
     heard_at: Time,
@@ -154,23 +170,23 @@ struct MemberProgress {
     busy: Option<bool>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct TailQuestion {
     asker: Option<u64>,
     view: ViewNumber,
-    counts: BTreeMap<NodeId, Position>,
+    counts: BTreeMap<NodeId, Count>,
     asked_at: Time,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Refresh {
     Idle,
     /// Ask the register at this time.
     Due(Time),
 }
 
-type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
-type Out = Vec<ClientEffect>;
+pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
+pub(super) type Out = Vec<ClientEffect>;
 
 impl Machine for LogClient {
     type Message = roles::Message;
@@ -184,6 +200,10 @@ impl Machine for LogClient {
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
+            Input::Request { token, request: Request::EndSession } => {
+                self.end_asker = Some(token);
+                self.work_is_due = true;
+            }
             Input::Request { token, request: Request::OpenSession } => {
                 self.session_askers.push(token);
                 self.tell_session(out);
@@ -211,7 +231,8 @@ impl Machine for LogClient {
         };
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
         let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
-        [refresh, members, tails, self.locate_at].into_iter().flatten().min()
+        let ending = self.ending.as_ref().map(Ending::deadline);
+        [refresh, members, tails, self.locate_at, ending].into_iter().flatten().min()
     }
 }
 
@@ -237,9 +258,13 @@ impl LogClient {
             tails: BTreeMap::new(),
             next_question: 0,
             refresh: Refresh::Idle,
+            refresh_pause: REFRESH_FIRST,
+            heard_of: ViewNumber::NONE,
             asked_below: base,
             locate_at: None,
             unavailable: None,
+            end_asker: None,
+            ending: None,
             jitter,
             work_is_due: false,
         };
@@ -286,7 +311,7 @@ impl LogClient {
         self.entry.view.as_ref()
     }
 
-    fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
     }
 
@@ -316,11 +341,17 @@ impl LogClient {
             Message::TooLarge { session, number, limit } if self.is_mine(session) => {
                 self.too_large(session, number, limit, out);
             }
+            Message::Ended { view, session, at } if self.is_mine(session) => {
+                self.ended(node, view, session, at, out);
+            }
             Message::Rejected { view, why } => self.rejected(now, view, why),
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);
             }
-            Message::Tail { request, view, count } => self.tail_counted(node, request, view, count, out),
+            Message::Tail { request, view, count, held, seen } => {
+                let count = Count { end: count, held, seen: Seen(seen) };
+                self.tail_counted(node, request, view, count, out);
+            }
             _ => {}
         }
     }
@@ -367,6 +398,8 @@ impl LogClient {
             self.pending.pop_front();
             self.base += 1;
         }
+        // Who wants the session to end waits for this.
+        self.work_is_due |= self.pending.is_empty() && self.end_asker.is_some();
     }
 
     fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
@@ -432,9 +465,12 @@ impl LogClient {
         self.session_lost(session, out);
     }
 
-    fn session_lost(&mut self, session: SessionId, out: &mut Out) {
+    pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
         for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
             out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
+        }
+        if let Some(ending) = self.ending.take() {
+            out.push(reply(ending.token, Reply::Ended(Some((session, self.end())))));
         }
         self.session = Session::None;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
@@ -446,6 +482,11 @@ impl LogClient {
 
     fn rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
         self.unavailable = why;
+        if view > self.entry.view_number().max(self.heard_of) {
+            // There is a new view: if the register is asked already, that was too early.
+            self.heard_of = view;
+            self.refresh = Refresh::Idle;
+        }
         // Whether the replica is ahead of us or waits for a view itself: the register knows.
         if view >= self.entry.view_number() || self.unavailable.is_some() {
             self.ask_register(now);
@@ -457,6 +498,7 @@ impl LogClient {
     fn ask_register(&mut self, now: Time) {
         if self.refresh == Refresh::Idle {
             self.refresh = Refresh::Due(now);
+            self.refresh_pause = REFRESH_FIRST;
             self.work_is_due = true;
         }
     }
@@ -484,7 +526,9 @@ impl LogClient {
         for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
             out.push(reply(pending.token, failure()));
         }
-        for token in std::mem::take(&mut self.session_askers) {
+        let ending = self.ending.take().map(|ending| ending.token);
+        let askers = std::mem::take(&mut self.session_askers);
+        for token in askers.into_iter().chain(ending).chain(self.end_asker.take()) {
             out.push(reply(token, failure()));
         }
         for question in std::mem::take(&mut self.tails).into_values() {
@@ -553,23 +597,25 @@ impl LogClient {
         }
     }
 
-    fn tail_counted(&mut self, node: NodeId, request: u64, view: ViewNumber, count: Position, out: &mut Out) {
+    fn tail_counted(&mut self, node: NodeId, request: u64, view: ViewNumber, count: Count, out: &mut Out) {
         let Some(question) = self.tails.get_mut(&request).filter(|question| question.view == view) else {
             return;
         };
         question.counts.insert(node, count);
         let leader = self.entry.view.as_ref().map(|view| view.leader);
+        let Some(leading) = leader.and_then(|leader| question.counts.get(&leader)).copied() else { return };
         let options = self.config.options;
-        let counts = question.counts.values().copied();
         let tail = if options.deviates(Deviation::TailFromLeader) {
-            let Some(count) = leader.and_then(|leader| question.counts.get(&leader)) else { return };
-            *count
+            leading.end
         } else if !self.members.keys().all(|member| question.counts.contains_key(member)) {
             return;
         } else if options.deviates(Deviation::TailIsMinimum) {
-            counts.min().unwrap_or_default()
+            question.counts.values().map(|count| count.end).min().unwrap_or_default()
+        } else if options.deviates(Deviation::TailIsMaximum) {
+            question.counts.values().map(|count| count.end).max().unwrap_or_default()
         } else {
-            rules::tail(counts)
+            let followers = question.counts.iter().filter(|(node, _)| Some(**node) != leader);
+            rules::tail(leading, followers.map(|(_, count)| *count))
         };
         let question = self.tails.remove(&request).expect("just seen");
         match question.asker {
@@ -608,6 +654,7 @@ impl LogClient {
             self.send_appends(now, session, out);
             self.send_locates(now, session, out);
         }
+        self.end_session(now, out);
     }
 
     fn refresh_if_due(&mut self, now: Time, out: &mut Out) {
@@ -615,12 +662,16 @@ impl LogClient {
         if now < at {
             return;
         }
-        let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.entry.view.is_none();
-        self.refresh = if waits { Refresh::Due(now + REFRESH_EVERY) } else { Refresh::Idle };
+        let waits = !self.pending.is_empty()
+            || !self.tails.is_empty()
+            || self.ending.is_some()
+            || self.entry.view.is_none();
+        self.refresh = if waits { Refresh::Due(now + self.refresh_pause) } else { Refresh::Idle };
+        self.refresh_pause = (self.refresh_pause * 2).min(REFRESH_EVERY);
         self.look_up(out);
     }
 
-    fn look_up(&self, out: &mut Out) {
+    pub(super) fn look_up(&self, out: &mut Out) {
         let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
         let to = Address::Node(self.config.control, Endpoint::Register);
         out.push(ClientEffect::Send { to, message: message.into() });
@@ -731,10 +782,10 @@ impl LogClient {
     }
 }
 
-fn reply(token: u64, reply: Reply) -> ClientEffect {
+pub(super) fn reply(token: u64, reply: Reply) -> ClientEffect {
     ClientEffect::Reply { token, reply }
 }
 
-fn send(node: NodeId, message: Message) -> ClientEffect {
+pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {
     ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
 }

@@ -104,14 +104,37 @@ pub enum Message {
         /// The view that the client believes in.
         view: ViewNumber,
     },
-    /// Replica to client: `ordered` and what is held.
+    /// Replica to client: how long the log is, as far as it knows.
     Tail {
         /// The question answered.
         request: u64,
         /// The replica's view.
         view: ViewNumber,
-        /// The replica's count.
+        /// Its `ordered` and what it holds.
         count: Position,
+        /// How many entries it holds.
+        held: u64,
+        /// Which records it knows of in this view.
+        seen: u64,
+    },
+
+    /// Client to replica: this session ends; nothing from this number on is to be stored any more.
+    End {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The first number that is refused.
+        at: u64,
+    },
+    /// Replica to client: ended, and durable so; at a higher number, if that was seen.
+    Ended {
+        /// The replica's view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The first number that is refused.
+        at: u64,
     },
 
     /// Follower to leader: entries that the leader may not have.
@@ -186,12 +209,14 @@ wire_enum! {
         9 => Locate { view, session, number },
         10 => Located { session, number, position },
         11 => CheckTail { request, view },
-        12 => Tail { request, view, count },
+        12 => Tail { request, view, count, held, seen },
         13 => Forward { view, session, first, records },
         14 => Drop { view, from, runs },
         15 => Dropped { view, ordered },
         16 => Status { request },
         18 => ForwardExpired { view, session, ordered },
+        19 => End { view, session, at },
+        20 => Ended { view, session, at },
         17 => StatusIs { request, view, open, ordered, held, sessions },
     }
 }

@@ -27,6 +27,8 @@
 //! one's sealed state, so that an attempt that dies harms nothing.
 
 pub mod client;
+mod ending;
+mod memory;
 pub mod message;
 mod orderer;
 mod push;

@@ -20,7 +20,7 @@ const DROP_WINDOW: usize = 64;
 /// The batch being bound, those that the followers are dropping, and how far everyone is.
 ///
 /// Invariant: `stable <= own <= ordered of the replica <= pusher.end()`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Orderer {
     view: View,
     options: Options,
@@ -39,7 +39,7 @@ pub(super) struct Orderer {
     located: BTreeMap<Position, Vec<(Address, RecordId)>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct DropBatch {
     from: Position,
     to: Position,
@@ -47,7 +47,7 @@ struct DropBatch {
     sent_at: Time,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ShardProgress {
     primary: Address,
     told: Position,

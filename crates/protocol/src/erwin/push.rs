@@ -22,7 +22,7 @@ const RESEND_MOST: Duration = Duration::from_secs(1);
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
 /// Invariant: batches are adjacent: each starts where the one before it ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pusher {
     view: ViewNumber,
     placement: Placement,
@@ -31,13 +31,13 @@ pub(super) struct Pusher {
     end: Position,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Route {
     primary: Address,
     backups: Vec<Member>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Batch {
     from: Position,
     to: Position,
@@ -48,7 +48,7 @@ struct Batch {
 }
 
 /// A batch that every shard holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct BoundBatch {
     pub(super) from: Position,
     pub(super) to: Position,
@@ -77,6 +77,11 @@ impl Pusher {
 
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// Everything below it is bound.
+    pub(super) fn bound_below(&self) -> Position {
+        self.batches.front().map_or(self.end, |batch| batch.from)
     }
 
     /// Where the next batch starts.

@@ -1,20 +1,19 @@
 //! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands over
 //! what it holds when its view ends.
 
-use bytes::Bytes;
-use seriatim_model::storage::JournalEntry;
-use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire_struct};
+use seriatim_model::wire::wire_struct;
 use seriatim_model::{
-    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, NodeId, Peer, Position, Record,
-    RecordId, SessionId, Ticket, Time, View, ViewNumber, limits,
+    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Peer, Position, Record, RecordId,
+    SessionId, Ticket, Time, View, ViewNumber, limits,
 };
 
+use super::memory::JournalRecord;
 use super::message::Message;
 use super::orderer::Orderer;
 use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Admission, Entry, Gate, IdRun, Ring, Sessions};
+use crate::parts::{Admission, Entry, Gate, IdRun, Ring, Seen, Sessions};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
@@ -26,11 +25,10 @@ const SEALED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(40
 /// Invariants: entries in `ring` and positions below `ordered` are disjoint and together hold every
 /// record that the replica acknowledged; `sessions` covers both; the replica is open only in a view that
 /// names this incarnation, while no higher claim was seen, and not after a restart.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) me: Member,
-    control: NodeId,
-    config: LogConfig,
+    pub(super) config: LogConfig,
     pub(super) options: Options,
     pub(super) gate: Gate,
     /// The highest claim seen, or the number of the view.
@@ -39,10 +37,12 @@ pub struct Sequencer {
     pub(super) number: ViewNumber,
     /// That view itself; missing when it was adopted by a seal before it was seen registered.
     pub(super) view: Option<View>,
-    restarted: bool,
+    pub(super) restarted: bool,
     pub(super) ring: Ring,
     pub(super) sessions: Sessions,
     pub(super) ordered: Position,
+    /// The records that were held or dropped in this view.
+    seen: Seen,
     pub(super) staged: Option<Staged>,
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
@@ -50,7 +50,7 @@ pub struct Sequencer {
     unavailable: Option<String>,
     disk_full: bool,
     report_at: Time,
-    work_is_due: bool,
+    pub(super) work_is_due: bool,
 }
 
 /// A view that the replica is prepared to start.
@@ -62,44 +62,6 @@ pub(super) struct Staged {
 }
 
 wire_struct! { Staged { claim, ordered, sessions } }
-
-/// What the replica's journal holds, at durability `disk`.
-#[derive(Debug)]
-enum JournalRecord {
-    Admitted { session: SessionId, first: u64, lowest: u64, records: Vec<Record> },
-    Dropped { from: Position, runs: Vec<IdRun> },
-    Claimed { claim: ViewNumber, adopts: bool },
-    Staged(Staged),
-    Started { view: View },
-    Snapshot(Snapshot),
-    Forgotten { session: SessionId },
-}
-
-wire_enum! {
-    JournalRecord {
-        1 => Admitted { session, first, lowest, records },
-        2 => Dropped { from, runs },
-        3 => Claimed { claim, adopts },
-        4 => Staged(staged),
-        5 => Started { view },
-        6 => Snapshot(snapshot),
-        7 => Forgotten { session },
-    }
-}
-
-/// The whole state, for a checkpoint.
-#[derive(Debug)]
-struct Snapshot {
-    claim: ViewNumber,
-    number: ViewNumber,
-    view: Option<View>,
-    ordered: Position,
-    sessions: Sessions,
-    staged: Option<Staged>,
-    entries: Vec<(RecordId, Record)>,
-}
-
-wire_struct! { Snapshot { claim, number, view, ordered, sessions, staged, entries } }
 
 impl Machine for Sequencer {
     type Message = roles::Message;
@@ -121,7 +83,7 @@ impl Machine for Sequencer {
             Input::Disconnected(peer) => self.disconnected(peer),
             Input::DiskFull(full) => self.disk_full = full,
             Input::Timer => self.timer(now, out),
-            Input::StoreFailed(..) | Input::Read(..) => {}
+            Input::StoreFailed(..) | Input::Read(..) | Input::Silent(_) | Input::Heard(_) => {}
             Input::Request { request, .. } => match request {},
         }
     }
@@ -138,14 +100,12 @@ impl Machine for Sequencer {
 }
 
 impl Sequencer {
-    /// A replica without memory: it takes part in nothing until it is staged. `control` is the node of
-    /// the register and the controller.
+    /// A replica without memory: it takes part in nothing until it is staged.
     #[must_use]
-    pub fn new(me: Member, control: NodeId, config: LogConfig, options: Options) -> Self {
+    pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
         Self {
             me,
-            control,
             config,
             options,
             gate: Gate::new(waits),
@@ -156,6 +116,7 @@ impl Sequencer {
             ring: Ring::default(),
             sessions: Sessions::default(),
             ordered: Position::ZERO,
+            seen: Seen::default(),
             staged: None,
             flush: None,
             orderer: None,
@@ -165,41 +126,6 @@ impl Sequencer {
             report_at: Time::ZERO,
             work_is_due: false,
         }
-    }
-
-    /// Rebuilds a replica from its journal. It has its memory, and waits for a new view.
-    ///
-    /// # Errors
-    /// If an entry is not one of ours.
-    pub fn recover(
-        me: Member,
-        control: NodeId,
-        config: LogConfig,
-        options: Options,
-        entries: impl IntoIterator<Item = JournalEntry>,
-    ) -> Result<Self, WireError> {
-        let mut replica = Self::new(me, control, config, options);
-        for entry in entries {
-            replica.replay(decode_one(entry)?);
-        }
-        Ok(replica)
-    }
-
-    /// The whole state as one journal entry, in place of all entries so far.
-    #[must_use]
-    pub fn snapshot(&self) -> Vec<Bytes> {
-        let mut out = Encoder::new();
-        JournalRecord::Snapshot(Snapshot {
-            claim: self.claim,
-            number: self.number,
-            view: self.view.clone(),
-            ordered: self.ordered,
-            sessions: self.sessions.clone(),
-            staged: self.staged.clone(),
-            entries: self.ring.iter().map(|entry| (entry.id, entry.record.clone())).collect(),
-        })
-        .encode(&mut out);
-        out.finish()
     }
 
     /// What the log promises.
@@ -220,6 +146,12 @@ impl Sequencer {
         let named =
             self.view.as_ref().is_some_and(|view| view.number == self.number && self.is_named_in(view));
         named && self.claim == self.number && !self.restarted
+    }
+
+    /// The highest claim that it obeys.
+    #[must_use]
+    pub fn claim(&self) -> ViewNumber {
+        self.claim
     }
 
     /// The view that its state belongs to.
@@ -260,12 +192,17 @@ impl Sequencer {
             }
             Message::CheckTail { request, view } if self.accepts(view) => {
                 let count = self.ordered + self.ring.len() as u64;
-                reply(from, Message::Tail { request, view, count }, out);
+                let (held, seen) = (self.ring.len() as u64, self.seen.0);
+                reply(from, Message::Tail { request, view, count, held, seen }, out);
             }
             Message::Locate { view, session, number } if self.accepts(view) && self.orderer.is_some() => {
                 self.locate(from, RecordId { session, number }, out);
             }
-            Message::Append { .. } | Message::CheckTail { .. } | Message::Locate { .. } => {
+            Message::End { view, session, at } if self.accepts(view) => self.end(from, session, at, out),
+            Message::Append { .. }
+            | Message::CheckTail { .. }
+            | Message::Locate { .. }
+            | Message::End { .. } => {
                 let why = self.unavailable.clone();
                 reply(from, Message::Rejected { view: self.registered_number(), why }, out);
             }
@@ -304,6 +241,18 @@ impl Sequencer {
         }
     }
 
+    /// A client ends its session.
+    fn end(&mut self, asker: Address, session: SessionId, at: u64, out: &mut Vec<RoleEffect>) {
+        if self.is_too_old(session) {
+            return reply(asker, Message::Expired { session }, out);
+        }
+        let (at, is_news) = self.sessions.end(session, at, self.ordered);
+        if is_news {
+            self.persist(&JournalRecord::Ended { session, at }, out);
+        }
+        self.gate.confirm(asker, Message::Ended { view: self.number, session, at }, out);
+    }
+
     /// Whether nothing of this session can be admitted any more, whatever comes.
     fn is_too_old(&self, session: SessionId) -> bool {
         let idle = self.options.limits.session_idle_positions;
@@ -320,7 +269,7 @@ impl Sequencer {
         }
     }
 
-    fn forget(&mut self, session: SessionId) {
+    pub(super) fn forget(&mut self, session: SessionId) {
         let next = self.sessions.next(session).unwrap_or(0);
         self.ring.drop_run(IdRun { session, first: 0, count: next });
         self.sessions.forget(session);
@@ -373,7 +322,12 @@ impl Sequencer {
                     // It is acknowledged, once durable, by what it was admitted with.
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
-                self.gate.confirm(from, Message::Acknowledged { view, session, next }, out);
+                let acknowledged = Message::Acknowledged { view, session, next };
+                if self.options.deviates(Deviation::FollowerBeforeSync) && self.orderer.is_none() {
+                    reply(from, acknowledged, out);
+                } else {
+                    self.gate.confirm(from, acknowledged, out);
+                }
                 match refused {
                     Some(Cut::NoRoom) => {
                         reply(from, Message::Busy { view, session, next, disk_full: self.disk_full }, out);
@@ -410,6 +364,7 @@ impl Sequencer {
         let Admission::Admit { skip } = self.admission(run) else { return None };
         records.drain(..skip as usize);
         let first = run.first + skip;
+        records.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
         let (fits, cut) = self.room_for(&records);
         records.truncate(fits);
         let next = first + records.len() as u64;
@@ -427,7 +382,7 @@ impl Sequencer {
         cut
     }
 
-    fn hold(
+    pub(super) fn hold(
         &mut self,
         since: Time,
         session: SessionId,
@@ -436,7 +391,9 @@ impl Sequencer {
         records: Vec<Record>,
         ticket: Ticket,
     ) {
-        self.sessions.admit(session, first + records.len() as u64, lowest, self.ordered);
+        let next = first + records.len() as u64;
+        self.sessions.admit(session, next, lowest, self.ordered);
+        self.seen.add(session, first..next);
         for (number, record) in (first..).zip(records) {
             self.ring.push(Entry { id: RecordId { session, number }, record, ticket, since });
         }
@@ -459,14 +416,6 @@ impl Sequencer {
             }
         }
         (records.len(), None)
-    }
-
-    /// Adds an entry to the journal, if the log keeps one.
-    fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
-        match self.config.durability {
-            Durability::Disk => self.gate.persist(record, out),
-            Durability::Memory => self.gate.issued(),
-        }
     }
 
     /// Follower: the leader bound these.
@@ -493,10 +442,12 @@ impl Sequencer {
         self.gate.confirm(leader, Message::Dropped { view, ordered: self.ordered }, out);
     }
 
-    fn apply_drop(&mut self, first: Position, runs: &[IdRun]) {
+    pub(super) fn apply_drop(&mut self, first: Position, runs: &[IdRun]) {
         let mut position = first;
         for run in runs {
             self.ring.drop_run(*run);
+            let next = self.sessions.next(run.session).unwrap_or(0);
+            self.seen.add(run.session, next.max(run.first)..run.first + run.count);
             self.sessions.bind(*run, position);
             position += run.count;
         }
@@ -567,8 +518,8 @@ impl Sequencer {
             {
                 self.begin_flush(now, from, claim, view, out);
             }
-            control::Message::Stage { claim, ordered, sessions } => {
-                self.stage(from, Staged { claim, ordered, sessions }, out);
+            control::Message::Stage { claim, old, ordered, sessions, .. } => {
+                self.stage(from, old, Staged { claim, ordered, sessions }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
             control::Message::Unavailable { why } => self.unavailable = Some(why),
@@ -605,7 +556,7 @@ impl Sequencer {
         }
     }
 
-    fn start(&mut self, view: View) {
+    pub(super) fn start(&mut self, view: View) {
         self.adopt_staged(view.number, view.start);
         self.claim = self.claim.max(view.number);
         self.orderer = (view.leader == self.me.node && self.claim == view.number)
@@ -626,10 +577,14 @@ impl Sequencer {
         self.view = None;
         self.orderer = None;
         self.ring.clear();
+        self.seen = Seen::default();
         self.ordered = staged.ordered;
         let own = std::mem::replace(&mut self.sessions, staged.sessions);
         if self.options.deviates(Deviation::FilterUnion) {
             self.sessions.join(own);
+        }
+        if self.options.deviates(Deviation::SessionEndLost) {
+            self.sessions.forget_ends();
         }
         if self.options.deviates(Deviation::FilterForgotten) {
             self.sessions = Sessions::default();
@@ -658,7 +613,7 @@ impl Sequencer {
                     cannot_start: self.cannot_start,
                     incarnation: self.me.incarnation,
                 };
-                reply(Address::Node(self.control, Endpoint::Controller), message, out);
+                reply(Address::Node(self.me.node, Endpoint::Controller), message, out);
             }
             self.continue_flush(now, out);
         }
@@ -704,51 +659,6 @@ impl Sequencer {
             let message = Message::Forward { view: self.number, session, first, records };
             reply(Address::Node(leader, Endpoint::Sequencer), message, out);
         }
-    }
-
-    fn replay(&mut self, record: JournalRecord) {
-        match record {
-            JournalRecord::Admitted { session, first, lowest, records } => {
-                self.hold(Time::ZERO, session, first, lowest, records, Ticket(0));
-            }
-            JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
-            JournalRecord::Claimed { claim, adopts } => {
-                self.claim = claim;
-                if let Some(number) = self.staged.as_ref().map(|staged| staged.claim).filter(|_| adopts) {
-                    self.adopt_staged(number, Position::ZERO);
-                }
-            }
-            JournalRecord::Staged(staged) => {
-                self.claim = staged.claim;
-                self.staged = Some(staged);
-            }
-            JournalRecord::Started { view } => {
-                self.start(view);
-                self.orderer = None;
-                self.work_is_due = false;
-                self.restarted = true;
-            }
-            JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
-            JournalRecord::Forgotten { session } => self.forget(session),
-        }
-    }
-
-    fn restore(&mut self, snapshot: Snapshot) {
-        let Snapshot { claim, number, view, ordered, sessions, staged, entries } = snapshot;
-        (self.claim, self.number, self.view, self.ordered) = (claim, number, view, ordered);
-        (self.sessions, self.staged) = (sessions, staged);
-        self.ring.clear();
-        for (id, record) in entries {
-            self.ring.push(Entry { id, record, ticket: Ticket(0), since: Time::ZERO });
-        }
-    }
-
-    pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {
-        self.persist(&JournalRecord::Claimed { claim: self.claim, adopts }, out);
-    }
-
-    pub(super) fn persist_staged(&mut self, staged: &Staged, out: &mut Vec<RoleEffect>) {
-        self.persist(&JournalRecord::Staged(staged.clone()), out);
     }
 
     pub(super) fn sealed_state(&self) -> control::SealedState {

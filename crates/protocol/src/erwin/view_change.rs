@@ -11,7 +11,7 @@ use crate::roles::RoleEffect;
 
 /// What the chosen replica binds on behalf of a claim. The replica's own state stays as it is: an
 /// attempt that dies here must leave it to the next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,
     controller: Address,
@@ -43,7 +43,7 @@ impl Sequencer {
         let skipped = self.options.deviates(Deviation::SealSkipped) && self.is_open();
         if claim > self.claim && !skipped {
             // A view that was registered, and that we did not see start, is the old view now.
-            let adopts = self.number < old && self.staged.as_ref().is_some_and(|staged| staged.claim == old);
+            let adopts = self.is_staged_for(old);
             self.claim = claim;
             self.flush = None;
             self.orderer = None;
@@ -57,6 +57,11 @@ impl Sequencer {
             || self.options.deviates(Deviation::StageDestroys) && self.number != ViewNumber::NONE;
         let state = holds_old.then(|| self.sealed_state());
         self.gate.confirm(from, Message::Sealed { claim, incarnation: self.me.incarnation, state }, out);
+    }
+
+    /// Whether it is prepared for view `old`, which was registered, and did not see it start.
+    fn is_staged_for(&self, old: ViewNumber) -> bool {
+        self.number < old && self.staged.as_ref().is_some_and(|staged| staged.claim == old)
     }
 
     /// Step 5: binds what is held, in arrival order, from `ordered` on, tagged with the claim.
@@ -84,6 +89,9 @@ impl Sequencer {
         }
         self.be_patient(now);
         self.continue_flush(now, out);
+        if let Some(flush) = self.flush.as_ref().filter(|flush| !flush.pusher.is_empty()) {
+            reply(from, Message::Flushing { claim, bound: flush.pusher.bound_below() }, out);
+        }
     }
 
     /// Pushes as far as the window allows, and reports when everything is bound.
@@ -109,7 +117,9 @@ impl Sequencer {
             if reversed {
                 batch.reverse();
             }
-            flush.pusher.push(now, batch.into_iter(), Position::ZERO, out);
+            let early = self.options.deviates(Deviation::StableBeforeRegister);
+            let stable = if early { flush.pusher.end() + batch.len() as u64 } else { Position::ZERO };
+            flush.pusher.push(now, batch.into_iter(), stable, out);
         }
         if flush.pusher.is_empty() {
             flush.sessions.prune(limits::MAX_BOUND_RUNS);
@@ -145,7 +155,13 @@ impl Sequencer {
     }
 
     /// Step 6: is prepared to start the claimed view, beside the state of the old one.
-    pub(super) fn stage(&mut self, from: Address, staged: Staged, out: &mut Vec<RoleEffect>) {
+    pub(super) fn stage(
+        &mut self,
+        from: Address,
+        old: ViewNumber,
+        staged: Staged,
+        out: &mut Vec<RoleEffect>,
+    ) {
         if staged.claim < self.claim || staged.claim <= self.number {
             return reply(from, Message::Outbid { claim: self.claim }, out);
         }
@@ -153,6 +169,11 @@ impl Sequencer {
         if self.staged.as_ref() != Some(&staged) {
             self.claim = claim;
             self.orderer = None;
+            if self.is_staged_for(old) {
+                // What was registered, and not seen to start, is not to be overwritten.
+                self.adopt_staged(old, Position::ZERO);
+                self.persist_claim(true, out);
+            }
             self.persist_staged(&staged, out);
             if self.options.deviates(Deviation::StageDestroys) {
                 self.ring.clear();

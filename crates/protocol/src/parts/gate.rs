@@ -15,7 +15,7 @@ use crate::roles::{Message, RoleEffect};
 /// At durability `memory` writes are not waited for: the gate stands open.
 ///
 /// Invariant: the tickets in `waiting` do not decrease.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Gate {
     issued: Ticket,
     /// The latest write that anything is confirmed after. What is stable is worth writing, but nobody

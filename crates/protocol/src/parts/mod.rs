@@ -2,8 +2,10 @@
 
 pub mod gate;
 pub mod ring;
+pub mod seen;
 pub mod sessions;
 
 pub use gate::Gate;
 pub use ring::{Entry, Ring};
+pub use seen::Seen;
 pub use sessions::{Admission, IdRun, Sessions};

@@ -25,7 +25,7 @@ pub struct Entry {
 /// Invariant: `by_session` lists, for each session, the slots of its entries, in the order of their
 /// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots; the first slot
 /// is occupied.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ring {
     first_slot: u64,
     slots: VecDeque<Option<Entry>>,

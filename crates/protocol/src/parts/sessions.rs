@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use seriatim_model::wire::wire_struct;
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_struct};
 use seriatim_model::{Position, SessionId, limits};
 
 /// Consecutive numbers of one session.
@@ -39,9 +39,32 @@ struct Session {
     lowest: u64,
     last_bound: Position,
     bound: Vec<BoundRun>,
+    /// If the session has ended: the first number that is refused.
+    end: Option<u64>,
 }
 
-wire_struct! { Session { id, next, lowest, last_bound, bound } }
+/// In the first format a session had no end. Numbers are far below this bit, which says that there is one.
+const HAS_END: u64 = 1 << 63;
+
+impl Wire for Session {
+    fn encode(&self, out: &mut Encoder) {
+        self.id.encode(out);
+        self.next.encode(out);
+        (self.lowest | self.end.map_or(0, |_| HAS_END)).encode(out);
+        self.last_bound.encode(out);
+        self.bound.encode(out);
+        if let Some(end) = self.end {
+            end.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let (id, next, lowest) = (Wire::decode(input)?, Wire::decode(input)?, u64::decode(input)?);
+        let (last_bound, bound) = (Wire::decode(input)?, Wire::decode(input)?);
+        let end = if lowest & HAS_END == 0 { None } else { Some(Wire::decode(input)?) };
+        Ok(Self { id, next, lowest: lowest & !HAS_END, last_bound, bound, end })
+    }
+}
 
 /// What is to happen to an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +95,8 @@ pub struct Sessions {
     sweep_at: Position,
 }
 
-impl seriatim_model::wire::Wire for Sessions {
-    fn encode(&self, out: &mut seriatim_model::wire::Encoder) {
+impl Wire for Sessions {
+    fn encode(&self, out: &mut Encoder) {
         (self.sessions.len() as u32).encode(out);
         for session in self.sessions.values() {
             session.encode(out);
@@ -81,7 +104,7 @@ impl seriatim_model::wire::Wire for Sessions {
         self.sweep_at.encode(out);
     }
 
-    fn decode(input: &mut seriatim_model::wire::Decoder) -> Result<Self, seriatim_model::wire::WireError> {
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let sessions = Vec::<Session>::decode(input)?;
         let sessions = sessions.into_iter().map(|session| (session.id, session)).collect();
         Ok(Self { sessions, sweep_at: Position::decode(input)? })
@@ -127,11 +150,35 @@ impl Sessions {
         };
         if run.first.saturating_add(run.count) <= session.lowest && run.count > 0 {
             Admission::Stale
+        } else if session.end.is_some_and(|end| run.first >= end) {
+            Admission::Expired
         } else if run.first > session.next {
             Admission::OutOfOrder { expected: session.next }
         } else {
             Admission::Admit { skip: (session.next - run.first).min(run.count) }
         }
+    }
+
+    /// How many numbers from `first` on may still be admitted.
+    #[must_use]
+    pub fn room(&self, session: SessionId, first: u64) -> u64 {
+        let end = self.sessions.get(&session).and_then(|session| session.end);
+        end.map_or(u64::MAX, |end| end.saturating_sub(first))
+    }
+
+    /// Ends a session at `at`, or at a higher number if that was seen; `ordered` dates one that is new.
+    /// Returns where it ends, and whether that is news.
+    pub fn end(&mut self, id: SessionId, at: u64, ordered: Position) -> (u64, bool) {
+        let session = self.entry(id, ordered);
+        let end = at.max(session.next).max(session.end.unwrap_or(0));
+        let is_news = session.end != Some(end);
+        session.end = Some(end);
+        (end, is_news)
+    }
+
+    /// A defect: ended sessions are as good as new.
+    pub(crate) fn forget_ends(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.end = None);
     }
 
     /// Takes note that the session's numbers below `next` are held, and that its client does not wait
@@ -212,6 +259,7 @@ impl Sessions {
             lowest: 0,
             last_bound: now,
             bound: vec![],
+            end: None,
         })
     }
 }
@@ -337,10 +385,25 @@ mod tests {
     }
 
     #[test]
+    fn an_ended_session_takes_nothing_from_its_end_on() {
+        let mut sessions = Sessions::default();
+        sessions.admit(session(1), 3, 0, Position(0));
+        assert_eq!(sessions.end(session(1), 2, Position(0)), (3, true), "number 2 was seen");
+        assert_eq!(sessions.end(session(1), 3, Position(0)), (3, false));
+        assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
+        assert_eq!(sessions.admission(run(1, 2), Position(0), IDLE), Admission::Admit { skip: 2 });
+        // Below its end it goes on: others may hold what this replica does not.
+        assert_eq!(sessions.end(session(1), 5, Position(0)), (5, true));
+        assert_eq!(sessions.admission(run(3, 4), Position(0), IDLE), Admission::Admit { skip: 0 });
+        assert_eq!(sessions.room(session(1), 3), 2);
+    }
+
+    #[test]
     fn a_snapshot_comes_back() {
         let mut sessions = Sessions::default();
         sessions.bind(run(0, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
+        sessions.end(session(2), 9, Position(11));
         let bytes = seriatim_model::wire::encode_one(&sessions);
         assert_eq!(seriatim_model::wire::decode_one::<Sessions>(bytes).unwrap(), sessions);
     }

@@ -1,8 +1,10 @@
 //! The messages of the shard contract. See the [module](super) for what they promise.
 
-use seriatim_model::storage::{Run, Stored};
-use seriatim_model::wire::wire_enum;
-use seriatim_model::{Incarnation, LogConfig, Member, Position, ViewNumber};
+use seriatim_model::storage::{Lacking, Run, Stored};
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{Incarnation, Member, Position, ViewNumber};
+
+use crate::control::LogEntry;
 
 /// Why a read or a trim was not answered with what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +36,12 @@ pub enum ReadError {
         /// The stable bound.
         stable: Position,
     },
+    /// The replica is being copied to, and has not got this position yet.
+    #[error("the replica that was asked does not hold position {position} yet")]
+    Missing {
+        /// Where.
+        position: Position,
+    },
 }
 
 wire_enum! {
@@ -43,8 +51,22 @@ wire_enum! {
         3 => Disk { reason },
         4 => Busy {},
         5 => NotStable { stable },
+        6 => Missing { position },
     }
 }
+
+/// What a replica brings to a view change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The latest registered view that this life of the replica is a member of.
+    pub view: ViewNumber,
+    /// The stable bound that it knows.
+    pub stable: Position,
+    /// What it should hold of that view and does not yet.
+    pub lacks: Option<Lacking>,
+}
+
+wire_struct! { Held { view, stable, lacks } }
 
 /// Messages of the shard contract.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,13 +114,15 @@ pub enum Message {
         claim: ViewNumber,
         /// This life of the replica.
         incarnation: Incarnation,
+        /// What it holds.
+        held: Held,
     },
     /// Controller to replica: refuse whatever is below this claim.
     Fence {
         /// The claim.
         claim: ViewNumber,
-        /// What the log promises, for a replica that is new.
-        config: LogConfig,
+        /// The register's entry, with the view that is to be replaced.
+        entry: LogEntry,
     },
 
     /// Primary to backup: hold these records.
@@ -183,10 +207,12 @@ pub enum Message {
         /// The read or subscription.
         request: u64,
     },
-    /// Client to every replica: positions below are gone for good.
+    /// Client to every replica of a view: positions below are gone for good.
     Trim {
         /// Names the trim.
         request: u64,
+        /// The view: who joins a later one asks those of this one where the trim point is.
+        view: ViewNumber,
         /// The first position to keep.
         position: Position,
     },
@@ -221,8 +247,8 @@ wire_enum! {
         2 => Bound { view, batch, stable },
         3 => Stable { view, stable },
         4 => StableKnown { view, stable },
-        5 => Fenced { claim, incarnation },
-        6 => Fence { claim, config },
+        5 => Fenced { claim, incarnation, held },
+        6 => Fence { claim, entry },
         7 => Replicate { view, batch, incarnation, stable, runs },
         8 => Replicated { view, batch },
         9 => Read { request, from, end, max_records, wait_ms },
@@ -232,7 +258,7 @@ wire_enum! {
         13 => Deliver { request, from, records, upto },
         14 => Credit { request, bytes },
         15 => Cancel { request },
-        16 => Trim { request, position },
+        16 => Trim { request, view, position },
         17 => Trimmed { request, first },
         18 => Status { request },
         19 => StatusIs { request, view, stable, trim },

@@ -28,10 +28,11 @@
 //!   |--- Stable ----->|--- Deliver ------------------>|
 //! ```
 
+mod copying;
 pub mod message;
 pub mod primary_backup;
 mod readers;
 mod unstored;
 
-pub use message::{Message, ReadError};
+pub use message::{Held, Message, ReadError};
 pub use primary_backup::Replica;

@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Run, ShardMemory, ShardRecovery, StorageCommand};
+use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
 use seriatim_model::{
     Address, Durability, Endpoint, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
     ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::message::{Message, ReadError};
-use super::readers::Readers;
+use super::copying::{Copying, Got, as_pushed};
+use super::message::{Held, Message, ReadError};
+use super::readers::{Bounds, Outcome, Readers};
 use super::unstored::{Before, Unstored};
 use crate::control;
 use crate::deviation::{Deviation, Options};
@@ -23,21 +24,35 @@ use crate::roles::{self, RoleEffect, RoleInput};
 /// How long a fenced replica waits for its new view before it asks for one.
 const FENCED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(400);
 
+/// After a restart, how long to wait between two reads that look for damage.
+const SCRUB_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+/// When such a read is given up.
+const SCRUB_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// One replica of one shard of one log.
 ///
 /// Invariants: it binds only what is pushed under `memory.claim`; `stable` never decreases and never
 /// exceeds what a leader of a registered view, or the register, announced.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replica {
     node: NodeId,
     shard: ShardId,
-    control: NodeId,
     options: Options,
     gate: Gate,
     pub(super) memory: ShardMemory,
     restarted: bool,
     pub(super) stable: Position,
     pub(super) trim: Position,
+    /// What it has still to get from others.
+    lacks: Option<Lacking>,
+    /// Everything below it is held, whatever views this life was no member of.
+    whole_below: Position,
+    copying: Copying,
+    /// Whether it was a member of the view that was registered when it was fenced last.
+    was_member: bool,
+    /// After a restart everything is read once, to find what is damaged: where that goes on.
+    scrub: Option<Position>,
+    scrub_at: Time,
     /// Batches that this replica is primary for, and that are not held everywhere yet.
     batches: BTreeMap<(ViewNumber, Position), Batch>,
     /// Writes on their way, oldest first, with what to do when they are durable.
@@ -50,7 +65,7 @@ pub struct Replica {
     report_at: Time,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Batch {
     leader: Address,
     held_here: bool,
@@ -81,10 +96,13 @@ impl Machine for Replica {
             } => {
                 self.registered(now, &entry, out);
             }
-            Input::Message { .. } | Input::DiskFull(_) => {}
+            Input::Message { .. } | Input::DiskFull(_) | Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => self.persisted(ticket, out),
-            Input::StoreFailed(ticket, _) => self.store_failed(ticket),
-            Input::Read(ticket, outcome) => self.readers.read(ticket, outcome, self.stable, self.trim, out),
+            Input::StoreFailed(ticket, _) => self.store_failed(now, ticket),
+            Input::Read(ticket, outcome) => {
+                let outcome = self.readers.read(ticket, outcome, self.bounds(), out);
+                self.has_read(now, outcome);
+            }
             Input::Disconnected(peer) => self.disconnected(peer),
             Input::Timer => self.timer(now, out),
             Input::Request { request, .. } => match request {},
@@ -93,14 +111,16 @@ impl Machine for Replica {
 
     fn deadline(&self) -> Option<Time> {
         let report = self.wants_a_view().then_some(self.report_at);
-        [report, self.readers.deadline()].into_iter().flatten().min()
+        let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
+        let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
+        [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
     }
 }
 
 impl Replica {
-    /// A replica that never held anything. `control` is the node of the register and the controller.
+    /// A replica that never held anything.
     #[must_use]
-    pub fn new(me: Member, shard: ShardId, control: NodeId, config: LogConfig, options: Options) -> Self {
+    pub fn new(me: Member, shard: ShardId, config: LogConfig, options: Options) -> Self {
         let memory = ShardMemory {
             incarnation: me.incarnation,
             config,
@@ -108,8 +128,9 @@ impl Replica {
             view: None,
             history: ViewHistory::default(),
         };
-        let recovery = ShardRecovery { memory: Some(memory), stable: Position::ZERO, trim: Position::ZERO };
-        Self::recover(me, shard, control, recovery, options).expect("it has its memory")
+        let (stable, trim) = (Position::ZERO, Position::ZERO);
+        let recovery = ShardRecovery { memory: Some(memory), stable, trim, lacks: None };
+        Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 
     /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and waits
@@ -118,27 +139,28 @@ impl Replica {
     ///
     /// Nothing, if the store remembers nothing.
     #[must_use]
-    pub fn recover(
-        me: Member,
-        shard: ShardId,
-        control: NodeId,
-        recovery: ShardRecovery,
-        options: Options,
-    ) -> Option<Self> {
+    pub fn recover(me: Member, shard: ShardId, recovery: ShardRecovery, options: Options) -> Option<Self> {
         let mut memory = recovery.memory?;
         memory.incarnation = me.incarnation;
         let forgetful = options.deviates(Deviation::ConfirmBeforeSync);
         let waits = !(forgetful && memory.config.durability == Durability::Disk);
+        // Only what is stable is trimmed, and a store may have kept one of the two and not the other.
+        let stable = recovery.stable.max(recovery.trim);
         Some(Self {
             node: me.node,
             shard,
-            control,
             options,
             gate: Gate::new(waits),
             memory,
             restarted: true,
-            stable: recovery.stable,
+            stable,
             trim: recovery.trim,
+            lacks: recovery.lacks.map(|range| range.not_below(recovery.trim)),
+            whole_below: stable,
+            copying: Copying::default(),
+            was_member: false,
+            scrub: (stable > recovery.trim).then_some(recovery.trim),
+            scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
             writes: VecDeque::new(),
             unstored: Unstored::default(),
@@ -161,6 +183,12 @@ impl Replica {
         self.stable
     }
 
+    /// What it has still to get from other replicas.
+    #[must_use]
+    pub fn lacks(&self) -> Option<Lacking> {
+        self.lacks
+    }
+
     fn view_number(&self) -> ViewNumber {
         self.memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
     }
@@ -169,11 +197,29 @@ impl Replica {
         Member { node: self.node, incarnation: self.memory.incarnation }
     }
 
+    /// Whether the latest view that it knows names this life.
+    fn is_named(&self) -> bool {
+        self.members().is_some_and(|members| members.replicas.contains(&self.me()))
+    }
+
+    fn is_open(&self) -> bool {
+        !self.restarted && self.is_named() && self.memory.claim == self.view_number()
+    }
+
     fn wants_a_view(&self) -> bool {
-        let named = self.memory.view.as_ref().is_some_and(|view| {
-            view.shard(self.shard).is_some_and(|members| members.replicas.contains(&self.me()))
-        });
-        self.restarted || !named || self.memory.claim != self.view_number()
+        !self.is_open()
+    }
+
+    fn bounds(&self) -> Bounds {
+        let trim_is_known = self.lacks.is_none() || self.knows_trim();
+        let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
+        Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks }
+    }
+
+    /// Whether nobody could tell it more of the trim point.
+    fn knows_trim(&self) -> bool {
+        let is_alone = self.members().is_some_and(|members| members.replicas == [self.me()]);
+        is_alone || self.copying.knows_trim() || self.options.deviates(Deviation::TrimForgotten)
     }
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
@@ -201,15 +247,22 @@ impl Replica {
                 }
             }
             Message::StableKnown { view, stable } => self.inform_backup(from, view, stable, out),
-            Message::Fence { claim, config } => self.fence(now, from, claim, &config, out),
+            Message::Fence { claim, entry } => self.fence(now, from, claim, &entry, out),
+            Message::Records { request, records, upto } => {
+                let got = self.copying.records(now, request, records, upto);
+                self.got(now, got, out);
+            }
+            Message::ReadFailed { request, error } => self.not_got(now, request, error, out),
             Message::Status { request } => {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
-            Message::Trim { request, position } => self.trim(from, request, position, out),
+            Message::Trim { request, view, position } if self.is_open() && view == self.view_number() => {
+                self.trim(from, request, position, out);
+            }
+            Message::Trim { .. } => send(from, self.fenced(), out),
             message => {
-                let final_below = self.readable();
-                self.readers.receive(now, from, message, final_below, self.trim, out);
+                self.readers.receive(now, from, message, self.bounds(), out);
             }
         }
     }
@@ -230,13 +283,15 @@ impl Replica {
             send(from, self.fenced(), out);
         }
         // A life that the view does not name may have lost what the view counts on.
-        let is_counted_on = view != self.view_number()
-            || self.members().is_some_and(|members| members.replicas.contains(&self.me()));
+        let is_counted_on =
+            if view == self.view_number() { self.is_named() } else { view > self.cannot_start };
         view == self.memory.claim && is_counted_on || skipped
     }
 
     fn fenced(&self) -> Message {
-        Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation }
+        let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
+        let held = Held { view, stable: self.stable, lacks: self.lacks };
+        Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation, held }
     }
 
     fn bind(
@@ -286,6 +341,7 @@ impl Replica {
     fn persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.gate.persisted(ticket, out);
         self.unstored.stored(ticket);
+        self.copied(ticket, out);
         while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
             let (_, write) = self.writes.pop_front().expect("the front was just seen");
             match write {
@@ -304,23 +360,37 @@ impl Replica {
 
     /// Nothing of this write is there: it is not answered, and comes again. A change of what is
     /// remembered is taken back: what the replica does with records, its store has to know.
-    fn store_failed(&mut self, ticket: Ticket) {
+    fn store_failed(&mut self, now: Time, ticket: Ticket) {
+        self.copying.failed(now, ticket);
         self.writes.retain(|(written, _)| *written != ticket);
         self.gate.failed(ticket);
-        if let Some(Before { memory, stable, restarted }) = self.unstored.failed(ticket) {
+        if let Some(before) = self.unstored.failed(ticket) {
+            let Before { memory, stable, restarted, lacks, was_member } = before;
             (self.memory, self.stable, self.restarted) = (memory, stable, restarted);
+            (self.lacks, self.was_member) = (lacks, was_member);
             self.readers.discard_reads();
         }
     }
 
     /// Writes what is remembered, as it is now, in place of what it was `before`.
     fn remember(&mut self, before: Before, out: &mut Vec<RoleEffect>) {
-        let ticket = self.gate.store(StorageCommand::Remember(self.memory.clone()), out);
+        let memory = self.memory.clone();
+        let command = match (before.lacks, self.lacks) {
+            (None, None) => StorageCommand::Remember(memory),
+            (_, lacks) => StorageCommand::RememberLacking { memory, lacks },
+        };
+        let ticket = self.gate.store(command, out);
         self.unstored.left(ticket, before);
     }
 
     fn before(&self) -> Before {
-        Before { memory: self.memory.clone(), stable: self.stable, restarted: self.restarted }
+        Before {
+            memory: self.memory.clone(),
+            stable: self.stable,
+            restarted: self.restarted,
+            lacks: self.lacks,
+            was_member: self.was_member,
+        }
     }
 
     fn replicated(&mut self, from: Address, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
@@ -341,7 +411,8 @@ impl Replica {
 
     /// Believes a leader of the registered view. Says whether it could.
     fn learn_stable(&mut self, view: ViewNumber, stable: Position, out: &mut Vec<RoleEffect>) -> bool {
-        if view != self.view_number() {
+        let early = self.options.deviates(Deviation::StableBeforeRegister) && view == self.memory.claim;
+        if view != self.view_number() && !early {
             return false;
         }
         self.advance_stable(stable, out);
@@ -387,8 +458,7 @@ impl Replica {
     fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.stable = stable;
-            let readable = self.readable();
-            self.readers.stable_advanced(readable, self.trim, out);
+            self.readers.stable_advanced(self.bounds(), out);
         }
     }
 
@@ -397,20 +467,68 @@ impl Replica {
         now: Time,
         from: Address,
         claim: ViewNumber,
-        config: &LogConfig,
+        entry: &control::LogEntry,
         out: &mut Vec<RoleEffect>,
     ) {
         self.report_at = now + FENCED_PATIENCE;
         if claim > self.memory.claim {
             let before = self.before();
+            // A view that was registered, and that it did not see start, is the old view now.
+            self.learn(now, entry);
+            self.was_member =
+                entry.view.is_none() || self.is_named() && self.view_number() == entry.view_number();
             self.memory.claim = claim;
-            self.memory.config = config.clone();
+            self.memory.config = entry.config.clone();
             self.batches.clear();
             self.writes.clear();
+            self.drop_unstable();
             self.remember(before, out);
         }
         let fenced = self.fenced();
         self.gate.confirm(from, fenced, out);
+    }
+
+    /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
+    /// one to take note of. To be remembered by the caller.
+    fn learn(&mut self, now: Time, entry: &control::LogEntry) -> bool {
+        let Some(view) = &entry.view else { return false };
+        let members = view.shard(self.shard);
+        let named = members.is_some_and(|members| members.replicas.contains(&self.me()));
+        if view.number <= self.view_number() || !named || self.memory.claim < view.number {
+            return false;
+        }
+        let missed = self.missed(now, entry, view.first).and_then(|range| range.above(self.trim));
+        // Who was away may also have missed a trim.
+        let nothing = Lacking { from: view.first, end: view.first };
+        if let Some(range) = missed.or((!self.was_member && self.lacks.is_none()).then_some(nothing)) {
+            self.lacks = Some(range.join(self.lacks));
+        }
+        self.memory.view = Some(view.clone());
+        self.memory.history = entry.history.clone();
+        self.memory.history.forget_below(self.trim);
+        self.copying.restart();
+        true
+    }
+
+    /// What was bound in views that it was no member of, when it becomes one of a view whose flush began
+    /// at `first`. A life that starts with what another left is whole only below what that knew as stable.
+    fn missed(&mut self, now: Time, entry: &control::LogEntry, first: Position) -> Option<Lacking> {
+        let from = if self.is_named() {
+            let steps = entry.history.steps().iter();
+            let mut later = steps.filter(|(number, _)| *number > self.view_number());
+            later.next().map_or(first, |(_, from)| *from)
+        } else {
+            self.copying.newborn(now);
+            self.whole_below
+        };
+        (from < first).then_some(Lacking { from, end: first })
+    }
+
+    /// The defect: versions at or above the stable bound count for nothing any more.
+    fn drop_unstable(&mut self) {
+        if self.options.deviates(Deviation::FenceDrops) {
+            self.memory.history.push(self.memory.claim, self.stable);
+        }
     }
 
     fn registered(&mut self, now: Time, entry: &control::LogEntry, out: &mut Vec<RoleEffect>) {
@@ -418,21 +536,115 @@ impl Replica {
         if view.number < self.view_number() || view.number == self.view_number() && !self.restarted {
             return;
         }
-        let members = view.shard(self.shard);
-        let named = members.is_some_and(|members| members.replicas.contains(&self.me()));
-        if !named || self.memory.claim < view.number || view.number == self.view_number() {
+        let before = self.before();
+        if !self.learn(now, entry) {
             // It is not counted on there: only a new view can bring it back.
             self.cannot_start = self.cannot_start.max(view.number);
             self.report_at = now;
+            if view.number > self.memory.claim {
+                // Nobody fenced it, but its view is over: it is as if somebody had.
+                self.memory.claim = view.number;
+                self.batches.clear();
+                self.writes.clear();
+                self.remember(before, out);
+            }
             return;
         }
-        let before = self.before();
-        self.memory.view = Some(view.clone());
-        self.memory.history = entry.history.clone();
+        self.drop_unstable();
         self.restarted = false;
         self.remember(before, out);
         // That the view's start is stable is part of what was just remembered.
         self.raise_stable(view.start, out);
+    }
+
+    /// Records came from another replica.
+    fn got(&mut self, now: Time, got: Got, out: &mut Vec<RoleEffect>) {
+        match got {
+            Got::Nothing => {}
+            Got::Records(records) => {
+                let before = self.gate.issued();
+                // If nothing was there, nothing is to be written.
+                let mut ticket = Ticket(0);
+                for (view, runs) in as_pushed(&self.memory.history, records) {
+                    ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
+                }
+                self.copying.writing(before, ticket);
+                if self.gate.is_durable(ticket) {
+                    self.copied(ticket, out);
+                }
+            }
+        }
+        self.copy(now, out);
+    }
+
+    fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
+        match error {
+            ReadError::Trimmed { first } if first <= self.stable => {
+                self.copying.learned_trim(now, request);
+                self.trim_below(first, out);
+            }
+            ReadError::Missing { .. } => self.copying.lacked(now, request),
+            _ => self.copying.refused(now, request),
+        }
+    }
+
+    /// What was got from another replica is written.
+    fn copied(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        if let Some(lacks) = self.copying.written(ticket, self.lacks) {
+            let before = self.before();
+            self.lacks = lacks;
+            self.remember(before, out);
+        }
+    }
+
+    /// Asks another replica for what is lacking or damaged.
+    fn copy(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if !self.is_open() {
+            return;
+        }
+        let others: Vec<Member> = self
+            .members()
+            .into_iter()
+            .flat_map(|m| &m.replicas)
+            .filter(|m| **m != self.me())
+            .copied()
+            .collect();
+        let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
+        if is_complete && self.copying.may_finish(now) {
+            let before = self.before();
+            self.lacks = None;
+            self.remember(before, out);
+        }
+        self.copying.ask(now, self.shard, &others, self.trim, self.lacks, out);
+    }
+
+    /// After a restart: reads on, to find what is damaged.
+    fn scrub(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Some(from) = self.scrub.filter(|_| self.is_open() && now >= self.scrub_at) else { return };
+        self.scrub_at = now + SCRUB_PATIENCE;
+        self.readers.scrub(from.max(self.trim), self.stable, out);
+    }
+
+    /// A read came back: what it found damaged is got from another replica.
+    fn has_read(&mut self, now: Time, outcome: Outcome) {
+        if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
+            self.copying.add_damaged(position);
+        }
+        if let Some(upto) = outcome.scrubbed {
+            self.scrub = (upto < self.stable).then_some(upto);
+            self.scrub_at = now + SCRUB_EVERY;
+        }
+    }
+
+    fn trim_below(&mut self, position: Position, out: &mut Vec<RoleEffect>) {
+        if position > self.trim {
+            self.trim = position;
+            self.memory.history.forget_below(position);
+            self.gate.store(StorageCommand::Trim(position), out);
+            self.readers.trimmed(position, out);
+            self.copying.trimmed(position);
+            self.lacks = self.lacks.map(|range| range.not_below(position));
+        }
     }
 
     fn trim(&mut self, from: Address, request: u64, position: Position, out: &mut Vec<RoleEffect>) {
@@ -441,12 +653,7 @@ impl Replica {
             let error = ReadError::NotStable { stable: self.stable };
             return send(from, Message::ReadFailed { request, error }, out);
         }
-        if position > self.trim {
-            self.trim = position;
-            self.memory.history.forget_below(position);
-            self.gate.store(StorageCommand::Trim(position), out);
-            self.readers.trimmed(position, out);
-        }
+        self.trim_below(position, out);
         self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
     }
 
@@ -462,10 +669,12 @@ impl Replica {
                 cannot_start: self.cannot_start,
                 incarnation: self.memory.incarnation,
             };
-            let to = Address::Node(self.control, Endpoint::Controller);
+            let to = Address::Node(self.node, Endpoint::Controller);
             out.push(RoleEffect::Send { to, message: message.into() });
         }
         self.readers.expire(now, out);
+        self.copy(now, out);
+        self.scrub(now, out);
     }
 }
 

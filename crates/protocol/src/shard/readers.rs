@@ -4,18 +4,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::storage::{ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::storage::{Lacking, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Peer, Position, Ticket, Time, limits};
 
 use super::message::{Message, ReadError};
 use super::primary_backup::send;
 use crate::roles::RoleEffect;
 
+/// How many bytes of records are looked at in one go.
+const SCRUB_BYTES: u32 = 256 << 10;
+
 /// The readers of one replica.
 ///
 /// A request number belongs to the reader that chose it; together with the reader's address it names
 /// one read or subscription.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Readers {
     /// Reads whose first position is not final yet.
     waiting: BTreeMap<(Address, u64), WaitingRead>,
@@ -25,7 +28,7 @@ pub(super) struct Readers {
     last_ticket: Ticket,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct WaitingRead {
     from: Position,
     end: Position,
@@ -33,7 +36,7 @@ struct WaitingRead {
     until: Time,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Subscription {
     next: Position,
     credit: u64,
@@ -44,6 +47,45 @@ struct Subscription {
 enum Purpose {
     Read,
     Subscription,
+    /// Nobody waits for the records, only for whether they are whole.
+    Scrub,
+}
+
+/// What may be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Positions below it, ...
+    pub(super) readable: Position,
+    /// ... from here on, ...
+    pub(super) trim: Position,
+    /// (if that is known, or it is another replica that asks,)
+    pub(super) trim_is_known: bool,
+    /// ... but not these.
+    pub(super) lacks: Option<Lacking>,
+}
+
+impl Bounds {
+    fn hides(self, reader: Address, position: Position) -> bool {
+        let is_replica = matches!(reader, Address::Node(..));
+        !self.trim_is_known && !is_replica || self.lacks.is_some_and(|lacks| lacks.contains(position))
+    }
+
+    /// How far a read may go that starts at `from`.
+    fn end_from(self, from: Position) -> Position {
+        match self.lacks {
+            Some(lacks) if from < lacks.from => self.readable.min(lacks.from),
+            _ => self.readable,
+        }
+    }
+}
+
+/// What the replica itself learns from a read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// A record that is damaged.
+    pub(super) damaged: Option<Position>,
+    /// Everything below it was looked at.
+    pub(super) scrubbed: Option<Position>,
 }
 
 impl Readers {
@@ -52,10 +94,10 @@ impl Readers {
         now: Time,
         from: Address,
         message: Message,
-        stable: Position,
-        trim: Position,
+        bounds: Bounds,
         out: &mut Vec<RoleEffect>,
     ) {
+        let Bounds { readable: stable, trim, .. } = bounds;
         match message {
             Message::Read { request, from: first, end, max_records, wait_ms } => {
                 if first < trim {
@@ -64,7 +106,7 @@ impl Readers {
                 let until = now + Duration::from_millis(wait_ms.into());
                 let read = WaitingRead { from: first, end, max_records, until };
                 if first < stable || first >= end {
-                    self.start_read(from, request, &read, stable, out);
+                    self.start_read(from, request, &read, bounds, out);
                 } else if wait_ms == 0 {
                     send(from, Message::Records { request, records: vec![], upto: first }, out);
                 } else if self.is_full() {
@@ -82,12 +124,12 @@ impl Readers {
                 }
                 let subscription = Subscription { next: first, credit, is_reading: false };
                 self.subscriptions.insert((from, request), subscription);
-                self.feed(from, request, stable, out);
+                self.feed(from, request, bounds, out);
             }
             Message::Credit { request, bytes } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&(from, request)) {
                     subscription.credit = subscription.credit.saturating_add(bytes);
-                    self.feed(from, request, stable, out);
+                    self.feed(from, request, bounds, out);
                 }
             }
             Message::Cancel { request } => {
@@ -108,12 +150,18 @@ impl Readers {
         reader: Address,
         request: u64,
         read: &WaitingRead,
-        stable: Position,
+        bounds: Bounds,
         out: &mut Vec<RoleEffect>,
     ) {
+        // Who asks for no records asks where the trim point is.
+        let is_empty = read.from >= read.end;
+        let hides = if is_empty { !bounds.trim_is_known } else { bounds.hides(reader, read.from) };
+        if hides {
+            return fail(reader, request, ReadError::Missing { position: read.from }, out);
+        }
         let range = ReadRange {
             from: read.from,
-            end: read.end.min(stable),
+            end: read.end.min(bounds.end_from(read.from)),
             max_records: read.max_records.clamp(1, limits::READ_RECORDS),
             max_bytes: limits::READ_BYTES,
         };
@@ -134,19 +182,32 @@ impl Readers {
     }
 
     /// Sends a subscription what is final, as far as its credit goes.
-    fn feed(&mut self, reader: Address, request: u64, stable: Position, out: &mut Vec<RoleEffect>) {
+    fn feed(&mut self, reader: Address, request: u64, bounds: Bounds, out: &mut Vec<RoleEffect>) {
         let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
-        if subscription.is_reading || subscription.credit == 0 || subscription.next >= stable {
+        if subscription.is_reading || subscription.credit == 0 || subscription.next >= bounds.readable {
             return;
+        }
+        let next = subscription.next;
+        if bounds.hides(reader, next) {
+            self.subscriptions.remove(&(reader, request));
+            return fail(reader, request, ReadError::Missing { position: next }, out);
         }
         subscription.is_reading = true;
         let range = ReadRange {
-            from: subscription.next,
-            end: stable,
+            from: next,
+            end: bounds.end_from(next),
             max_records: limits::READ_RECORDS,
             max_bytes: limits::READ_BYTES.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
         };
         self.read_store(reader, request, Purpose::Subscription, range, out);
+    }
+
+    /// Looks whether the records in `from..end` are whole, as many of them as one read takes.
+    pub(super) fn scrub(&mut self, from: Position, end: Position, out: &mut Vec<RoleEffect>) {
+        let (max_records, max_bytes) = (limits::READ_RECORDS, SCRUB_BYTES);
+        let range = ReadRange { from, end, max_records, max_bytes };
+        let nobody = Address::Client(seriatim_model::ConnectionId(0), 0);
+        self.read_store(nobody, 0, Purpose::Scrub, range, out);
     }
 
     /// The store answered.
@@ -154,11 +215,23 @@ impl Readers {
         &mut self,
         ticket: Ticket,
         outcome: ReadOutcome,
-        stable: Position,
-        trim: Position,
+        bounds: Bounds,
         out: &mut Vec<RoleEffect>,
-    ) {
-        let Some((reader, request, purpose, range)) = self.reading.remove(&ticket) else { return };
+    ) -> Outcome {
+        let Some((reader, request, purpose, range)) = self.reading.remove(&ticket) else {
+            return Outcome::default();
+        };
+        let damaged = match &outcome {
+            Err(ReadFailure::Damaged(position)) => Some(*position),
+            _ => None,
+        };
+        let trim = bounds.trim;
+        if purpose == Purpose::Scrub {
+            let upto =
+                outcome.map_or_else(|_| damaged.map(Position::next), |records| Some(upto(&records, range)));
+            // A disk that does not answer has more to worry about.
+            return Outcome { damaged, scrubbed: Some(upto.unwrap_or(range.end)) };
+        }
         let answer = outcome.map(|records| (upto(&records, range), records)).map_err(error_of);
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
         match (purpose, answer) {
@@ -166,19 +239,23 @@ impl Readers {
                 send(reader, Message::Records { request, records, upto }, out)
             }
             (Purpose::Subscription, Ok((upto, records))) => {
-                let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
+                let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else {
+                    return Outcome::default();
+                };
                 let bytes: u64 = records.iter().map(|stored| stored.record.size() as u64).sum();
                 subscription.is_reading = false;
                 subscription.credit = subscription.credit.saturating_sub(bytes);
                 let from = std::mem::replace(&mut subscription.next, upto);
                 send(reader, Message::Deliver { request, from, records, upto }, out);
-                self.feed(reader, request, stable, out);
+                self.feed(reader, request, bounds, out);
             }
             (_, Err(error)) => {
                 self.subscriptions.remove(&(reader, request));
                 fail(reader, request, error, out);
             }
+            (Purpose::Scrub, Ok(_)) => unreachable!("seen above"),
         }
+        Outcome { damaged, scrubbed: None }
     }
 
     /// What is being read may be wrong: the store did not take what the reads rely on. Subscriptions go on
@@ -193,7 +270,8 @@ impl Readers {
         }
     }
 
-    pub(super) fn stable_advanced(&mut self, stable: Position, trim: Position, out: &mut Vec<RoleEffect>) {
+    pub(super) fn stable_advanced(&mut self, bounds: Bounds, out: &mut Vec<RoleEffect>) {
+        let Bounds { readable: stable, trim, .. } = bounds;
         let ready: Vec<_> =
             self.waiting.iter().filter(|(_, read)| read.from < stable).map(|(key, _)| *key).collect();
         for (reader, request) in ready {
@@ -201,12 +279,12 @@ impl Readers {
             if read.from < trim {
                 fail(reader, request, ReadError::Trimmed { first: trim }, out);
             } else {
-                self.start_read(reader, request, &read, stable, out);
+                self.start_read(reader, request, &read, bounds, out);
             }
         }
         let keys: Vec<_> = self.subscriptions.keys().copied().collect();
         for (reader, request) in keys {
-            self.feed(reader, request, stable, out);
+            self.feed(reader, request, bounds, out);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use seriatim_model::storage::ShardMemory;
+use seriatim_model::storage::{Lacking, ShardMemory};
 use seriatim_model::{Position, Ticket};
 
 /// The part of a replica that goes back when its store has no room for a change.
@@ -11,10 +11,12 @@ pub(super) struct Before {
     pub(super) memory: ShardMemory,
     pub(super) stable: Position,
     pub(super) restarted: bool,
+    pub(super) lacks: Option<Lacking>,
+    pub(super) was_member: bool,
 }
 
 /// Changes on their way to the store, oldest first, with what was before each of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Unstored {
     changes: VecDeque<(Ticket, Before)>,
 }

@@ -1,7 +1,9 @@
 //! How effects are written. Only what a script is about is: a field that a message gains changes nothing.
 
+use std::collections::BTreeSet;
+
 use seriatim_model::storage::{Run, StorageCommand, Stored};
-use seriatim_model::{Record, SessionId, ViewNumber};
+use seriatim_model::{Endpoint, NodeId, Record, SessionId, ShardMembers, View, ViewNumber};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::erwin::client::{Failure, Reply};
 use seriatim_protocol::parts::IdRun;
@@ -47,6 +49,8 @@ fn sequencing(message: &erwin::Message) -> String {
         Located { session, number, position, .. } => {
             format!("located {} at={position}", id(*session, *number))
         }
+        End { view, session: of, at } => format!("end v{view} {}", id(*of, *at)),
+        Ended { view, session: of, at } => format!("ended v{view} {}", id(*of, *at)),
         CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
         Tail { request, view, count, .. } => format!("tail v{view} request={request} count={count}"),
         Forward { view, session, first, records, .. } => {
@@ -91,7 +95,11 @@ fn shard(message: &shard::Message) -> String {
         }
         Stable { view, stable, .. } => format!("stable v{view} at={stable}"),
         StableKnown { view, stable, .. } => format!("stable-known v{view} at={stable}"),
-        Fenced { claim, incarnation, .. } => format!("fenced v{claim}{}", unless(1, "life", incarnation.0)),
+        Fenced { claim, incarnation, held } => {
+            let lacks = held.lacks.map(|lacks| format!(" lacks={}..{}", lacks.from, lacks.end));
+            let lacks = lacks.unwrap_or_default();
+            format!("fenced v{claim}{} member-of=v{}{lacks}", unless(1, "life", incarnation.0), held.view)
+        }
         Fence { claim, .. } => format!("fence v{claim}"),
         Replicate { view, batch, incarnation, stable, runs: of, .. } => {
             let (life, stable) = (unless(1, "life", incarnation.0), unless(0, "stable", stable.0));
@@ -138,6 +146,7 @@ fn read_error(error: &ReadError) -> String {
         ReadError::Disk { .. } => "disk".into(),
         ReadError::Busy => "busy".into(),
         ReadError::NotStable { stable, .. } => format!("not-stable stable={stable}"),
+        ReadError::Missing { position } => format!("missing at={position}"),
     }
 }
 
@@ -153,7 +162,7 @@ fn view_change(message: &control::Message) -> Option<String> {
             format!("report v{view}{}", if *cannot_start == ViewNumber::NONE { "" } else { &cannot })
         }
         Registered { entry: of, .. } => format!("registered {}", entry(of)),
-        Unavailable { .. } => "unavailable".into(),
+        Unavailable { why } => format!("unavailable{}", awaited(why)),
         Seal { claim, old, .. } => format!("seal v{claim} old=v{old}"),
         Sealed { claim, incarnation, state, .. } => {
             let life = unless(1, "life", incarnation.0);
@@ -167,6 +176,13 @@ fn view_change(message: &control::Message) -> Option<String> {
         }
         Stage { claim, ordered, sessions, .. } => {
             format!("stage v{claim} ordered={ordered} sessions={}", words::sessions(sessions))
+        }
+        Flushing { claim, bound } => format!("flushing v{claim} bound={bound}"),
+        Dismiss { role: Endpoint::Shard(shard), view, .. } => format!("dismiss shard{shard} view=v{view}"),
+        Dismiss { view, .. } => format!("dismiss sequencer view=v{view}"),
+        Recovered { done, lost, text, .. } => format!("recovered done={done} lost={lost} {text}"),
+        LastChangeIs { view, steps, .. } => {
+            format!("last-change-is v{view}{}", list(steps, "", |s| format!(" {}", s.step)))
         }
         Staged { claim, incarnation, .. } => format!("staged v{claim}{}", unless(1, "life", incarnation.0)),
         _ => return None,
@@ -182,7 +198,7 @@ fn catalog(message: &control::Message) -> String {
         List { .. } => "list".into(),
         Listing { entries, .. } => format!("listing {}", list(entries, " ", |entry| entry.name.clone())),
         Create { name, .. } => format!("create {name}"),
-        Delete { name, .. } => format!("delete {name}"),
+        Delete { name, log, .. } => format!("delete {name} log={log}"),
         Done { request, log, .. } => format!("done request={request} log={log}"),
         Refused { request, refusal, .. } => {
             let why = match refusal {
@@ -221,13 +237,33 @@ fn entry(entry: &LogEntry) -> String {
 /// What a controller wants to write into the register.
 fn change(entry: &LogEntry) -> String {
     let (version, claimed, history) = (entry.version, entry.claimed, words::history(&entry.history));
+    if let Some(why) = &entry.unavailable {
+        return format!("version={version} claims v{claimed}, unavailable{}", awaited(why));
+    }
     match &entry.view {
-        _ if entry.unavailable.is_some() => format!("version={version} unavailable"),
         Some(view) if view.number == claimed => {
-            format!("version={version} registers {} history={history}", words::view(view))
+            let assigned = assigned(entry, view);
+            format!("version={version} registers {} history={history}{assigned}", words::view(view))
         }
         _ => format!("version={version} claims v{claimed}"),
     }
+}
+
+/// The nodes that are meant to host the shards' replicas, where the view names others.
+fn assigned(entry: &LogEntry, view: &View) -> String {
+    let named = |members: &ShardMembers| members.replicas.iter().map(|member| member.node).collect();
+    let named: Vec<BTreeSet<NodeId>> = view.shards.iter().map(named).collect();
+    let meant: Vec<BTreeSet<NodeId>> =
+        entry.shards.iter().map(|nodes| nodes.iter().copied().collect()).collect();
+    let shards = list(&entry.shards, ",", |nodes| list(nodes, "+", ToString::to_string));
+    if named == meant { String::new() } else { format!(" assigned={shards}") }
+}
+
+/// Which nodes a sentence for people names: the wording is not what a script is about.
+fn awaited(why: &str) -> String {
+    let named = why.split("node ").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    let named: Vec<&str> = named.flatten().filter(|digits| !digits.is_empty()).collect();
+    if named.is_empty() { String::new() } else { format!(" names={}", named.join(",")) }
 }
 
 pub(crate) fn command(command: &StorageCommand) -> String {
@@ -237,6 +273,10 @@ pub(crate) fn command(command: &StorageCommand) -> String {
             let view = memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number);
             let history = unless(String::new(), "history", words::history(&memory.history));
             format!("remember claim=v{} view=v{view}{history}", memory.claim)
+        }
+        StorageCommand::RememberLacking { memory, lacks } => {
+            let lacks = lacks.map_or("nothing".to_owned(), |lacks| format!("{}..{}", lacks.from, lacks.end));
+            format!("{} lacks={lacks}", self::command(&StorageCommand::Remember(memory.clone())))
         }
         StorageCommand::Stable(position) => format!("stable at={position}"),
         StorageCommand::Trim(position) => format!("trim at={position}"),
@@ -250,6 +290,10 @@ pub(crate) fn reply(reply: &Reply) -> String {
             format!("appended {}{}", id(of.session, of.number), at.unwrap_or_default())
         }
         Reply::Tail(tail) => format!("tail={tail}"),
+        Reply::Ended(ended) => {
+            let ended = ended.map(|(of, at)| format!(" {} at={at}", session(of)));
+            format!("ended{}", ended.unwrap_or_default())
+        }
         Reply::Session { session: of, next } => format!("session {} next={next}", session(*of)),
         Reply::Failed(failure) => format!(
             "failed {}",

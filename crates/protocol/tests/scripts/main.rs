@@ -10,14 +10,15 @@
 //! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second life leads
 //! claim v3                                                  somebody claimed it
 //! sequencer 1 | sequencer 1 in v1                           the machine: new, or a member of the view;
-//! shard 0.4 in v1 | controller | register | client          so for the others
+//! shard 0.4 in v1 | controller node=2 | register | client   so for the others; on node 1, if no other
 //! restart | restart lost                                    with what was durable; as a new life
 //! client1: append v1 a0 a1                                  a message: who from, what it says
 //! register answers | register applies                       what a register does with the last question;
 //!                                                           the second time the answer is lost
 //! request 7 append a0                                       the application asks
 //! persisted | persisted 3                                   all writes, or those up to #3, are durable
-//! read 1 0:a0                                               the store's answer
+//! read 1 0:a0 | read 1 damaged=3                            the store's answer
+//! silent 2 | heard 2                                        a node answers no more, or again
 //! wait 100ms | disconnected client1 | disk full | store-failed 3
 //! ```
 //!

@@ -1,11 +1,12 @@
 //! How the messages that a script delivers are read.
 
-use seriatim_model::storage::{Run, Stored};
+use seriatim_model::storage::{Lacking, Run, Stored};
 use seriatim_model::{
     Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
 use seriatim_protocol::parts::sessions::runs_of;
+use seriatim_protocol::shard::{Held, ReadError};
 use seriatim_protocol::{Message, erwin, shard};
 
 use crate::words::{Parsed, Words, read_member, read_view};
@@ -15,7 +16,7 @@ pub(crate) fn read(kind: &str, words: &mut Words, life: Incarnation, entry: &Log
     if let Some(message) = sequencing(kind, words)? {
         return Ok(message.into());
     }
-    if let Some(message) = shard(kind, words, life, &entry.config)? {
+    if let Some(message) = shard(kind, words, life, entry)? {
         return Ok(message.into());
     }
     if let Some(message) = view_change(kind, words, life, entry)? {
@@ -78,7 +79,7 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
         "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
         "tail" => {
             let (request, view) = (words.number("request")?, words.view()?);
-            Tail { request, view, count: words.position("count")? }
+            Tail { request, view, count: words.position("count")?, held: 0, seen: 0 }
         }
         "forward" => {
             let view = words.view()?;
@@ -96,16 +97,26 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
         }
         "dropped" => Dropped { view: words.view()?, ordered: words.position("ordered")? },
         "sequencing-status" => Status { request: words.number("request")? },
-        _ => return Ok(None),
+        _ => return ending(kind, words),
     };
     Ok(Some(message))
+}
+
+fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
+    if kind != "end" && kind != "ended" {
+        return Ok(None);
+    }
+    let (RecordId { session, number: at }, _) = words.record()?;
+    let view = words.view()?;
+    let end = erwin::Message::End { view, session, at };
+    Ok(Some(if kind == "end" { end } else { erwin::Message::Ended { view, session, at } }))
 }
 
 fn shard(
     kind: &str,
     words: &mut Words,
     life: Incarnation,
-    config: &LogConfig,
+    entry: &LogEntry,
 ) -> Parsed<Option<shard::Message>> {
     use shard::Message::*;
     let message = match kind {
@@ -130,8 +141,19 @@ fn shard(
         "replicated" => Replicated { view: words.view()?, batch: words.position("batch")? },
         "stable" => Stable { view: words.view()?, stable: words.position("at")? },
         "stable-known" => StableKnown { view: words.view()?, stable: words.position("at")? },
-        "fence" => Fence { claim: words.view()?, config: config.clone() },
-        "fenced" => Fenced { claim: words.view()?, incarnation: life },
+        "fence" => Fence { claim: words.view()?, entry: entry.clone() },
+        "fenced" => {
+            let range = |words: &mut Words| -> Parsed<Option<Lacking>> {
+                let Some(text) = words.value::<String>("lacks")? else { return Ok(None) };
+                let (from, end) = text.split_once("..").ok_or("lacks what?")?;
+                let position = |text: &str| text.parse().map(Position).map_err(|_| "lacks what?".to_owned());
+                Ok(Some(Lacking { from: position(from)?, end: position(end)? }))
+            };
+            let view = words.value::<String>("member-of")?.map(|word| Words::new(&word).view());
+            let view = view.transpose()?.unwrap_or(entry.view_number());
+            let held = Held { view, stable: words.position("stable")?, lacks: range(words)? };
+            Fenced { claim: words.view()?, incarnation: life, held }
+        }
         "read" => Read {
             request: words.number("request")?,
             from: words.position("from")?,
@@ -145,11 +167,31 @@ fn shard(
         }
         "credit" => Credit { request: words.number("request")?, bytes: words.number("bytes")? },
         "cancel" => Cancel { request: words.number("request")? },
-        "trim" => Trim { request: words.number("request")?, position: words.position("at")? },
+        "trim" => {
+            // In the registered view, unless it says otherwise.
+            let view = words.view().unwrap_or(entry.view_number());
+            Trim { request: words.number("request")?, view, position: words.position("at")? }
+        }
+        "records" => {
+            let (request, upto) = (words.number("request")?, words.position("upto")?);
+            Records { request, records: read_stored(words), upto }
+        }
+        "read-failed" => ReadFailed { request: words.number("request")?, error: read_error(words)? },
         "shard-status" => Status { request: words.number("request")? },
         _ => return Ok(None),
     };
     Ok(Some(message))
+}
+
+/// `trimmed first=3`, `missing at=3` and the like.
+fn read_error(words: &mut Words) -> Parsed<ReadError> {
+    Ok(match words.next()?.as_str() {
+        "trimmed" => ReadError::Trimmed { first: words.position("first")? },
+        "damaged" => ReadError::Damaged { position: words.position("at")? },
+        "missing" => ReadError::Missing { position: words.position("at")? },
+        "busy" => ReadError::Busy,
+        other => return Err(format!("no read fails with '{other}'")),
+    })
 }
 
 /// Records at positions, as runs.
@@ -222,9 +264,14 @@ fn view_change(
             Flushed { claim, first: words.position("first")?, end, sessions: words.sessions(end)? }
         }
         "stage" => {
+            let old = view_in(words, "old")?;
             let (claim, ordered) = (words.view()?, words.position("ordered")?);
-            Stage { claim, ordered, sessions: words.sessions(ordered)? }
+            let (config, sessions) = (entry.config.clone(), words.sessions(ordered)?);
+            Stage { claim, old, config, ordered, sessions }
         }
+        "flushing" => Flushing { claim: words.view()?, bound: words.position("bound")? },
+        "recover" => Recover { request: words.number("request")?, accepts: words.has("accepts-loss") },
+        "last-change" => LastChange { request: words.number("request")? },
         "staged" => Staged { claim: words.view()?, incarnation },
         _ => return Ok(None),
     };
@@ -239,6 +286,13 @@ fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<con
             let node = NodeId(words.next()?.parse().map_err(|_| "which node joins?")?);
             Join { node: NodeAddress { node, address: format!("node{node}:7700") } }
         }
+        "cluster" => {
+            let nodes = words.value::<String>("nodes")?.ok_or("which nodes?")?;
+            let nodes =
+                nodes.split(',').map(|word| Ok(read_member(word)?.node)).collect::<Parsed<Vec<_>>>()?;
+            let address = |node: NodeId| NodeAddress { node, address: format!("node{node}:7700") };
+            Cluster { nodes: nodes.into_iter().map(address).collect() }
+        }
         "create" => {
             let config = LogConfig {
                 sequencers: words.value("sequencers")?.unwrap_or(1),
@@ -248,7 +302,7 @@ fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<con
             };
             Create { request, name: words.next()?, config }
         }
-        "delete" => Delete { request, name: words.next()? },
+        "delete" => Delete { request, name: words.next()?, log: LogId(words.number("log")?) },
         "lookup" => Lookup { request, name: words.next()? },
         "list" => List { request },
         "get-log" => Get { log: LogId(words.number("log")?) },

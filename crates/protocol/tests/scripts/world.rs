@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::limits::Limits;
-use seriatim_model::storage::{ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::storage::{ReadFailure, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::{
     Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Position,
     ShardId, Ticket, Time, ViewHistory, ViewNumber,
@@ -16,7 +16,7 @@ use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::client::{LogClientConfig, Request};
 use seriatim_protocol::erwin::{LogClient, Sequencer};
 use seriatim_protocol::roles::{RoleEffect, RoleInput};
-use seriatim_protocol::shard::Replica;
+use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 
 use crate::effects;
@@ -168,11 +168,17 @@ impl World {
         config.durability = words.value("durability")?.unwrap_or(Durability::Memory);
         config.stripe = words.value("stripe")?.unwrap_or(1);
         config.shards = entry.shards.len() as u32;
+        config.sequencers = entry.sequencers.len() as u32;
+        config.replicas = entry.shards.iter().map(Vec::len).max().unwrap_or(1) as u32;
+        config.min_sequencers = words.value("min-sequencers")?.unwrap_or(2);
+        config.min_replicas = words.value("min-replicas")?.unwrap_or(2);
         config.max_record_bytes = words.value("max-record-bytes")?.unwrap_or(config.max_record_bytes);
         limits.ring_records = words.value("ring-records")?.unwrap_or(limits.ring_records);
         limits.ring_bytes = words.value("ring-bytes")?.unwrap_or(limits.ring_bytes);
         limits.batch_records = words.value("batch-records")?.unwrap_or(limits.batch_records);
         limits.batch_bytes = words.value("batch-bytes")?.unwrap_or(limits.batch_bytes);
+        let replace_after = words.value("replace-after-ms")?.map(Duration::from_millis);
+        limits.replace_after = replace_after.unwrap_or(limits.replace_after);
         let idle = words.value("idle-positions")?.unwrap_or(limits.session_idle_positions);
         limits.session_idle_positions = idle;
         Ok(())
@@ -207,19 +213,22 @@ impl World {
         self.machine = Some(match kind {
             "sequencer" => {
                 self.me = read_member(&words.next()?)?;
-                Role::Sequencer(Box::new(Sequencer::new(self.me, CONTROL, config, options)))
+                Role::Sequencer(Box::new(Sequencer::new(self.me, config, options)))
             }
             "shard" => {
                 let word = words.next()?;
                 let (shard, member) = word.split_once('.').ok_or("which shard, on which node?")?;
                 let shard = ShardId(shard.parse().map_err(|_| "which shard?")?);
                 self.me = read_member(member)?;
-                let replica = Replica::new(self.me, shard, CONTROL, config, options);
+                let replica = Replica::new(self.me, shard, config, options);
                 self.store = vec![(Ticket(0), StorageCommand::Remember(replica.memory().clone()))];
                 Role::Shard(Box::new(replica), shard)
             }
-            "controller" => Role::Controller(Controller::new(self.entry.id, CONTROL, 1, options)),
-            "register" => Role::Register(Register::new(CONTROL)),
+            "controller" => {
+                let node = words.value("node")?.map_or(CONTROL, NodeId);
+                Role::Controller(Controller::new(self.entry.id, node, CONTROL, 1, options))
+            }
+            "register" => Role::Register(Register::new(CONTROL, Options::default())),
             _ => {
                 let resume = words.value::<String>("resume")?;
                 let resume = resume.map(|word| Words::new(&word).record()).transpose()?;
@@ -237,14 +246,19 @@ impl World {
             self.view(&mut Words::new(&format!("v{number}")))?;
         }
         let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
-        let prepare = match self.machine {
-            Some(Role::Sequencer(_)) => format!("stage v{number} ordered={start}"),
-            Some(Role::Shard(..)) => format!("fence v{number}"),
+        match self.machine {
+            Some(Role::Sequencer(_)) => {
+                self.command(&format!("controller: stage v{number} ordered={start}"))?
+            }
+            Some(Role::Shard(..)) => {
+                // As the first view of a log, whatever its number: nothing came before it.
+                let entry = LogEntry { view: None, ..self.entry.clone() };
+                let message = shard::Message::Fence { claim: number, entry }.into();
+                self.step(Input::Message { from: read_address("controller")?.0, message })?;
+            }
             _ => return Err("only a replica takes part in a view".into()),
-        };
-        for message in [prepare, "registered".into()] {
-            self.command(&format!("controller: {message}"))?;
         }
+        self.command("controller: registered")?;
         self.command("persisted")?;
         self.take_effects();
         Ok(())
@@ -264,21 +278,27 @@ impl World {
         let damaged = |_| "the journal cannot be read".to_owned();
         self.machine = Some(match self.machine.take().ok_or("there is no machine")? {
             Role::Sequencer(_) => {
-                let replica = Sequencer::recover(self.me, CONTROL, config, options, journal);
+                let replica = Sequencer::recover(self.me, config, options, journal);
                 Role::Sequencer(Box::new(replica.map_err(damaged)?))
             }
-            Role::Register(_) => Role::Register(Register::recover(CONTROL, journal).map_err(damaged)?),
+            Role::Register(_) => {
+                Role::Register(Register::recover(CONTROL, Options::default(), journal).map_err(damaged)?)
+            }
             Role::Shard(_, shard) => {
-                let mut found = ShardRecovery { memory: None, stable: Position(0), trim: Position(0) };
+                let mut found =
+                    ShardRecovery { memory: None, stable: Position(0), trim: Position(0), lacks: None };
                 for (_, command) in &self.store {
                     match command {
                         StorageCommand::Remember(memory) => found.memory = Some(memory.clone()),
+                        StorageCommand::RememberLacking { memory, lacks } => {
+                            (found.memory, found.lacks) = (Some(memory.clone()), *lacks);
+                        }
                         StorageCommand::Stable(position) => found.stable = *position,
                         StorageCommand::Trim(position) => found.trim = *position,
                         StorageCommand::Bind { .. } => {}
                     }
                 }
-                let replica = Replica::recover(self.me, shard, CONTROL, found, options);
+                let replica = Replica::recover(self.me, shard, found, options);
                 Role::Shard(Box::new(replica.ok_or("the store is empty")?), shard)
             }
             Role::Controller(_) | Role::Client(_) => return Err("it keeps nothing: make a new one".into()),
@@ -302,8 +322,15 @@ impl World {
                 Input::Persisted(self.durable)
             }
             "store-failed" => Input::StoreFailed(Ticket(number(words.next()?)?), StorageFailure::Full),
-            "read" => Input::Read(Ticket(number(words.next()?)?), Ok(messages::read_stored(words))),
+            "read" => {
+                let ticket = Ticket(number(words.next()?)?);
+                let damaged = words.value("damaged")?.map(Position);
+                let found = messages::read_stored(words);
+                Input::Read(ticket, damaged.map_or(Ok(found), |at| Err(ReadFailure::Damaged(at))))
+            }
             "disk" => Input::DiskFull(words.next()? == "full"),
+            "silent" => Input::Silent(NodeId(number(words.next()?)? as u32)),
+            "heard" => Input::Heard(NodeId(number(words.next()?)? as u32)),
             "disconnected" => Input::Disconnected(read_address(&words.next()?)?.0.peer()),
             _ => return Ok(None),
         }))
@@ -376,6 +403,8 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
     Ok(match input {
         Input::Message { from, message } => Input::Message { from, message },
         Input::Disconnected(peer) => Input::Disconnected(peer),
+        Input::Silent(node) => Input::Silent(node),
+        Input::Heard(node) => Input::Heard(node),
         Input::Persisted(ticket) => Input::Persisted(ticket),
         Input::StoreFailed(ticket, failure) => Input::StoreFailed(ticket, failure),
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
@@ -391,6 +420,7 @@ fn request(words: &mut Words) -> Parsed<Request> {
         "append-sync" => Request::Append { record: words.record()?.1, sync: true },
         "check-tail" => Request::CheckTail,
         "session" => Request::OpenSession,
+        "end-session" => Request::EndSession,
         other => return Err(format!("no request is called '{other}'")),
     })
 }

@@ -1,38 +1,44 @@
 //! `seriatim dev`: a whole cluster in one process.
 
-use std::io::Write;
+use seriatim_node::{Dev, DevOptions, DiskKind, StartError};
 
-use seriatim_node::{Dev, DevOptions, DiskKind};
-use tokio::signal::unix::{SignalKind, signal};
-
+use super::signals::{AT_ONCE, Signals};
 use crate::arguments::DevArguments;
-use crate::output::{Failure, Outcome, note};
+use crate::output::{Failure, Outcome, note, print_line};
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     let mut options = DevOptions::new(arguments.data, arguments.listen);
     options.nodes = arguments.nodes;
     if arguments.volatile_disk {
-        options.disk = DiskKind::Volatile;
+        options.run.disk = DiskKind::Volatile;
     }
     if let Some(records) = arguments.ring_records {
-        options.limits.ring_records = records;
+        options.run.limits.ring_records = records;
     }
     // Signals count from here on: a cluster that is told to stop while it starts stops when it has.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut dev = tokio::spawn(Dev::start(options)).await??;
+    let mut signals = Signals::new()?;
+    let mut dev = tokio::spawn(Dev::start(options)).await?.map_err(explained)?;
     for warning in dev.warnings() {
         note(format_args!("warning: {warning}"));
     }
     // A script waits for this line; if nobody reads it, the cluster serves all the same.
-    let _ = writeln!(std::io::stdout(), "ready {}", dev.address());
+    print_line(format_args!("ready {}", dev.address()));
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = signals.told() => {}
         failure = dev.failed() => return Err(Failure::new(failure.to_string())),
     }
     tokio::select! {
         stopped = dev.stop() => Ok(stopped?),
-        _ = interrupt.recv() => Err(Failure::new("interrupted again: stopped at once, as if killed")),
+        () = signals.interrupted() => Err(Failure::new(AT_ONCE)),
     }
+}
+
+/// With the option that helps.
+fn explained(cause: StartError) -> Failure {
+    let with = match &cause {
+        StartError::Bind(_) => " with --listen",
+        StartError::Directory(_) => " with --data",
+        _ => "",
+    };
+    Failure::new(format!("{cause}{with}"))
 }

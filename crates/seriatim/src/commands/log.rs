@@ -4,7 +4,7 @@ use serde_json::json;
 use seriatim_client::{Client, LogConfig, LogEntry};
 
 use crate::arguments::{CreateArguments, LogCommand};
-use crate::output::{Outcome, print_line};
+use crate::output::{Failure, Outcome, print_line};
 
 pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
     match command {
@@ -35,12 +35,25 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
 
 async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     let nodes = client.list().await?.1.len() as u32;
+    let replicas = arguments.replicas.unwrap_or(2.min(nodes));
+    let sequencers = arguments.sequencers.unwrap_or(3.min(nodes));
+    if let Some(least) = arguments.min_replicas.filter(|least| *least > replicas) {
+        return Err(Failure::new(format!(
+            "--min-replicas {least} is more than the {replicas} replicas of a shard"
+        )));
+    }
+    if let Some(least) = arguments.min_sequencers.filter(|least| *least > sequencers) {
+        let text = format!("--min-sequencers {least} is more than the {sequencers} sequencing replicas");
+        return Err(Failure::new(text));
+    }
     let config = LogConfig {
         order: arguments.order,
         durability: arguments.durability,
         shards: arguments.shards,
-        replicas: arguments.replicas.unwrap_or(2.min(nodes)),
-        sequencers: arguments.sequencers.unwrap_or(3.min(nodes)),
+        replicas,
+        sequencers,
+        min_replicas: arguments.min_replicas.unwrap_or(2),
+        min_sequencers: arguments.min_sequencers.unwrap_or(2),
         stripe: arguments.stripe,
         max_record_bytes: arguments.max_record_bytes,
     };

@@ -1,22 +1,26 @@
 //! What each command does.
 
+mod admin;
 mod append;
 mod bench;
 mod demo;
 mod dev;
 mod log;
 mod read;
+mod serve;
+mod signals;
 mod status;
 
 use seriatim_client::{Client, Log};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{AdminCommand, Arguments, Command};
 use crate::output::{Failure, Outcome, print_line};
 
 pub(crate) async fn run(arguments: Arguments) -> Outcome {
     let server = arguments.server;
     match arguments.command {
         Command::Dev(arguments) => dev::run(arguments).await,
+        Command::Serve(arguments) => serve::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Bench(command) => bench::run(command).await,
         Command::Log(command) => log::run(&connect(&server).await?, command).await,
@@ -30,6 +34,9 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
         Command::Trim { name, position } => {
             open(&server, &name).await?.trim(seriatim_client::Position(position)).await?;
             Ok(())
+        }
+        Command::Admin(AdminCommand::Recover { name, accept_loss }) => {
+            admin::recover(&connect(&server).await?, &name, accept_loss).await
         }
         Command::Status { json } => status::run(&connect(&server).await?, json).await,
     }

@@ -1,25 +1,35 @@
 //! `seriatim status`: how everything is.
 
 use serde_json::json;
-use seriatim_client::{Client, LogStatus, Position};
+use seriatim_client::{Client, LogStatus, NodeStatus, Position};
 
-use crate::output::{Outcome, print_line};
+use crate::output::{Failure, Outcome, print_line};
 
 pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
     let (entries, nodes) = client.list().await?;
+    let asked = entries.into_iter().map(|entry| {
+        let client = client.clone();
+        tokio::spawn(async move { client.status(entry).await })
+    });
+    let (asked, nodes): (Vec<_>, _) = (asked.collect(), who_answers(client, nodes).await?);
     let mut logs = vec![];
-    for entry in entries {
-        logs.push(client.status(entry).await);
+    for log in asked {
+        logs.push(log.await?);
     }
     if as_json {
-        let nodes: Vec<_> =
-            nodes.iter().map(|node| json!({ "node": node.node.0, "address": node.address })).collect();
+        let nodes: Vec<_> = nodes
+            .iter()
+            .map(
+                |(node, answers)| json!({ "node": node.node.0, "address": node.address, "answers": answers }),
+            )
+            .collect();
         let logs: Vec<_> = logs.iter().map(describe).collect();
         print_line(json!({ "nodes": nodes, "logs": logs }));
         return Ok(());
     }
-    for node in &nodes {
-        print_line(format_args!("node {}  {}", node.node, node.address));
+    for (node, answers) in &nodes {
+        let silent = if *answers { "" } else { "  does not answer" };
+        print_line(format_args!("node {}  {}{silent}", node.node, node.address));
     }
     if logs.is_empty() {
         print_line("no logs; create one with: seriatim log create NAME");
@@ -33,6 +43,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
         "durability",
         "view",
         "sequencers",
+        "replicas",
         "first",
         "stable",
         "tail",
@@ -47,6 +58,7 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
             log.entry.config.durability.to_string(),
             view.map_or("-".into(), |view| view.number.to_string()),
             format!("{}/{}", log.open, log.entry.config.sequencers),
+            format!("{}/{}", fewest_replicas(log), log.entry.config.replicas),
             shown(log.trim),
             shown(log.stable),
             shown(log.tail),
@@ -61,6 +73,28 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// All nodes, each with whether it answers.
+async fn who_answers(client: &Client, nodes: Vec<NodeStatus>) -> Result<Vec<(NodeStatus, bool)>, Failure> {
+    let asked = nodes.into_iter().map(|node| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let answers = client.answers(node.node).await;
+            (node, answers)
+        })
+    });
+    let mut nodes = vec![];
+    for node in asked.collect::<Vec<_>>() {
+        nodes.push(node.await?);
+    }
+    Ok(nodes)
+}
+
+/// How many replicas take part of the shard that has the fewest.
+fn fewest_replicas(log: &LogStatus) -> usize {
+    let shards = log.entry.view.iter().flat_map(|view| &view.shards);
+    shards.map(|members| members.replicas.len()).min().unwrap_or(0)
 }
 
 fn shown(position: Option<Position>) -> String {
@@ -78,7 +112,9 @@ fn state(log: &LogStatus) -> &'static str {
         "unavailable"
     } else if members == 0 || log.open < members {
         "changing view"
-    } else if (log.open as u32) < log.entry.config.sequencers {
+    } else if (log.open as u32) < log.entry.config.sequencers
+        || (fewest_replicas(log) as u32) < log.entry.config.replicas
+    {
         "reduced"
     } else {
         "ok"
@@ -93,6 +129,7 @@ fn describe(log: &LogStatus) -> serde_json::Value {
         "tail": log.tail.map(|position| position.0),
         "lag": lag(log),
         "open_sequencers": log.open,
+        "fewest_replicas": fewest_replicas(log),
         "sessions": log.sessions,
         "state": state(log),
     });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
-use crate::cluster::BINARY;
+use crate::process::BINARY;
 
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,6 +3,10 @@
 //! * [`kill`]: kill loops under load, also on a disk that loses what was not synced; orderly ends;
 //! * [`losses`]: what durability `memory` does not survive, and what the lossy disk really loses;
 //! * [`catalog`]: kills while logs are created and deleted;
+//! * [`serve`]: nodes as processes of their own;
+//! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
+//! * [`disks`]: a disk that fills up, bytes that change;
+//! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`acceptance`], [`output`]: the command line, as scripts use it.
 //!
 //! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
@@ -12,8 +16,14 @@ mod acceptance;
 mod catalog;
 mod cluster;
 mod command;
+mod disks;
+mod failover;
+mod guide;
 mod history;
 mod kill;
 mod losses;
+mod members;
 mod output;
+mod process;
+mod serve;
 mod workload;

@@ -2,14 +2,14 @@
 //! write down in a [`History`] what they see.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use seriatim_client::{
     Append, AppendError, AppendOptions, Client, Event, Log, LogOptions, Position, Receipt, RecordId,
-    SessionId, SubscribeOptions,
+    SessionId, SubscribeOptions, Subscription,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,6 +19,9 @@ use crate::history::History;
 
 /// How long an operation of a program may take, a restart of the cluster included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long nothing may come before the tail is asked for again.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// What kind of program appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +83,9 @@ impl Workload {
         let asked = self.history.ask_tail();
         let tail = log.check_tail().await.expect("the tail");
         self.history.tail(asked, tail);
-        read_until(&log, tail, &self.history).await;
-        tail
+        let mut events =
+            log.subscribe(Position(0), SubscribeOptions::default()).await.expect("a subscription");
+        read_to(&log, &mut events, (Position(0), tail), &self.history).await
     }
 
     /// Reads what is stable now, without waiting for more.
@@ -103,17 +107,27 @@ async fn open(address: &str, name: &str) -> Log {
     connect(address, DEADLINE).await.log(name).await.expect("the log is there")
 }
 
-/// Reads everything below `end`, and expects it without gaps.
-pub(crate) async fn read_until(log: &Log, end: Position, history: &History) {
-    let mut events = log.subscribe(Position(0), SubscribeOptions::until(end)).await.expect("a subscription");
-    let mut next = Position(0);
-    let reading = async {
-        while let Some(event) = events.next().await {
-            next = deliver(event.expect("a record"), next, history);
+/// Reads from `next` to the tail, and expects everything without gaps. Where it ended. The tail is a bound: while
+/// replicas disagree it lies above the last record, and is asked for again when nothing comes.
+async fn read_to(
+    log: &Log,
+    events: &mut Subscription,
+    (mut next, mut tail): (Position, Position),
+    history: &History,
+) -> Position {
+    let mut quiet_since = Instant::now();
+    while next < tail {
+        match tokio::time::timeout(QUIET, events.next()).await {
+            Ok(event) => {
+                next = deliver(event.expect("it has no end").expect("it outlives restarts"), next, history);
+                quiet_since = Instant::now();
+            }
+            Err(_) => tail = tail.min(log.check_tail().await.expect("the tail")),
         }
-    };
-    let outcome = tokio::time::timeout(DEADLINE, reading).await;
-    assert!(outcome.is_ok(), "{}: read up to {next}, and nothing more of what lies below {end}", log.name());
+        let name = log.name();
+        assert!(quiet_since.elapsed() < DEADLINE, "{name}: the subscriber is stuck at {next} of {tail}");
+    }
+    next
 }
 
 /// Reads along, through everything, to what is the tail when the writers are done.
@@ -131,11 +145,7 @@ async fn follow(address: String, name: String, history: History, mut stop: watch
         }
     }
     let tail = log.check_tail().await.expect("the tail");
-    while next < tail {
-        let event = tokio::time::timeout(DEADLINE, events.next()).await;
-        let event = event.unwrap_or_else(|_| panic!("{name}: the subscriber is stuck at {next} of {tail}"));
-        next = deliver(event.expect("it has no end").expect("it outlives restarts"), next, &history);
-    }
+    read_to(&log, &mut events, (next, tail), &history).await;
 }
 
 /// Notes what a subscriber was told; what it must be told next.

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use seriatim_model::Position;
 
 use super::Finding;
-use crate::history::{History, Outcome};
+use crate::history::{History, Moment, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
-    let mut places: BTreeMap<usize, Position> = BTreeMap::new();
-    for seen in &history.observations {
+    let mut places: BTreeMap<usize, (Position, Moment)> = BTreeMap::new();
+    for seen in history.unbuffered() {
         let Some(append) = seen.append else { continue };
-        let before = *places.entry(append).or_insert(seen.position);
+        let (before, earlier) = *places.entry(append).or_insert((seen.position, seen.at));
         let payload = &history.appends[append].payload;
-        if before != seen.position {
+        if history.was_lost(before, earlier, seen.at) {
+            places.insert(append, (seen.position, seen.at));
+        } else if before != seen.position && !history.may_be_again(seen.position.max(before), seen.at) {
             return Err(format!("{payload:?} is at position {before} and at position {}", seen.position));
         }
         if history.appends[append].outcome == Outcome::Refused {

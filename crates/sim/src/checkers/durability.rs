@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
-use crate::history::{End, History, Outcome};
+use crate::history::{Acceptance, End, History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
     // A log that is unavailable shows only what was stable.
@@ -20,6 +20,12 @@ pub(super) fn check(history: &History) -> Finding {
             continue;
         }
         let position = positions.get(&index);
+        // An acknowledgement may come late, for what was lost before.
+        let is_older = |loss: &Acceptance| loss.done.is_none_or(|done| append.invoked < done);
+        let was_lost = history.accepted.as_ref().is_some_and(is_older);
+        if was_lost && position.is_none_or(|position| history.may_be_gone(*position)) {
+            continue;
+        }
         if position.is_none_or(|position| *position >= trim) {
             return Err(format!(
                 "{:?} was acknowledged as {:?}, and is not in the log (trimmed to {trim}, tail {tail}); \

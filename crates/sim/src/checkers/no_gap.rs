@@ -1,5 +1,5 @@
 //! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in
-//! that range, in order, and no others.
+//! that range, in order, and no others. A subscription delivers one position after the other.
 
 use super::Finding;
 use crate::history::{End, History, Served};
@@ -9,12 +9,30 @@ pub(super) fn check(history: &History) -> Finding {
     for served in &history.served {
         complete(history, &placement, served)?;
     }
+    for delivered in &history.delivered {
+        let mut expected = delivered.from;
+        for seen in &history.observations[delivered.records.clone()] {
+            if seen.position != expected {
+                return Err(format!(
+                    "a subscription delivered {} where {expected} was to come",
+                    seen.position
+                ));
+            }
+            expected = expected.next();
+        }
+    }
     let End::Settled { trim, tail } = history.end else { return Ok(()) };
     let mut expected = trim;
     for position in history.last.keys().filter(|position| **position >= trim) {
+        while history.is_in_gap(expected) && expected < *position {
+            expected = expected.next();
+        }
         if *position != expected {
             return Err(format!("the log has position {position} where {expected} was to come"));
         }
+        expected = expected.next();
+    }
+    while history.is_in_gap(expected) && expected < tail {
         expected = expected.next();
     }
     if expected != tail {

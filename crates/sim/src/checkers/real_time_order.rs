@@ -22,7 +22,13 @@ pub(super) fn check(history: &History) -> Finding {
                 highest = Some(earlier);
             }
         }
-        if let Some((earlier, position)) = highest.filter(|(_, position)| *position >= later.1) {
+        let given_up = |earlier: &Append, position| {
+            let bound = later.0.completed.unwrap_or(u64::MAX);
+            history.was_given_up(position, earlier.completed.unwrap_or_default(), bound)
+        };
+        let above =
+            highest.filter(|(earlier, position)| *position >= later.1 && !given_up(earlier, *position));
+        if let Some((earlier, position)) = above {
             return Err(format!(
                 "{:?} was acknowledged, at position {position}, before {:?} started, at position {}",
                 earlier.payload, later.0.payload, later.1

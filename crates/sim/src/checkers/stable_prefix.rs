@@ -9,8 +9,12 @@ use crate::history::{End, History, Observation};
 
 pub(super) fn check(history: &History) -> Finding {
     let mut first: BTreeMap<Position, &Observation> = BTreeMap::new();
-    for seen in &history.observations {
+    for seen in history.unbuffered() {
         let before = *first.entry(seen.position).or_insert(seen);
+        if history.was_given_up(seen.position, before.at, seen.at) {
+            first.insert(seen.position, seen);
+            continue;
+        }
         if (before.id, before.append) != (seen.id, seen.append) {
             return Err(format!(
                 "position {} had {} of append {:?} at moment {}, and {} of append {:?} at moment {}",
@@ -20,6 +24,9 @@ pub(super) fn check(history: &History) -> Finding {
     }
     let End::Settled { trim, tail } = history.end else { return Ok(()) };
     for (position, seen) in first {
+        if history.was_given_up(position, seen.at, u64::MAX) || history.is_in_gap(position) {
+            continue;
+        }
         let lost = position >= trim && history.last.get(&position).is_none_or(|(id, _)| *id != seen.id);
         if lost || position >= tail {
             return Err(format!(

@@ -18,11 +18,15 @@ pub(super) fn check(history: &History) -> Finding {
     questions.sort_unstable();
     let mut done = done.into_iter().peekable();
     let mut highest = None;
-    for (invoked, (_, _, tail)) in questions {
-        while let Some((_, position, payload)) = done.next_if(|(completed, _, _)| *completed < invoked) {
-            highest = highest.max(Some((position, payload)));
+    for (invoked, (returned, _, tail)) in questions {
+        while let Some((completed, position, payload)) =
+            done.next_if(|(completed, _, _)| *completed < invoked)
+        {
+            highest = highest.max(Some((position, completed, payload)));
         }
-        if let Some((position, payload)) = highest.filter(|(position, _)| *position >= tail) {
+        let given_up = |(position, completed, _): &_| history.was_given_up(*position, *completed, returned);
+        let above = highest.filter(|known| known.0 >= tail && !given_up(known));
+        if let Some((position, _, payload)) = above {
             return Err(format!(
                 "the tail asked for at moment {invoked} was {tail}, but {payload:?}, acknowledged before, \
                  is at position {position}"

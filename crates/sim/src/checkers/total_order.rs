@@ -5,23 +5,29 @@ use std::collections::BTreeMap;
 use seriatim_model::{Position, RecordId};
 
 use super::Finding;
-use crate::history::History;
+use crate::history::{History, Moment};
 
 pub(super) fn check(history: &History) -> Finding {
-    let mut at: BTreeMap<Position, RecordId> = BTreeMap::new();
-    let mut of: BTreeMap<RecordId, Position> = BTreeMap::new();
-    let read = history.observations.iter().map(|seen| (seen.position, seen.id));
+    let mut at: BTreeMap<Position, (RecordId, Moment)> = BTreeMap::new();
+    let mut of: BTreeMap<RecordId, (Position, Moment)> = BTreeMap::new();
+    let read = history.unbuffered().map(|seen| (seen.position, seen.id, seen.at));
     let told = history.appends.iter().flat_map(|append| {
-        let position = append.position;
-        append.ids.iter().filter_map(move |id| Some((position?, *id)))
+        let position = append.position.zip(append.completed);
+        append.ids.iter().filter_map(move |id| position.map(|(position, moment)| (position, *id, moment)))
     });
-    for (position, id) in read.chain(told) {
-        let other = *at.entry(position).or_insert(id);
-        if other != id {
+    let mut known: Vec<_> = read.chain(told).collect();
+    known.sort_by_key(|(_, _, moment)| *moment);
+    for (position, id, moment) in known {
+        let (other, before) = *at.entry(position).or_insert((id, moment));
+        if history.was_given_up(position, before, moment) {
+            at.insert(position, (id, moment));
+        } else if other != id {
             return Err(format!("position {position} had record {other} and record {id}"));
         }
-        let elsewhere = *of.entry(id).or_insert(position);
-        if elsewhere != position {
+        let (elsewhere, before) = *of.entry(id).or_insert((position, moment));
+        if history.was_lost(elsewhere, before, moment) {
+            of.insert(id, (position, moment));
+        } else if elsewhere != position && !history.may_be_again(position.max(elsewhere), moment) {
             return Err(format!("record {id} was at position {elsewhere} and at position {position}"));
         }
     }

@@ -14,6 +14,7 @@ use super::{CONTROL, Happening, World};
 use crate::client::{Client, Legacy, Post, Producer, READER, Trimmer};
 use crate::network::Party;
 use crate::reader::{Reader, Style};
+use crate::subscription::Subscription;
 
 impl World {
     /// Starts the clients that the plan wants.
@@ -43,11 +44,15 @@ impl World {
         let style = if self.random.percent(50) { Style::Subscribe } else { Style::Poll };
         let random = self.random.fork();
         let reader = || Reader::new(CONTROL, entry.clone(), style, Position::ZERO, random);
+        let random = self.random.fork();
+        let subscribes = self.plan.workload.reads && self.random.percent(40);
         let client = Client {
             number,
             producers,
+            subscription: subscribes.then(|| Subscription::new(CONTROL, entry.clone(), random)),
             reader: self.plan.workload.reads.then(reader),
-            trimmer: (number == 0 && self.plan.workload.trims).then(Trimmer::default),
+            trimmer: (number == 0 && self.plan.workload.trims && self.history.accepted.is_none())
+                .then(Trimmer::default),
             wake_at: None,
         };
         self.clients.insert(number, client);
@@ -117,7 +122,7 @@ impl World {
             .collect();
         self.trace.line(self.now, format_args!("client {number} is killed"));
         self.dead_clients.insert(number, legacies);
-        self.reset_all_of(Party::Client(number));
+        self.hang_up(Party::Client(number));
         self.schedule(self.now + down_for, Happening::ClientStarts(number));
     }
 
@@ -147,13 +152,20 @@ impl World {
     /// Lets a client with nothing but a reader read, until that has all, but not longer than `most`.
     pub(super) fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
         let producers = BTreeMap::new();
-        let client = Client { number, producers, reader: Some(reader), trimmer: None, wake_at: None };
+        let client = Client {
+            number,
+            producers,
+            reader: Some(reader),
+            subscription: None,
+            trimmer: None,
+            wake_at: None,
+        };
         self.clients.insert(number, client);
         self.wake_client(number, self.now);
         self.run_until(most, |world| {
             world.clients[&number].reader.as_ref().is_some_and(|reader| reader.is_done())
         });
-        self.reset_all_of(Party::Client(number));
+        self.hang_up(Party::Client(number));
         let client = self.clients.remove(&number).expect("it is there");
         client.reader.unwrap_or_else(|| unreachable!("machine {READER} is a reader"))
     }
@@ -180,6 +192,12 @@ impl World {
         let clients = std::mem::take(&mut self.clients);
         let producers = clients.values().flat_map(|client| client.producers.values());
         self.coverage.expired += producers.map(Producer::expired).sum::<u64>();
+    }
+
+    /// Whether every subscription has delivered everything below `end`.
+    pub(super) fn all_delivered(&self, end: Position) -> bool {
+        let subscriptions = self.clients.values().filter_map(|client| client.subscription.as_ref());
+        subscriptions.into_iter().all(|subscription| subscription.has_ended() || subscription.next() >= end)
     }
 
     /// Whether every client is up and has nothing left to do.

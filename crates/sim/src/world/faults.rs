@@ -2,12 +2,27 @@
 
 use std::time::Duration;
 
-use seriatim_model::NodeId;
+use seriatim_model::{NodeId, View};
+use seriatim_store::MemoryDisk;
 
+use super::nodes::Lives;
 use super::{CONTROL, Happening, World};
 use crate::coverage::FaultKind;
 use crate::network::Party;
 use crate::plan::{Fault, Target};
+
+/// How long a run goes on when a node is back that was missed.
+const BACK_FOR: Duration = Duration::from_millis(800);
+
+/// A node whose disk was lost or damaged.
+#[derive(Debug)]
+pub(super) struct Spoiled {
+    pub(super) node: NodeId,
+    /// The lives that its roles had.
+    pub(super) lives: Lives,
+    /// Its records were damaged; otherwise all of it is gone.
+    pub(super) is_damaged: bool,
+}
 
 /// The end of a fault that lasts.
 #[derive(Debug)]
@@ -17,6 +32,8 @@ pub(super) enum Mend {
     Noise,
     Room(NodeId),
     Disk(NodeId),
+    Lag(NodeId),
+    Pause(NodeId, u64),
 }
 
 impl World {
@@ -38,6 +55,16 @@ impl World {
                 self.kill_all(&victims, false, fault.lasting);
             }
             FaultKind::PowerLoss | FaultKind::PowerCut => self.kill_all(&victims, true, fault.lasting),
+            FaultKind::KillInTurn => self.kill_in_turn(fault, &victims),
+            FaultKind::Absence => {
+                let down_for = self.stay_away();
+                self.kill_all(&victims, false, down_for);
+            }
+            FaultKind::DiskLoss => self.lose_disk(fault, victims[0]),
+            FaultKind::BitRot => self.damage(victims[0]),
+            FaultKind::Pause | FaultKind::ClockJump | FaultKind::SlowNode => {
+                self.hold_up(fault, victims[0]);
+            }
             FaultKind::Close | FaultKind::CloseAll => {
                 for node in victims {
                     self.close_node(node, fault.lasting);
@@ -48,6 +75,7 @@ impl World {
             }
             FaultKind::Loss | FaultKind::Duplication | FaultKind::Reordering => self.make_noise(fault),
             FaultKind::Partition | FaultKind::ControlPartition => self.partition(fault, &victims),
+            FaultKind::ControlOneWay => self.deafen_control(fault),
             FaultKind::OneWay => self.deafen(fault, &victims),
             FaultKind::ClientPartition => self.cut_clients_off(fault),
             FaultKind::Reset => self.reset_some(),
@@ -75,8 +103,15 @@ impl World {
         let count = match fault.kind {
             FaultKind::Partition if targeted => 1,
             FaultKind::PowerCut | FaultKind::CloseAll => nodes.len(),
-            FaultKind::ControlKill | FaultKind::ControlPartition => return vec![CONTROL],
-            FaultKind::DoubleKill | FaultKind::OneWay => 2,
+            FaultKind::ControlKill | FaultKind::ControlPartition | FaultKind::ControlOneWay => {
+                return vec![CONTROL];
+            }
+            FaultKind::DoubleKill | FaultKind::KillInTurn | FaultKind::OneWay => 2,
+            // The register's disk is the only one of its kind.
+            FaultKind::DiskLoss => {
+                nodes.retain(|node| *node != CONTROL);
+                1
+            }
             FaultKind::Partition => self.random.between(1, nodes.len() as u64 - 1) as usize,
             _ => 1,
         };
@@ -96,6 +131,8 @@ impl World {
             Target::Leader => leads,
             Target::Follower => orders && !leads,
             Target::Shard => holds && !orders,
+            Target::Controller => self.controller_step(id).is_some(),
+            Target::Node(node) => node == id,
         }
     }
 
@@ -106,20 +143,103 @@ impl World {
         let bears_it = self.history.is_on_disk()
             || self.plan.may_lose_too_much
             || !kind.loses_memory()
-            || self.latest_view().is_some_and(|view| self.survives(view, victims));
+            || self.does_without(victims);
         let reachable = match kind {
-            _ if kind.loses_memory() || matches!(kind, FaultKind::Close | FaultKind::CloseAll) => {
+            FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
                 victims.iter().any(|node| self.nodes[node].host.is_some())
+            }
+            _ if kind.loses_memory() => victims.iter().any(|node| self.nodes[node].host.is_some()),
+            _ => true,
+        };
+        let spared = match kind {
+            FaultKind::DiskLoss | FaultKind::BitRot => {
+                // A replica that goes away before it knows the view counts for nothing when it is back.
+                let bears_it = |view: &View| self.survives_knowing(view, victims, view.number);
+                self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
-        bears_it && reachable
+        bears_it && reachable && spared
     }
 
     fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
         for node in nodes {
             let down_for = down_for + self.random.millis(0, 20);
             self.kill_node(*node, power, down_for);
+        }
+    }
+
+    /// How long a node stays away that is to be missed. The run waits for it.
+    fn stay_away(&mut self) -> Duration {
+        let down_for = self.random.millis(3000, 6000);
+        self.busy_until = self.busy_until.max(self.now + down_for + BACK_FOR);
+        down_for
+    }
+
+    /// The second is killed while the others are still busy with the first.
+    fn kill_in_turn(&mut self, fault: Fault, nodes: &[NodeId]) {
+        self.kill_all(&nodes[..1], false, fault.lasting);
+        let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };
+        let pause = self.random.micros(10, 3000);
+        self.schedule(self.now + pause, Happening::Strike(next));
+    }
+
+    fn lose_disk(&mut self, fault: Fault, id: NodeId) {
+        self.note_spoiled(id, false);
+        let down_for = if self.random.percent(30) { self.stay_away() } else { fault.lasting };
+        self.kill_node(id, false, down_for);
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.disk = MemoryDisk::new();
+        node.asleep = None;
+    }
+
+    /// Flips bits in the files of one replica of one shard.
+    fn damage(&mut self, id: NodeId) {
+        self.note_spoiled(id, true);
+        let disk = self.nodes[&id].disk.clone();
+        let directory = format!("logs/{:016x}/shard-", self.log.0);
+        let is_segment = |name: &String| name.starts_with(&directory) && name.contains("/seg-");
+        let files: Vec<String> = disk.files().into_iter().filter(is_segment).collect();
+        if files.is_empty() {
+            return;
+        }
+        for _ in 0..self.random.between(1, 20) {
+            let file = self.random.pick(&files);
+            let len = disk.content(&file).map_or(0, |content| content.len() as u64);
+            disk.flip_bit(&file, self.random.below(len.max(1)), self.random.below(8) as u8);
+        }
+    }
+
+    fn note_spoiled(&mut self, node: NodeId, is_damaged: bool) {
+        let lives = self.nodes[&node].lives(self.log, self.plan.config.shards);
+        self.spoiled = Some(Spoiled { node, lives, is_damaged });
+    }
+
+    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
+    fn does_without(&self, nodes: &[NodeId]) -> bool {
+        let damaged = self.spoiled.iter().filter(|spoiled| spoiled.is_damaged).map(|spoiled| spoiled.node);
+        let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
+        self.latest_view().is_some_and(|view| self.survives(view, &nodes))
+    }
+
+    fn hold_up(&mut self, fault: Fault, id: NodeId) {
+        match fault.kind {
+            FaultKind::Pause => {
+                self.pause_node(id);
+                let mend = Mend::Pause(id, self.nodes[&id].life);
+                self.schedule(self.now + fault.lasting, Happening::Mend(mend));
+            }
+            FaultKind::ClockJump => {
+                let jump = self.random.millis(10, 5000);
+                self.nodes.get_mut(&id).expect("the node exists").clock_ahead += jump;
+                self.wake_node(id, self.now);
+            }
+            _ => {
+                let lag = self.random.micros(1000, 40_000);
+                let node = self.nodes.get_mut(&id).expect("the node exists");
+                (node.lag, node.slowness) = (lag, 10);
+                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
+            }
         }
     }
 
@@ -201,6 +321,16 @@ impl World {
         self.cut(links, fault.lasting);
     }
 
+    fn deafen_control(&mut self, fault: Fault) {
+        let hears = self.random.percent(50);
+        let others = self.nodes.keys().filter(|node| **node != CONTROL).map(|node| Party::Node(*node));
+        let link = |other| {
+            let control = Party::Node(CONTROL);
+            if hears { (control, other) } else { (other, control) }
+        };
+        self.cut(others.map(link).collect(), fault.lasting);
+    }
+
     fn cut(&mut self, links: Vec<(Party, Party)>, lasting: Duration) {
         for (from, to) in &links {
             self.network.cut(*from, *to);
@@ -250,6 +380,11 @@ impl World {
             Mend::Noise if self.history.calm_since.is_none() => self.network.disturb(0, 0, 0),
             Mend::Noise => {}
             Mend::Room(node) => self.nodes[&node].disk.set_capacity(None),
+            Mend::Pause(node, life) => self.resume_node(node, life),
+            Mend::Lag(node) => {
+                let node = self.nodes.get_mut(&node).expect("the node exists");
+                (node.lag, node.slowness) = (Duration::ZERO, 1);
+            }
             Mend::Disk(node) => self.nodes.get_mut(&node).expect("the node exists").slowness = 1,
         }
     }
@@ -260,16 +395,17 @@ impl World {
         self.history.calm_since = Some(self.now);
         self.pending_faults.clear();
         self.network.heal();
-        let mut down = vec![];
+        let (mut down, mut up) = (vec![], vec![]);
         for node in self.nodes.values_mut() {
             node.disk.set_capacity(None);
             node.disk.fail_syncs(0);
-            node.slowness = 1;
-            if node.host.is_none() {
-                down.push(node.id);
-            }
+            (node.lag, node.slowness) = (Duration::ZERO, 1);
+            if node.host.is_some() { &mut up } else { &mut down }.push((node.id, node.life));
         }
-        for node in down {
+        for (node, life) in up {
+            self.resume_node(node, life);
+        }
+        for (node, _) in down {
             self.start_node(node);
         }
         let dead: Vec<u32> = self.dead_clients.keys().copied().collect();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use seriatim_model::{NodeId, Position, ShardId, Time, View};
+use seriatim_model::storage::Lacking;
+use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
 
 use super::{CONTROL, JUDGE, PATIENCE, World};
 use crate::history::End;
@@ -22,6 +23,7 @@ impl World {
             return;
         }
         if self.has_given_up() {
+            self.excuse_spoiled();
             let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
             self.end_clients();
             self.read_everything();
@@ -71,19 +73,75 @@ impl World {
                     && role.ordered() == ordered
             })
         });
-        let shards = view.shards.iter().all(|members| {
-            let host = self.nodes[&members.primary().node].host.as_ref();
-            host.and_then(|host| host.replica(self.log, members.shard))
-                .is_some_and(|role| role.stable() == ordered)
-        });
-        entry == Some(view) && members && sequencers && shards
+        let shards = view.shards.iter().all(|members| self.is_whole(members, ordered));
+        let roles = self.nodes.keys().all(|node| self.hosts_its_roles_only(*node, view));
+        let nobody_is_silent = self
+            .nodes
+            .values()
+            .all(|node| node.host.as_ref().is_some_and(|host| host.silent().next().is_none()));
+        entry == Some(view)
+            && members
+            && sequencers
+            && shards
+            && roles
+            && nobody_is_silent
+            && self.all_delivered(ordered)
+    }
+
+    /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
+    fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
+        let replica = |node: NodeId| self.nodes[&node].host.as_ref()?.replica(self.log, members.shard);
+        let primary = members.primary().node;
+        let is_whole = |member: &Member| {
+            replica(member.node).is_some_and(|role| {
+                let memory = role.memory();
+                memory.incarnation == member.incarnation
+                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.latest_view())
+                    && role.lacks().is_none_or(|lacks| self.was_given_up(members.shard, lacks))
+                    && (role.stable() == ordered || member.node != primary)
+            })
+        };
+        members.replicas.len() == self.plan.config.replicas as usize && members.replicas.iter().all(is_whole)
+    }
+
+    /// Whether an operator was told that nobody is known to hold these positions of a shard.
+    fn was_given_up(&self, shard: ShardId, lacks: Lacking) -> bool {
+        let positions = (lacks.from.0..lacks.end.0).map(Position);
+        positions.into_iter().all(|position| self.history.is_gap_of(shard, position))
+    }
+
+    /// Whether a node has only those roles of the log that the view names.
+    fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
+        let Some(host) = &self.nodes[&id].host else { return false };
+        let names = |members: &[Member]| members.iter().any(|member| member.node == id);
+        let is_clean = |members: &ShardMembers| {
+            names(&members.replicas) || host.replica(self.log, members.shard).is_none()
+        };
+        (names(&view.sequencers) || host.sequencer(self.log).is_none()) && view.shards.iter().all(is_clean)
     }
 
     /// Whether the log has been saying for a while that it is unavailable.
     fn has_given_up(&self) -> bool {
         let calm = self.history.calm_since.unwrap_or(Time(u64::MAX));
         let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
-        says_so && self.now >= calm + UNAVAILABLE_FOR
+        says_so && !self.plan.has_operator && self.now >= calm + UNAVAILABLE_FOR
+    }
+
+    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
+    /// as much as it seemed to.
+    fn excuse_spoiled(&mut self) {
+        let (Some(spoiled), Some(view)) = (&self.spoiled, self.latest_view()) else { return };
+        let (node, lives) = (spoiled.node, &spoiled.lives);
+        let lost = |members: &[Member], life: Option<Incarnation>| {
+            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
+        };
+        let is_lost = lost(&view.sequencers, lives.sequencer)
+            || view.shards.iter().any(|members| {
+                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
+            });
+        if is_lost && !self.survives(view, &[node]) {
+            self.history.lost_too_much = true;
+        }
     }
 
     /// The state of everything that may be the reason, for a person.
@@ -92,6 +150,9 @@ impl World {
         for client in self.clients.values() {
             for (machine, producer) in client.producers.iter().filter(|(_, producer)| !producer.is_done()) {
                 lines.push(format!("client {}, session {machine}: {}", client.number, producer.state()));
+            }
+            if let Some(subscription) = &client.subscription {
+                lines.push(format!("client {}: subscription at {}", client.number, subscription.next()));
             }
             if let Some(trimmer) = client.trimmer.as_ref().filter(|trimmer| !trimmer.is_done()) {
                 lines.push(format!("client {}: {trimmer:?}", client.number));
@@ -119,6 +180,10 @@ impl World {
             lines.push(format!("node {id} does not start: {trouble}"));
         }
         let Some(host) = &node.host else { return lines };
+        let silent: Vec<NodeId> = host.silent().collect();
+        if !silent.is_empty() {
+            lines.push(format!("node {id} does not hear {silent:?}"));
+        }
         if let Some(role) = host.sequencer(self.log) {
             lines.push(format!(
                 "node {id}, life {}: open {}, view {}, ordered {}, held {}",
@@ -134,18 +199,19 @@ impl World {
                 let memory = role.memory();
                 let view = memory.view.as_ref().map(|view| view.number);
                 lines.push(format!(
-                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, stable {}",
+                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, stable {}, lacks {:?}",
                     memory.incarnation,
                     memory.claim,
-                    role.stable()
+                    role.stable(),
+                    role.lacks()
                 ));
             }
         }
         lines
     }
 
-    /// Reads every replica of every shard from the beginning. Returns the trim point, if every primary
-    /// could be read to the end.
+    /// Reads every replica of every shard from the beginning. Returns the trim point, if every one could be
+    /// read to the end.
     fn read_everything(&mut self) -> Option<Position> {
         let mut trim = Position::ZERO;
         let mut complete = true;
@@ -159,8 +225,8 @@ impl World {
                 let reader = Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.random.fork());
                 let reader = self.read_with(JUDGE, reader, READING_FOR);
                 trim = trim.max(reader.trimmed());
+                complete &= reader.is_done();
                 if replica == 0 {
-                    complete &= reader.is_done();
                     for observation in &self.history.observations[first..] {
                         self.history.last.insert(observation.position, (observation.id, observation.append));
                     }

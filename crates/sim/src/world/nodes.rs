@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_host::{Event, Host, HostConfig, Outgoing};
+use seriatim_host::{Event, Host, HostConfig, Outgoing, Problem, RegisterPlace};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
-use seriatim_model::{ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time};
+use seriatim_model::{
+    ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
+};
 use seriatim_protocol::Message;
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
 
@@ -35,29 +37,37 @@ pub struct Node {
     syncing: Option<Vec<String>>,
     /// How many times as long as usual a sync takes.
     pub(super) slowness: u32,
+    /// How much later than it could it does anything.
+    pub(super) lag: Duration,
+    /// It does nothing until it is told to go on.
+    pub(super) is_paused: bool,
+    /// How far its clock is ahead of the world's. It never decreases.
+    pub(super) clock_ahead: Duration,
     /// The lives of its roles, if it was ended in an orderly way.
     pub(super) asleep: Option<Lives>,
     /// Why it does not start, if it does not.
     pub(super) trouble: Option<String>,
 }
 
-/// The incarnations of the tested log's roles on one node.
+/// The incarnations of the tested log's roles on one node, apart from replicas that lack something. Of
+/// replicas of shards also the latest view that they know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lives {
     pub(super) sequencer: Option<Incarnation>,
-    pub(super) replicas: BTreeMap<ShardId, Incarnation>,
+    pub(super) replicas: BTreeMap<ShardId, (Incarnation, ViewNumber)>,
 }
 
 impl Lives {
     /// Whether all these lives are among the later ones.
     fn go_on_in(&self, later: &Self) -> bool {
-        let goes_on = |(shard, life): (&ShardId, &Incarnation)| later.replicas.get(shard) == Some(life);
-        self.sequencer == later.sequencer && self.replicas.iter().all(goes_on)
+        let life = |lives: &Self, shard| lives.replicas.get(shard).map(|(life, _)| *life);
+        self.sequencer == later.sequencer
+            && self.replicas.keys().all(|shard| life(self, shard) == life(later, shard))
     }
 }
 
 impl Node {
-    pub(super) fn new(id: NodeId, disk: MemoryDisk) -> Self {
+    pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration) -> Self {
         Self {
             id,
             disk,
@@ -68,6 +78,9 @@ impl Node {
             write: None,
             syncing: None,
             slowness: 1,
+            lag: Duration::ZERO,
+            is_paused: false,
+            clock_ahead,
             asleep: None,
             trouble: None,
         }
@@ -75,7 +88,13 @@ impl Node {
 
     pub(super) fn lives(&self, log: LogId, shards: u32) -> Lives {
         let Some(host) = &self.host else { return self.asleep.clone().unwrap_or_default() };
-        let replica = |shard| Some((shard, host.replica(log, shard)?.memory().incarnation));
+        let whole =
+            |shard| host.replica(log, shard).filter(|role| role.lacks().is_none_or(|lacks| lacks.is_empty()));
+        let replica = |shard| {
+            let memory = whole(shard)?.memory();
+            let view = memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number);
+            Some((shard, (memory.incarnation, view)))
+        };
         Lives {
             sequencer: host.sequencer(log).map(|role| role.member().incarnation),
             replicas: (0..shards).map(ShardId).filter_map(replica).collect(),
@@ -93,6 +112,17 @@ impl Node {
         self.wake_at = None;
         self.write = None;
         self.syncing = None;
+        self.is_paused = false;
+    }
+
+    /// The time that the node's own clock shows.
+    fn clock(&self, now: Time) -> Time {
+        now + self.clock_ahead
+    }
+
+    /// When the node's own clock shows `at`.
+    fn when(&self, at: Time) -> Time {
+        Time::ZERO + at.since(Time::ZERO + self.clock_ahead)
     }
 }
 
@@ -102,8 +132,7 @@ impl World {
             cluster: 77,
             node: id,
             address: format!("node-{id}:7700"),
-            control: CONTROL,
-            control_address: format!("node-{CONTROL}:7700"),
+            register: RegisterPlace::Node { node: CONTROL, address: format!("node-{CONTROL}:7700") },
             seed: self.random.draw(),
             options: self.plan.options,
             journal: self.plan.journal,
@@ -118,7 +147,17 @@ impl World {
         node.forget_life();
         match Host::open(config, Arc::new(node.disk.clone())) {
             Ok(host) => {
-                for problem in host.problems() {
+                let is_damaged =
+                    self.spoiled.as_ref().is_some_and(|spoiled| spoiled.is_damaged && spoiled.node == id);
+                let is_shard = |endpoint| matches!(endpoint, Endpoint::Shard(_));
+                self.coverage.put_aside += host.problems().len() as u64;
+                // Without syncs, a power cut may leave anything.
+                let is_unexpected = |problem: &&Problem| {
+                    self.history.is_on_disk()
+                        && !(is_damaged && problem.log == log && is_shard(problem.endpoint))
+                };
+                let unexpected: Vec<_> = host.problems().iter().filter(is_unexpected).cloned().collect();
+                for problem in unexpected {
                     let cause = format!(
                         "node {id} lost {:?} of log {}: {}",
                         problem.endpoint, problem.log, problem.cause
@@ -128,7 +167,7 @@ impl World {
                 let asleep = node.asleep.take();
                 node.host = Some(host);
                 node.trouble = None;
-                if asleep.is_some_and(|asleep| !asleep.go_on_in(&node.lives(log, shards))) {
+                if asleep.is_some_and(|asleep| !is_damaged && !asleep.go_on_in(&node.lives(log, shards))) {
                     self.history
                         .problems
                         .push(format!("node {id} was ended in an orderly way and forgot who it is"));
@@ -165,15 +204,19 @@ impl World {
         }
         node.disk.fail_syncs(0);
         node.forget_life();
+        self.replicas.retain(|(node, _), _| *node != id);
         let life = node.life;
         self.trace.line(self.now, format_args!("node {id} is killed, power {power}"));
-        self.reset_all_of(Party::Node(id));
+        self.hang_up(Party::Node(id));
         self.check_losses();
         self.schedule(self.now + down_for, Happening::NodeStarts(id, life));
     }
 
     /// The node's process ends in an orderly way.
     pub(super) fn close_node(&mut self, id: NodeId, down_for: Duration) {
+        if self.nodes[&id].is_paused {
+            self.resume_node(id, self.nodes[&id].life);
+        }
         if self.nodes[&id].write.is_some() {
             let life = self.nodes[&id].life;
             self.written(id, life);
@@ -198,14 +241,31 @@ impl World {
         node.forget_life();
         let life = node.life;
         self.trace.line(self.now, format_args!("node {id} is closed"));
-        self.reset_all_of(Party::Node(id));
+        self.hang_up(Party::Node(id));
         self.check_losses();
         self.schedule(self.now + down_for, Happening::NodeStarts(id, life));
     }
 
+    /// The node's process does nothing until it is resumed.
+    pub(super) fn pause_node(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.is_paused = node.host.is_some();
+        node.wake_at = None;
+    }
+
+    /// The opposite of [`World::pause_node`], unless the process is another by now.
+    pub(super) fn resume_node(&mut self, id: NodeId, life: u64) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.life == life {
+            node.is_paused = false;
+            self.wake_node(id, self.now);
+        }
+    }
+
     pub(super) fn wake_node(&mut self, id: NodeId, at: Time) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.host.is_some() && node.wake_at.is_none_or(|planned| at < planned) {
+        let at = at + node.lag;
+        if node.host.is_some() && !node.is_paused && node.wake_at.is_none_or(|planned| at < planned) {
             node.wake_at = Some(at);
             self.schedule(at, Happening::NodeWakes(id));
         }
@@ -262,7 +322,7 @@ impl World {
 
     pub(super) fn node_wakes(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.wake_at == Some(self.now) {
+        if node.wake_at == Some(self.now) && !node.is_paused {
             self.node_wakes_now(id);
         }
     }
@@ -271,17 +331,21 @@ impl World {
         let now = self.now;
         let node = self.nodes.get_mut(&id).expect("the node exists");
         node.wake_at = None;
-        let Some(host) = &mut node.host else { return };
-        for event in node.inbox.drain(..) {
-            host.handle(now, event);
+        let clock = node.clock(now);
+        for event in std::mem::take(&mut node.inbox) {
+            let Some(host) = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut()) else { return };
+            host.handle(clock, event);
+            // What it confirmed before a seal counts, even if the seal came with it.
+            self.observe_ordered(id);
         }
+        let Some(host) = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut()) else { return };
         let mut rounds = 0;
         let mut sends = vec![];
         loop {
-            host.settle(now);
+            host.settle(clock);
             sends.append(&mut host.take_sends());
             rounds += 1;
-            if host.deadline().is_none_or(|at| at > now) {
+            if host.deadline().is_none_or(|at| at > clock) {
                 break;
             }
             if rounds > MOST_ROUNDS {
@@ -301,8 +365,9 @@ impl World {
             self.send_from(id, outgoing);
         }
         self.observe_node(id);
-        if let Some(at) = self.nodes[&id].host.as_ref().and_then(Host::deadline) {
-            self.wake_node(id, at.max(now + Duration::from_nanos(1)));
+        let node = &self.nodes[&id];
+        if let Some(at) = node.host.as_ref().and_then(Host::deadline) {
+            self.wake_node(id, node.when(at).max(now + Duration::from_nanos(1)));
         }
         self.strike_at_step();
     }
@@ -310,9 +375,10 @@ impl World {
     fn start_disk_work(&mut self, id: NodeId) {
         let (now, (least, most)) = (self.now, self.plan.sync_us);
         let node = self.nodes.get_mut(&id).expect("the node exists");
+        let clock = node.clock(now);
         let Some(host) = &mut node.host else { return };
         let (life, slowness) = (node.life, node.slowness);
-        let write = host.next_journal_write(now);
+        let write = host.next_journal_write(clock);
         let files = host.next_sync();
         if write.is_some() {
             assert!(node.write.is_none(), "one write at a time");
@@ -445,5 +511,10 @@ impl Disk for CutShort {
     fn delete_dir(&self, dir: &str) -> io::Result<()> {
         self.spend()?;
         self.disk.delete_dir(dir)
+    }
+
+    fn rename_dir(&self, from: &str, to: &str) -> io::Result<()> {
+        self.spend()?;
+        self.disk.rename_dir(from, to)
     }
 }

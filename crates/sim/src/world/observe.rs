@@ -2,8 +2,10 @@
 //! member got, who speaks for which view.
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View};
+use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
+use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, erwin, shard};
+use seriatim_store::ShardStore;
 
 use super::{CONTROL, World};
 use crate::coverage::Step;
@@ -35,7 +37,14 @@ impl World {
 
     /// Notes what a message claims for its sender.
     pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
-        if outgoing.log != self.log || outgoing.from != Endpoint::Sequencer {
+        if outgoing.log != self.log {
+            return;
+        }
+        let damaged = |error: &ReadError| matches!(error, ReadError::Damaged { .. });
+        if let Message::Shard(shard::Message::ReadFailed { error, .. }) = &outgoing.message {
+            self.coverage.damages += u64::from(damaged(error));
+        }
+        if outgoing.from != Endpoint::Sequencer {
             return;
         }
         let (view, what) = match &outgoing.message {
@@ -67,11 +76,20 @@ impl World {
             self.entry_changed();
         }
         self.observe_milestones(id);
+        self.observe_replicas(id);
+        self.observe_ordered(id);
+    }
+
+    /// Notes how far a sequencing replica is, and what is final by that.
+    pub(super) fn observe_ordered(&mut self, id: NodeId) {
         let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
-        if !replica.is_open() {
+        let (view, ordered) = (replica.view_number(), replica.ordered());
+        let is_open = replica.is_open();
+        let was_open = if is_open { self.open.insert(id, view) } else { self.open.remove(&id) };
+        // What it ordered before it was sealed just now counts.
+        if !is_open && was_open != Some(view) {
             return;
         }
-        let (view, ordered) = (replica.view_number(), replica.ordered());
         let known = self.ordered.entry((view, id)).or_default();
         if ordered <= *known {
             return;
@@ -81,6 +99,29 @@ impl World {
         let reached = |member: &Member| self.ordered.get(&(view, member.node)).copied().unwrap_or_default();
         let everyone = registered.view.sequencers.iter().map(reached).min().unwrap_or_default();
         self.history.note_stable(everyone);
+    }
+
+    /// Counts the copies that are complete, and the replicas that are not needed any more.
+    fn observe_replicas(&mut self, id: NodeId) {
+        let Some(host) = &self.nodes[&id].host else { return };
+        for shard in (0..self.plan.config.shards).map(ShardId) {
+            let lacks =
+                host.replica(self.log, shard).map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
+            let before = match lacks {
+                Some(lacks) => self.replicas.insert((id, shard), lacks),
+                None => self.replicas.remove(&(id, shard)),
+            };
+            if before.is_some() && lacks.is_none() {
+                self.coverage.dismissals += 1;
+                let directory = format!("{}/", ShardStore::directory(self.log, shard));
+                if self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory)) {
+                    let problem =
+                        format!("node {id} dismissed its replica of shard {shard} and kept its store");
+                    self.history.problems.push(problem);
+                }
+            }
+            self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
+        }
     }
 
     fn observe_milestones(&mut self, id: NodeId) {
@@ -146,32 +187,45 @@ impl World {
     /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
     /// lose its memory, if these nodes lost theirs.
     pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
+        // Who was no member of the view before has to learn first what it lacks.
+        let before = self.history.views.range(..view.number).next_back();
+        self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
+    }
+
+    /// The same, where only those replicas of shards count that know a view not below `least`.
+    pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
         let (log, shards) = (self.log, self.plan.config.shards);
         let lives = |node: NodeId| {
             if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
         };
         let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
         let shard = |members: &seriatim_model::ShardMembers| {
-            members
-                .replicas
-                .iter()
-                .any(|member| lives(member.node).replicas.get(&members.shard) == Some(&member.incarnation))
+            members.replicas.iter().any(|member| {
+                lives(member.node)
+                    .replicas
+                    .get(&members.shard)
+                    .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
+            })
         };
         view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
     }
 
     pub(super) fn view_change_step(&self) -> Option<Step> {
-        if let Some(host) = &self.nodes[&CONTROL].host {
-            let step = host.controller(self.log).and_then(|controller| controller.step_name());
-            if let Some(step) = step {
-                return Step::of_controller(step);
-            }
+        let furthest = self.nodes.keys().filter_map(|id| self.controller_step(*id)).max();
+        if furthest.is_some() {
+            return furthest;
         }
         let view = self.latest_view()?;
         let is_behind = |member: &Member| {
             self.nodes[&member.node].sequencer(self.log).is_some_and(|role| role.view_number() < view.number)
         };
         view.sequencers.iter().any(is_behind).then_some(Step::Start)
+    }
+
+    /// The step of a view change that the node's controller is at.
+    pub(super) fn controller_step(&self, id: NodeId) -> Option<Step> {
+        let controller = self.nodes[&id].host.as_ref()?.controller(self.log)?;
+        Step::of_controller(controller.step_name()?)
     }
 
     pub(super) fn ordering_step(&self) -> Option<Step> {

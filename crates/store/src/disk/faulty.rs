@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Disk, children, is_within};
+use super::{Disk, children, is_within, renamed};
 
 /// The unit that a crash keeps or loses, in bytes.
 const SECTOR_BYTES: u64 = 512;
@@ -301,6 +301,14 @@ impl Disk for MemoryDisk {
 
     fn delete_dir(&self, dir: &str) -> io::Result<()> {
         self.lock().files.retain(|name, _| !is_within(dir, name));
+        Ok(())
+    }
+
+    fn rename_dir(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        let files = std::mem::take(&mut state.files);
+        let name_of = |name: String| renamed(&name, from, to).unwrap_or(name);
+        state.files = files.into_iter().map(|(name, file)| (name_of(name), file)).collect();
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ const LOCK_FILE: &str = "lock";
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
     /// Another process uses it. Stop that one, or choose another directory.
-    #[error("the data directory {} is in use by another process; stop that one, or give another directory with --data", .0.display())]
+    #[error("the data directory {} is in use by another process; stop that one, or give another directory", .0.display())]
     InUse(PathBuf),
     /// The operating system refused.
     #[error("cannot use the data directory {}: {source}", path.display())]
@@ -240,6 +240,13 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
         }
+        File::open(path.parent().unwrap_or(&self.root))?.sync_all()
+    }
+
+    fn rename_dir(&self, from: &str, to: &str) -> io::Result<()> {
+        self.handles().open.retain(|name, _| !is_within(from, name));
+        let path = self.path(to)?;
+        fs::rename(self.path(from)?, &path)?;
         File::open(path.parent().unwrap_or(&self.root))?.sync_all()
     }
 }

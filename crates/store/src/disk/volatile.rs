@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Disk, children, is_within};
+use super::{Disk, children, is_within, renamed};
 
 /// The unit in which unsynced bytes are kept.
 const PAGE_BYTES: u64 = 4096;
@@ -179,6 +179,17 @@ impl<D: Disk> Disk for VolatileDisk<D> {
     fn delete_dir(&self, dir: &str) -> io::Result<()> {
         self.lock().retain(|name, _| !is_within(dir, name));
         self.below.delete_dir(dir)
+    }
+
+    fn rename_dir(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut unsynced = self.lock();
+        self.below.rename_dir(from, to)?;
+        let moved: Vec<String> = unsynced.keys().filter(|name| is_within(from, name)).cloned().collect();
+        for name in moved {
+            let overlay = unsynced.remove(&name).expect("just listed");
+            unsynced.extend(renamed(&name, from, to).map(|name| (name, overlay)));
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Binding logs: which positions are where, and what else is remembered.
 
 use bytes::Bytes;
-use seriatim_model::storage::ShardMemory;
+use seriatim_model::storage::{Lacking, ShardMemory};
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Position, ViewNumber};
 
@@ -19,6 +19,8 @@ pub(super) enum Binding {
     Stable(Position),
     /// What the replica remembers.
     Remember(ShardMemory),
+    /// The same, with what it lacks.
+    RememberLacking { memory: ShardMemory, lacks: Option<Lacking> },
 }
 
 wire_enum! {
@@ -26,6 +28,7 @@ wire_enum! {
         1 => Bind { view, first, count, segment, offset, bytes },
         2 => Stable(position),
         3 => Remember(memory),
+        4 => RememberLacking { memory, lacks },
     }
 }
 
@@ -47,7 +50,10 @@ impl Binding {
 impl Remembered {
     /// The entries that a binding log starts with.
     pub(super) fn bindings(&self) -> Vec<Binding> {
-        let memory = self.memory.clone().map(Binding::Remember);
+        let memory = self.memory.clone().map(|memory| match self.lacks {
+            None => Binding::Remember(memory),
+            lacks => Binding::RememberLacking { memory, lacks },
+        });
         memory.into_iter().chain([Binding::Stable(self.stable)]).collect()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use seriatim_model::Position;
+use seriatim_model::storage::ShardMemory;
 use seriatim_model::wire::decode_one;
 
 use super::binding::Binding;
@@ -180,9 +181,9 @@ impl Loader {
                 self.place.delete_segment(number)?;
             }
         }
-        let ShardCheckpoint { segment: number, records, bindings, memory, stable, .. } = checkpoint;
+        let ShardCheckpoint { segment: number, records, bindings, memory, stable, lacks, .. } = checkpoint;
         if number < self.first_segment {
-            self.remembered = Remembered { memory, stable };
+            self.remembered = Remembered { memory, stable, lacks };
             return self.create(self.first_segment);
         }
         for sealed in self.first_segment..number {
@@ -194,7 +195,7 @@ impl Loader {
             bindings: AppendFile::new(self.place.bindings_file(number), bindings),
         };
         self.load_trusted(&active)?;
-        self.remembered = Remembered { memory, stable };
+        self.remembered = Remembered { memory, stable, lacks };
         Ok(active)
     }
 
@@ -290,12 +291,18 @@ impl Loader {
                 *bound = (*bound).max(Position(last));
             }
             Binding::Stable(position) => self.remembered.stable = self.remembered.stable.max(position),
-            Binding::Remember(memory) => {
-                self.index.hide(&memory.history);
-                self.remembered.memory = Some(memory);
+            Binding::Remember(memory) => self.take_memory(memory),
+            Binding::RememberLacking { memory, lacks } => {
+                self.take_memory(memory);
+                self.remembered.lacks = lacks;
             }
         }
         Some(())
+    }
+
+    fn take_memory(&mut self, memory: ShardMemory) {
+        self.index.hide(&memory.history);
+        self.remembered.memory = Some(memory);
     }
 
     /// Keeps what is whole, without a checkpoint: only the newest segment may be torn.

@@ -40,7 +40,9 @@ impl Model {
                     }
                 }
             }
-            StorageCommand::Remember(memory) => self.memory = Some(memory.clone()),
+            StorageCommand::Remember(memory) | StorageCommand::RememberLacking { memory, .. } => {
+                self.memory = Some(memory.clone());
+            }
             StorageCommand::Stable(position) => self.stable = self.stable.max(*position),
             StorageCommand::Trim(position) => self.trim = self.trim.max(*position),
         }

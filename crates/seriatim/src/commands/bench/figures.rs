@@ -83,20 +83,15 @@ impl Row {
 
 /// Everything that a run found.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct Report<R> {
     command: String,
-    machine: String,
+    pub(super) machine: String,
     commit: String,
-    rows: Vec<Row>,
+    pub(super) rows: Vec<R>,
 }
 
-impl Report {
-    /// Compares every row with the first, the floor.
-    pub(super) fn new(mut rows: Vec<Row>) -> Self {
-        let floor = rows.first().map_or(0.0, |row| row.p50_us);
-        for row in rows.iter_mut().skip(1).filter(|row| row.p50_us > 0.0 && floor > 0.0) {
-            row.floor_ratio_p50 = Some(row.p50_us / floor);
-        }
+impl<R: Serialize> Report<R> {
+    pub(super) fn new(rows: Vec<R>) -> Self {
         let command: Vec<String> = std::env::args().skip(1).collect();
         Self {
             command: format!("seriatim {}", command.join(" ")),
@@ -104,6 +99,23 @@ impl Report {
             commit: env!("SERIATIM_COMMIT").to_owned(),
             rows,
         }
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Outcome {
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(path, text + "\n")
+            .map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
+    }
+}
+
+impl Report<Row> {
+    /// Compares every row with the first, the floor.
+    pub(super) fn compared_with_the_first(mut rows: Vec<Row>) -> Self {
+        let floor = rows.first().map_or(0.0, |row| row.p50_us);
+        for row in rows.iter_mut().skip(1).filter(|row| row.p50_us > 0.0 && floor > 0.0) {
+            row.floor_ratio_p50 = Some(row.p50_us / floor);
+        }
+        Self::new(rows)
     }
 
     pub(super) fn print(&self) {
@@ -136,12 +148,6 @@ impl Report {
             }
         }
         crate::output::print_line(format_args!("{}", self.machine));
-    }
-
-    pub(super) fn write(&self, path: &Path) -> Outcome {
-        let text = serde_json::to_string_pretty(self)?;
-        std::fs::write(path, text + "\n")
-            .map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each ordering runs on a fresh cluster in this process, over real loopback TCP. Figures of different
 //! runs cannot be compared; the ratios within one can.
 
+mod failover;
 mod figures;
 mod floor;
 mod pace;
@@ -30,11 +31,12 @@ const REACHED: f64 = 0.98;
 pub(crate) async fn run(command: BenchCommand) -> Outcome {
     let arguments = match &command {
         BenchCommand::Latency(arguments) | BenchCommand::Throughput(arguments) => arguments,
+        BenchCommand::Failover(arguments) => return failover::run(arguments).await,
     };
     let bar = progress(Some(arguments.order.len() as u64 + 1), "rows");
     let size = arguments.size.unwrap_or(match command {
         BenchCommand::Latency(_) => 4096,
-        BenchCommand::Throughput(_) => 100,
+        _ => 100,
     });
     let clients = arguments.clients.unwrap_or(4);
     let duration = Duration::from_secs(arguments.duration);
@@ -47,14 +49,14 @@ pub(crate) async fn run(command: BenchCommand) -> Outcome {
         let cluster = Cluster::start(*order, arguments).await?;
         let row = match command {
             BenchCommand::Latency(_) => latency(&cluster, *order, arguments, size, clients, duration).await?,
-            BenchCommand::Throughput(_) => throughput(&cluster, *order, arguments, size, duration).await?,
+            _ => throughput(&cluster, *order, arguments, size, duration).await?,
         };
         cluster.dev.stop().await?;
         rows.push(row);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let report = Report::new(rows);
+    let report = Report::compared_with_the_first(rows);
     report.print();
     arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
 }

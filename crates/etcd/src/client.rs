@@ -1,0 +1,219 @@
+//! Requests, each to whichever endpoint answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_stream::StreamExt;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::error::{EndpointError, Failure, RequestError, is_passing};
+use crate::follow::Follower;
+use crate::generated::etcdserverpb as pb;
+use crate::generated::etcdserverpb::kv_client::KvClient;
+use crate::generated::etcdserverpb::watch_client::WatchClient;
+use crate::range::{KeyValue, Range};
+use crate::transaction::{Outcome, Transaction};
+
+/// How long one endpoint has for its answer.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
+/// How often a silent connection is probed. etcd closes connections that are probed more than every 5 s.
+const PROBE_EVERY: Duration = Duration::from_secs(6);
+/// How long the answer to a probe may take.
+const PROBE_FOR: Duration = Duration::from_secs(3);
+/// The largest answer that is read.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// A client of one etcd cluster. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    endpoints: Vec<(String, Channel)>,
+    /// The endpoint that answered last. Invariant: less than the number of endpoints.
+    preferred: AtomicUsize,
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The revision of the whole store that was read.
+    pub revision: i64,
+    /// The keys of the range, in order.
+    pub found: Vec<KeyValue>,
+}
+
+impl Client {
+    /// A client of the cluster with these endpoints, `host:port` each. It dials none of them yet. To be
+    /// called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If there is none, or one is no address.
+    pub fn new(endpoints: &[String]) -> Result<Self, EndpointError> {
+        if endpoints.is_empty() {
+            return Err(EndpointError::None);
+        }
+        let endpoints = endpoints.iter().map(|endpoint| channel(endpoint)).collect::<Result<_, _>>()?;
+        Ok(Self { shared: Arc::new(Shared { endpoints, preferred: AtomicUsize::new(0) }) })
+    }
+
+    /// Reads a range as it is now.
+    ///
+    /// # Errors
+    /// If no endpoint answers in time.
+    pub async fn get(&self, range: &Range) -> Result<Snapshot, RequestError> {
+        let request = range_request(range);
+        let read = self.ask(|channel| {
+            let request = with_leader(request.clone());
+            async move { key_values(channel).range(request).await }
+        });
+        let response = read.await?;
+        Ok(Snapshot { revision: revision(response.header), found: KeyValue::all(response.kvs) })
+    }
+
+    /// Puts a value, whatever was there before.
+    ///
+    /// # Errors
+    /// If no endpoint answers in time. The value may have been put all the same.
+    pub async fn put(&self, key: &str, value: Bytes) -> Result<(), RequestError> {
+        self.commit(Transaction::new().put(key, value)).await.map(|_| ())
+    }
+
+    /// Carries out a transaction, at least once if there is an outcome: it may be sent to one endpoint
+    /// after another. One that compares what it changes is carried out once at most, and its outcome may
+    /// then be that of an attempt that came too late.
+    ///
+    /// # Errors
+    /// If no endpoint answers in time. The transaction may have been carried out all the same.
+    pub async fn commit(&self, transaction: Transaction) -> Result<Outcome, RequestError> {
+        let request = transaction.into_request();
+        let commit = self.ask(|channel| {
+            let request = with_leader(request.clone());
+            async move { key_values(channel).txn(request).await }
+        });
+        Ok(commit.await?.into())
+    }
+
+    /// Makes etcd forget what was before `revision`; who follows a range from before has to read it anew.
+    ///
+    /// # Errors
+    /// If no endpoint answers in time, or the revision is forgotten already.
+    pub async fn compact(&self, revision: i64) -> Result<(), RequestError> {
+        let compact = self.ask(|channel| {
+            let request = with_leader(pb::CompactionRequest { revision, ..pb::CompactionRequest::default() });
+            async move { key_values(channel).compact(request).await }
+        });
+        compact.await.map(|_| ())
+    }
+
+    /// Follows a range for ever.
+    #[must_use]
+    pub fn follow(&self, range: Range) -> Follower {
+        Follower::new(self.clone(), range)
+    }
+
+    pub(crate) async fn watch(
+        &self,
+        range: &Range,
+        from: i64,
+    ) -> Result<Streaming<pb::WatchResponse>, RequestError> {
+        let create = pb::WatchCreateRequest {
+            key: range.from.clone().into(),
+            range_end: range.end.clone().into(),
+            start_revision: from,
+            ..pb::WatchCreateRequest::default()
+        };
+        let request =
+            pb::WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
+        self.ask(|channel| {
+            // etcd ends the watch when the requests end.
+            let requests = tokio_stream::once(request.clone()).chain(tokio_stream::pending());
+            let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
+            async move { client.watch(with_leader(requests)).await }
+        })
+        .await
+    }
+
+    /// Asks one endpoint after another, from the one that answered last on.
+    async fn ask<T, F>(&self, request: impl Fn(Channel) -> F) -> Result<T, RequestError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let Shared { endpoints, preferred } = &*self.shared;
+        let first = preferred.load(Ordering::Relaxed);
+        let mut failures = vec![];
+        for index in (first..endpoints.len()).chain(0..first) {
+            let (endpoint, channel) = &endpoints[index];
+            match tokio::time::timeout(REQUEST_DEADLINE, request(channel.clone())).await {
+                Ok(Ok(answer)) => {
+                    preferred.store(index, Ordering::Relaxed);
+                    return Ok(answer.into_inner());
+                }
+                Ok(Err(status)) if !is_passing(&status) => {
+                    return Err(RequestError::Refused { failure: Failure::told(endpoint, &status) });
+                }
+                Ok(Err(status)) => failures.push(Failure::told(endpoint, &status)),
+                Err(_) => failures.push(Failure::late(endpoint, REQUEST_DEADLINE)),
+            }
+        }
+        Err(RequestError::Unreachable { failures })
+    }
+
+    /// The endpoint that answered last.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.shared.endpoints[self.shared.preferred.load(Ordering::Relaxed)].0
+    }
+}
+
+fn channel(endpoint: &str) -> Result<(String, Channel), EndpointError> {
+    let address = match endpoint.split_once("://") {
+        None => format!("http://{endpoint}"),
+        Some(("http", _)) => endpoint.to_owned(),
+        Some(("https", _)) => return Err(EndpointError::Encrypted { endpoint: endpoint.to_owned() }),
+        Some(_) => return Err(malformed(endpoint, "it is of another protocol")),
+    };
+    let parsed = Endpoint::from_shared(address).map_err(|_| malformed(endpoint, "it is no address"))?;
+    if parsed.uri().port().is_none() {
+        return Err(malformed(endpoint, "it has no port"));
+    }
+    let channel = parsed
+        .connect_timeout(REQUEST_DEADLINE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PROBE_EVERY)
+        .keep_alive_timeout(PROBE_FOR)
+        .connect_lazy();
+    Ok((endpoint.to_owned(), channel))
+}
+
+fn malformed(endpoint: &str, cause: &str) -> EndpointError {
+    EndpointError::Malformed { endpoint: endpoint.to_owned(), cause: cause.to_owned() }
+}
+
+fn key_values(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES)
+}
+
+/// A member of etcd that has lost its leader is to say so, instead of keeping us waiting.
+fn with_leader<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    request
+}
+
+pub(crate) fn range_request(range: &Range) -> pb::RangeRequest {
+    pb::RangeRequest {
+        key: range.from.clone().into(),
+        range_end: range.end.clone().into(),
+        ..pb::RangeRequest::default()
+    }
+}
+
+pub(crate) fn revision(header: Option<pb::ResponseHeader>) -> i64 {
+    header.map_or(0, |header| header.revision)
+}

@@ -1,0 +1,90 @@
+//! What can go wrong, and what to do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+/// An endpoint that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// None was given.
+    #[error("no endpoint of etcd is given; name at least one, such as 127.0.0.1:2379")]
+    None,
+    /// It wants an encrypted connection.
+    #[error("the etcd endpoint '{endpoint}' wants TLS, which is not supported; give http://host:port")]
+    Encrypted {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// It is no address.
+    #[error("'{endpoint}' is no endpoint of etcd ({cause}); give http://host:port or host:port")]
+    Malformed {
+        /// The endpoint.
+        endpoint: String,
+        /// What is wrong.
+        cause: String,
+    },
+}
+
+/// Why a request was not answered. A transaction may have been carried out all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// No endpoint answers.
+    #[error("etcd does not answer ({}); start it, or correct its endpoints", join(.failures))]
+    Unreachable {
+        /// Each endpoint that was asked, with what came of it.
+        failures: Vec<Failure>,
+    },
+    /// An endpoint answers that it will not.
+    #[error("etcd refuses: {failure}")]
+    Refused {
+        /// The endpoint and its reason.
+        failure: Failure,
+    },
+}
+
+/// One endpoint's failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The endpoint.
+    pub endpoint: String,
+    /// What came of asking it.
+    pub cause: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.endpoint, self.cause)
+    }
+}
+
+impl Failure {
+    pub(crate) fn late(endpoint: &str, deadline: Duration) -> Self {
+        let cause = format!("no answer within {} s", deadline.as_secs());
+        Self { endpoint: endpoint.to_owned(), cause }
+    }
+
+    /// The innermost cause says most: "connection refused" rather than "transport error".
+    pub(crate) fn told(endpoint: &str, status: &Status) -> Self {
+        let mut cause: &dyn std::error::Error = status;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        let has_source = std::error::Error::source(status).is_some();
+        let cause = if has_source { cause.to_string() } else { status.message().to_owned() };
+        Self { endpoint: endpoint.to_owned(), cause }
+    }
+}
+
+/// Whether another endpoint may give a better answer.
+pub(crate) fn is_passing(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal
+    )
+}
+
+fn join(failures: &[Failure]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,142 @@
+//! A real etcd for tests: one process on loopback, which can be killed, started again and paused.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Set to 1, it makes a missing etcd a failure instead of a reason to skip a test.
+const REQUIRED: &str = "SERIATIM_REQUIRE_ETCD";
+/// How long a start may take.
+const START_FOR: Duration = Duration::from_secs(60);
+/// What etcd says when it takes requests.
+const READY: &str = "serving client traffic";
+/// How often a start is tried: another process may take a port that was free.
+const ATTEMPTS: u32 = 5;
+
+/// A running etcd with its data in a temporary directory. Dropping it kills it.
+#[derive(Debug)]
+pub struct EtcdServer {
+    child: Child,
+    ports: Ports,
+    directory: TempDir,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    clients: u16,
+    peers: u16,
+}
+
+impl EtcdServer {
+    /// Starts an empty one, on ports that are free. Nothing if `etcd` is not installed: then a line says
+    /// that the test is skipped.
+    ///
+    /// # Panics
+    /// If it does not start, or is not installed although `SERIATIM_REQUIRE_ETCD` is 1.
+    #[must_use]
+    #[expect(clippy::print_stdout, reason = "whoever runs the tests is to know what was not tested")]
+    pub fn start() -> Option<Self> {
+        if Command::new("etcd").arg("--version").output().is_err() {
+            let is_required = std::env::var(REQUIRED).is_ok_and(|value| value == "1");
+            assert!(!is_required, "etcd is not installed, and {REQUIRED} is 1: install etcd-server");
+            println!("skipped, because there is no program `etcd`: install Debian's package etcd-server");
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for _ in 0..ATTEMPTS {
+            let ports = Ports { clients: free_port(), peers: free_port() };
+            if let Some(child) = spawn(ports, &directory) {
+                return Some(Self { child, ports, directory });
+            }
+        }
+        panic!("etcd does not start")
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        endpoint(self.ports.clients)
+    }
+
+    /// Kills it, as with `kill -9`.
+    pub fn kill(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again after [`Self::kill`], with the data that it had.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(self.ports, &self.directory).expect("etcd starts again");
+    }
+
+    /// Makes it stand still, with its connections open.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("etcd is our own child");
+    }
+}
+
+impl Drop for EtcdServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn endpoint(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// Starts a process and waits until it takes requests; nothing if it ends instead.
+fn spawn(ports: Ports, directory: &TempDir) -> Option<Child> {
+    let (clients, peers) = (endpoint(ports.clients), endpoint(ports.peers));
+    let mut child = Command::new("etcd")
+        .args(["--name", "test", "--logger", "zap", "--log-outputs", "stderr"])
+        .arg("--data-dir")
+        .arg(directory.path().join("etcd"))
+        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+        .args(["--initial-cluster", &format!("test={peers}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("etcd was there a moment ago");
+    let said = BufReader::new(child.stderr.take().expect("it was piped"));
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    // Reads to the end, so that etcd never waits for its log.
+    std::thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok).filter(|line| line.contains(READY)) {
+            // Only the first is waited for.
+            let _ = ready.try_send(line);
+        }
+    });
+    if is_ready.recv_timeout(START_FOR).is_ok() {
+        return Some(child);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}

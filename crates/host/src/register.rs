@@ -1,0 +1,114 @@
+//! How a node talks to the view register: a role of one node, or something outside of all of them.
+
+use seriatim_model::{Address, Endpoint, LogId, NodeId, Peer, Time};
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::control::{self, NodeAddress};
+use seriatim_protocol::{Message, roles};
+use seriatim_store::RoleKey;
+
+use crate::host::{Host, JOIN_EVERY, Outgoing, REGISTER};
+use crate::role::Role;
+
+/// Where the view register is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegisterPlace {
+    /// A role of one node, which keeps it in its journal.
+    Node {
+        /// That node.
+        node: NodeId,
+        /// Where it is reached.
+        address: String,
+    },
+    /// Outside of the cluster's nodes: every node asks it by itself, through [`Host::take_questions`].
+    Outside,
+}
+
+/// What a node asks a register outside, on behalf of one of its roles, its clients or itself.
+#[derive(Debug)]
+pub struct RegisterQuestion {
+    /// Who is to be answered.
+    pub asker: Address,
+    /// Which log the asker works for.
+    pub log: LogId,
+    /// The question: any message that a [`Register`] answers.
+    pub message: control::Message,
+}
+
+impl Host {
+    /// The node whose register role is asked; with a register outside, every node stands for it.
+    pub(crate) fn register_node(&self) -> NodeId {
+        match &self.config.register {
+            RegisterPlace::Node { node, .. } => *node,
+            RegisterPlace::Outside => self.config.node,
+        }
+    }
+
+    pub(crate) fn hosts_register(&self) -> bool {
+        matches!(&self.config.register, RegisterPlace::Node { node, .. } if *node == self.config.node)
+    }
+
+    pub(crate) fn add_register(&mut self) {
+        if self.hosts_register() {
+            self.roles
+                .entry(REGISTER)
+                .or_insert_with(|| Role::Register(Register::new(self.config.node, self.config.options)));
+        }
+    }
+
+    /// The questions for a register outside that have gathered. Each is answered with
+    /// [`Event::RegisterAnswered`](crate::Event::RegisterAnswered), or not at all: then it comes again.
+    pub fn take_questions(&mut self) -> Vec<RegisterQuestion> {
+        std::mem::take(&mut self.questions)
+    }
+
+    /// A message for the register that did not come from this node's own roles, or did.
+    pub(crate) fn question_register(&mut self, now: Time, from: Address, log: LogId, message: Message) {
+        match (&self.config.register, from, message) {
+            (RegisterPlace::Outside, asker, Message::Control(message)) => {
+                self.questions.push(RegisterQuestion { asker, log, message });
+            }
+            (RegisterPlace::Node { node, .. }, _, message) if *node == self.config.node => {
+                self.dispatch(now, REGISTER, from, message);
+            }
+            // A client's question goes to the node that hosts the register, under a number of ours.
+            (RegisterPlace::Node { node, .. }, Address::Client(connection, number), message) => {
+                let peer = Peer::Node(*node);
+                let from = Endpoint::Client(self.relay.number((connection, number)));
+                self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
+            }
+            _ => {}
+        }
+    }
+
+    /// The register's answer goes to the client that asked.
+    pub(crate) fn pass_back(&mut self, number: u64, from: Address, log: LogId, message: Message) {
+        let Address::Node(_, from) = from else { return };
+        if let Some((connection, number)) = self.relay.take(number) {
+            let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
+            self.sends.push(Outgoing { peer, log, from, to, message });
+        }
+    }
+
+    /// A register outside says something.
+    pub(crate) fn register_answered(&mut self, to: Address, log: LogId, message: control::Message) {
+        let key = RoleKey { log, endpoint: Endpoint::Register };
+        self.send(key, to, roles::Message::Control(message));
+    }
+
+    pub(crate) fn send_to_register(&mut self, message: control::Message) {
+        let key = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
+        let to = Address::Node(self.register_node(), Endpoint::Register);
+        self.send(key, to, message.into());
+    }
+
+    /// Tells the register where this node is, until it says that it knows.
+    pub(crate) fn join(&mut self, now: Time) {
+        if self.join_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.join_at = Some(now + JOIN_EVERY);
+        let node = NodeAddress { node: self.config.node, address: self.config.address.clone() };
+        self.send_to_register(control::Message::Join { node });
+        self.drain_local(now);
+    }
+}

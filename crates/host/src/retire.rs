@@ -1,0 +1,66 @@
+//! Roles that go for good, with everything that they kept.
+
+use seriatim_model::{Endpoint, LogId, ViewNumber};
+use seriatim_protocol::control;
+use seriatim_store::{RoleKey, ShardStore};
+
+use crate::host::Host;
+use crate::journal::{RoleRecord, encode};
+use crate::recovery::Problem;
+use crate::role::Role;
+
+impl Host {
+    /// The log was deleted: its roles go, with their stores.
+    pub(crate) fn retire(&mut self, log: LogId) {
+        let keys: Vec<_> = self.roles.keys().copied().filter(|key| key.log == log).collect();
+        for key in keys {
+            self.remove(key);
+        }
+        self.gone.insert(log);
+        self.awaited = self.last;
+        self.retired.push_back((self.last, log));
+        self.confirm_retired();
+    }
+
+    pub(crate) fn confirm_retired(&mut self) {
+        while self.retired.front().is_some_and(|(lsn, _)| *lsn <= self.journal.durable()) {
+            let (_, log) = self.retired.pop_front().expect("the front was just seen");
+            // Only now: a role that the journal still tells of would make them again after a restart. Also
+            // those of roles that were killed before the journal told of them.
+            if let Err(cause) = ShardStore::destroy_all(&*self.disk, log) {
+                let cause = format!("the files of the deleted log could not be removed: {cause}");
+                self.problems.push(Problem { log, endpoint: Endpoint::Node, cause });
+            }
+            let message = control::Message::Retired { log, node: self.config.node };
+            self.send_to_register(message);
+        }
+    }
+
+    /// The log goes on without this role, and nobody will ask it for anything any more. Not if it obeys a
+    /// later claim: then somebody counts on it again.
+    pub(crate) fn dismiss(&mut self, key: RoleKey, view: ViewNumber) {
+        let claim = match self.roles.get(&key) {
+            Some(Role::Sequencer(role)) => role.claim(),
+            Some(Role::Shard(role, _)) => role.memory().claim,
+            _ => return,
+        };
+        if claim > view {
+            return;
+        }
+        self.remove(key);
+        if let Endpoint::Shard(shard) = key.endpoint
+            && let Err(cause) = ShardStore::destroy(&*self.disk, key.log, shard)
+        {
+            let cause = format!("the files of a replica that was replaced could not be removed: {cause}");
+            self.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
+        }
+        self.awaited = self.last;
+    }
+
+    fn remove(&mut self, key: RoleKey) {
+        self.roles.remove(&key);
+        self.timers.set(key, None);
+        self.births.remove(&key);
+        self.append(key, &encode(&RoleRecord::Gone));
+    }
+}

@@ -1,0 +1,288 @@
+//! The task of a node that talks to etcd: it answers questions, and tells the node what is new.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use seriatim_etcd::{Change, Follower, KeyValue, RequestError, Update, pause};
+use seriatim_host::{Event, RegisterQuestion};
+use seriatim_model::{Address, Endpoint, LogId, NodeId};
+use seriatim_protocol::control::{Message, NodeAddress, catalog};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::entries::{Entries, EtcdError};
+use super::keys::{Followed, Keys, ValueError, decode};
+use super::{Cluster, check};
+
+/// How many questions wait; askers repeat what is not answered.
+const QUESTIONS: usize = 256;
+/// How many questions are under way at etcd.
+const UNDER_WAY: usize = 64;
+/// How many answers wait for the node.
+const ANSWERS: usize = 256;
+/// How many updates wait to be told.
+const UPDATES: usize = 16;
+/// How often a node is reminded to forget a deleted log.
+const RETIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// What went wrong last, unless something went right since.
+pub(super) type Trouble = watch::Sender<Option<String>>;
+
+/// A node's end of a register that is outside of all nodes. Dropping it ends the task behind it.
+#[derive(Debug)]
+pub struct OutsideRegister {
+    questions: mpsc::Sender<RegisterQuestion>,
+    answers: mpsc::Receiver<Event>,
+    _tasks: JoinSet<()>,
+}
+
+impl OutsideRegister {
+    /// Starts the task of node `me`.
+    pub(super) fn start(entries: Entries, cluster: Cluster, me: NodeId, trouble: &Arc<Trouble>) -> Self {
+        let (questions, asked) = mpsc::channel(QUESTIONS);
+        let (answered, answers) = mpsc::channel(ANSWERS);
+        let (told, updates) = mpsc::channel(UPDATES);
+        let follower = entries.client.follow(entries.keys.followed());
+        let teller = Teller {
+            keys: entries.keys.clone(),
+            me,
+            nodes: BTreeMap::new(),
+            retiring: BTreeSet::new(),
+            answered: answered.clone(),
+            trouble: trouble.clone(),
+        };
+        let trouble = trouble.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            confirm(&entries, cluster, &trouble).await;
+            let answering = answer_all(entries, me, asked, answered, trouble);
+            tokio::join!(follow(follower, told), teller.run(updates), answering);
+        });
+        Self { questions, answers, _tasks: tasks }
+    }
+
+    /// Asks. If too many questions wait already, this one is dropped: askers repeat what is not answered.
+    pub fn ask(&self, question: RegisterQuestion) {
+        // Full: as documented. Closed: there is nobody left to answer.
+        let _ = self.questions.try_send(question);
+    }
+
+    /// What the register says next. Nothing is lost if this is not waited for to the end.
+    pub async fn next(&mut self) -> Event {
+        match self.answers.recv().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What the register has said already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.answers.try_recv().ok()
+    }
+}
+
+/// Waits until etcd has the same cluster as this node. If it has another, that is for ever.
+async fn confirm(entries: &Entries, mut cluster: Cluster, trouble: &Trouble) {
+    while !cluster.is_confirmed {
+        let told = match entries.cluster().await {
+            Ok(found) => check(&cluster.name, found, cluster.id).map(|_| ()),
+            Err(error) => Err(error.into()),
+        };
+        cluster.is_confirmed = told.is_ok();
+        note(trouble, told.err());
+        if !cluster.is_confirmed {
+            pause().await;
+        }
+    }
+}
+
+async fn answer_all(
+    entries: Entries,
+    me: NodeId,
+    mut questions: mpsc::Receiver<RegisterQuestion>,
+    answered: mpsc::Sender<Event>,
+    trouble: Arc<Trouble>,
+) {
+    let room = Arc::new(Semaphore::new(UNDER_WAY));
+    let mut under_way = JoinSet::new();
+    while let Some(question) = questions.recv().await {
+        let permit = room.clone().acquire_owned().await.expect("it is never closed");
+        while under_way.try_join_next().is_some() {}
+        let (entries, answered, trouble) = (entries.clone(), answered.clone(), trouble.clone());
+        under_way.spawn(async move {
+            let outcome = answer(&entries, me, question).await;
+            note(&trouble, outcome.as_ref().err());
+            for event in outcome.unwrap_or_default() {
+                // If the node is gone, so is whoever asked.
+                let _ = answered.send(event).await;
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// The answers to one question; none if there is nothing to say.
+async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Result<Vec<Event>, EtcdError> {
+    let RegisterQuestion { asker, log, message } = question;
+    let mut waits_for_view = None;
+    let answer = match message {
+        Message::Get { log } => catalog::current(log, entries.get(log).await?),
+        Message::CompareAndSet { entry } => entries.compare_and_set(entry).await?,
+        Message::Lookup { request, name } => match entries.lookup(&name).await? {
+            Some((entry, nodes)) => {
+                waits_for_view = entry.view.is_none().then_some(entry.id);
+                Message::Found { request, entry, nodes }
+            }
+            None => Message::Refused { request, refusal: catalog::not_found(name) },
+        },
+        Message::List { request } => {
+            let (entries, nodes) = entries.list().await?;
+            Message::Listing { request, entries, nodes }
+        }
+        Message::Create { request, name, config } => match entries.create(request, &name, &config).await? {
+            Ok(log) => {
+                waits_for_view = Some(log);
+                Message::Done { request, log }
+            }
+            Err(refusal) => Message::Refused { request, refusal },
+        },
+        Message::Delete { request, name, log } => match entries.delete(&name, log).await? {
+            Ok(log) => Message::Done { request, log },
+            Err(refusal) => Message::Refused { request, refusal },
+        },
+        Message::Join { node } => Message::Cluster { nodes: entries.join(node).await? },
+        Message::Retired { log, node } => {
+            entries.retired(log, node).await?;
+            return Ok(vec![]);
+        }
+        _ => return Ok(vec![]),
+    };
+    let answer = Event::RegisterAnswered { to: asker, log, message: answer };
+    // A log without a view has no replica that could report: the controller here is called.
+    let called = waits_for_view.map(|log| Event::RegisterAnswered {
+        to: Address::Node(me, Endpoint::Controller),
+        log,
+        message: Message::Get { log },
+    });
+    Ok([answer].into_iter().chain(called).collect())
+}
+
+/// Following goes on beside the reminders because it must not be interrupted by them.
+async fn follow(mut follower: Follower, told: mpsc::Sender<Result<Update, RequestError>>) {
+    while told.send(follower.next().await).await.is_ok() {}
+}
+
+/// Tells a node what is new: who is there, and which logs it is to forget.
+struct Teller {
+    keys: Keys,
+    me: NodeId,
+    nodes: BTreeMap<NodeId, String>,
+    retiring: BTreeSet<LogId>,
+    answered: mpsc::Sender<Event>,
+    trouble: Arc<Trouble>,
+}
+
+impl Teller {
+    async fn run(mut self, mut updates: mpsc::Receiver<Result<Update, RequestError>>) {
+        let mut reminder = tokio::time::interval(RETIRE_EVERY);
+        reminder.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                update = updates.recv() => match update {
+                    Some(update) => self.take(update, &mut reminder).await,
+                    None => return,
+                },
+                _ = reminder.tick(), if !self.retiring.is_empty() => self.remind().await,
+            }
+        }
+    }
+
+    async fn take(&mut self, update: Result<Update, RequestError>, reminder: &mut Interval) {
+        let outcome = match update {
+            Ok(update) => self.note_update(update).await.map_err(EtcdError::from),
+            Err(error) => Err(error.into()),
+        };
+        note(&self.trouble, outcome.as_ref().err());
+        if let Ok(true) = outcome {
+            reminder.reset_immediately();
+        }
+    }
+
+    /// Whether there is more to be forgotten than before.
+    async fn note_update(&mut self, update: Update) -> Result<bool, ValueError> {
+        let (mut nodes, mut retiring) = (self.nodes.clone(), self.retiring.clone());
+        match update {
+            Update::Whole(found) => {
+                (nodes, retiring) = (BTreeMap::new(), BTreeSet::new());
+                for stored in found {
+                    self.put(&stored, &mut nodes, &mut retiring)?;
+                }
+            }
+            Update::Changed(changes) => {
+                for change in changes {
+                    match change {
+                        Change::Put(stored) => self.put(&stored, &mut nodes, &mut retiring)?,
+                        Change::Deleted { key } => match self.keys.about(&key) {
+                            Some(Followed::Node(node)) => drop(nodes.remove(&node)),
+                            Some(Followed::Retiring(log)) => drop(retiring.remove(&log)),
+                            None => {}
+                        },
+                    }
+                }
+            }
+        }
+        let is_more = !retiring.is_subset(&self.retiring);
+        self.retiring = retiring;
+        if nodes != self.nodes {
+            self.nodes = nodes;
+            let address =
+                |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
+            let nodes = self.nodes.iter().map(address).collect();
+            self.tell(Message::Cluster { nodes }).await;
+        }
+        Ok(is_more)
+    }
+
+    fn put(
+        &self,
+        stored: &KeyValue,
+        nodes: &mut BTreeMap<NodeId, String>,
+        retiring: &mut BTreeSet<LogId>,
+    ) -> Result<(), ValueError> {
+        match self.keys.about(&stored.key) {
+            Some(Followed::Node(node)) => drop(nodes.insert(node, decode(stored)?)),
+            Some(Followed::Retiring(log)) => {
+                let left: Vec<NodeId> = decode(stored)?;
+                retiring.remove(&log);
+                if left.contains(&self.me) {
+                    retiring.insert(log);
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn remind(&self) {
+        for log in &self.retiring {
+            self.tell(Message::Retire { log: *log }).await;
+        }
+    }
+
+    async fn tell(&self, message: Message) {
+        let to = Address::Node(self.me, Endpoint::Node);
+        // If the node is gone, there is nobody to be told.
+        let _ = self.answered.send(Event::RegisterAnswered { to, log: LogId(0), message }).await;
+    }
+}
+
+fn note(trouble: &Trouble, error: Option<impl ToString>) {
+    let text = error.map(|error| error.to_string());
+    trouble.send_if_modified(|known| {
+        let is_new = *known != text;
+        *known = text;
+        is_new
+    });
+}

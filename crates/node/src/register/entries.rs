@@ -1,0 +1,239 @@
+//! The register's contract, as transactions of etcd.
+//!
+//! Each change is one transaction that compares what it was derived from. A transaction may be carried
+//! out although its answer is lost: whoever asked asks again, and finds it done.
+
+use std::collections::BTreeSet;
+
+use rand::random;
+use seriatim_etcd::{Client, KeyValue, Range, RequestError, Transaction};
+use seriatim_model::{LogConfig, LogId, NodeId};
+use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
+
+use super::keys::{Keys, Named, ValueError, decode, encode};
+
+/// How often a change is tried that others are faster than. Each time one of them gets something done.
+const ATTEMPTS: u32 = 100;
+
+/// Why the register in etcd cannot say anything at present.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EtcdError {
+    /// etcd does not answer, or refuses.
+    #[error(transparent)]
+    Etcd(#[from] RequestError),
+    /// What etcd has cannot be used.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// Others changed the same all the time.
+    #[error("others change the catalog all the time; try again when they are done")]
+    Contended,
+}
+
+/// What came of an attempt: an outcome, or nothing because somebody else was faster.
+type Attempt<T> = Result<Option<T>, EtcdError>;
+
+/// The entries of one cluster's register.
+#[derive(Clone, Debug)]
+pub(super) struct Entries {
+    pub(super) client: Client,
+    pub(super) keys: Keys,
+}
+
+impl Entries {
+    /// The cluster's id, if it was drawn.
+    pub(super) async fn cluster(&self) -> Result<Option<u128>, EtcdError> {
+        Ok(first(&self.client.get(&Range::key(&self.keys.cluster())).await?.found)?)
+    }
+
+    /// Draws the cluster's id, unless somebody was faster.
+    pub(super) async fn draw_cluster(&self) -> Result<u128, EtcdError> {
+        let key = self.keys.cluster();
+        let (range, drawn) = (Range::key(&key), random());
+        let draw = Transaction::new().if_version(&key, 0).put(&key, encode(&drawn)).or_get(&range);
+        let mut outcome = self.client.commit(draw).await?;
+        if outcome.succeeded {
+            return Ok(drawn);
+        }
+        first(&outcome.take(0))?.ok_or(EtcdError::Contended)
+    }
+
+    pub(super) async fn get(&self, log: LogId) -> Result<Option<LogEntry>, EtcdError> {
+        let found = self.client.get(&Range::key(&self.keys.log(log))).await?.found;
+        Ok(first(&found)?)
+    }
+
+    /// The answer to a compare-and-set. etcd counts the versions of a key from 1, the entry from 0.
+    pub(super) async fn compare_and_set(&self, proposed: LogEntry) -> Result<Message, EtcdError> {
+        let log = proposed.id;
+        let key = self.keys.log(log);
+        let expected = i64::try_from(proposed.version).map_or(i64::MAX, |version| version.saturating_add(1));
+        let next = catalog::successor(proposed.clone());
+        let replace = Transaction::new().if_version(&key, expected).put(&key, encode(&next));
+        let mut outcome = self.client.commit(replace.or_get(&Range::key(&key))).await?;
+        if outcome.succeeded {
+            return Ok(Message::Current { entry: next });
+        }
+        let current: Option<LogEntry> = first(&outcome.take(0))?;
+        if current.as_ref().is_some_and(|current| catalog::succeeds(current, &proposed)) {
+            let cause = "its version is not that of its key".to_owned();
+            return Err(ValueError::Damaged { key, cause }.into());
+        }
+        Ok(catalog::current(log, current))
+    }
+
+    /// The entry of the log with this name, and the nodes.
+    pub(super) async fn lookup(&self, name: &str) -> Result<Option<(LogEntry, Vec<NodeAddress>)>, EtcdError> {
+        let Some(named) = self.named(name).await? else { return Ok(None) };
+        let read = Transaction::new().get(&Range::key(&self.keys.log(named.log))).get(&self.keys.nodes());
+        let mut outcome = self.client.commit(read).await?;
+        let entry: Option<LogEntry> = first(&outcome.take(0))?;
+        let nodes = self.node_list(&outcome.take(1))?;
+        Ok(entry.map(|entry| (entry, nodes)))
+    }
+
+    pub(super) async fn list(&self) -> Result<(Vec<LogEntry>, Vec<NodeAddress>), EtcdError> {
+        let read = Transaction::new().get(&self.keys.logs()).get(&self.keys.nodes());
+        let mut outcome = self.client.commit(read).await?;
+        let entries = outcome.take(0).iter().map(decode).collect::<Result<_, _>>()?;
+        Ok((catalog::listed(entries), self.node_list(&outcome.take(1))?))
+    }
+
+    pub(super) async fn create(
+        &self,
+        request: u64,
+        name: &str,
+        config: &LogConfig,
+    ) -> Result<Result<LogId, Refusal>, EtcdError> {
+        if let Err(refusal) = catalog::check_name(name) {
+            return Ok(Err(refusal));
+        }
+        for _ in 0..ATTEMPTS {
+            if let Some(outcome) = self.try_to_create(request, name, config).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(EtcdError::Contended)
+    }
+
+    async fn try_to_create(
+        &self,
+        request: u64,
+        name: &str,
+        config: &LogConfig,
+    ) -> Attempt<Result<LogId, Refusal>> {
+        let (name_key, last_key) = (self.keys.name(name), self.keys.last_log());
+        let read = Transaction::new().get(&Range::key(&name_key)).get(&Range::key(&last_key));
+        let mut outcome = self.client.commit(read.get(&self.keys.nodes())).await?;
+        if let Some(named) = first::<Named>(&outcome.take(0))? {
+            // If it is deleted at this moment, the name is free in the next attempt.
+            let Some(entry) = self.get(named.log).await? else { return Ok(None) };
+            return Ok(Some(catalog::created_before(&entry, named.request == request, config)));
+        }
+        let last = outcome.take(1);
+        let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)));
+        let nodes: Vec<NodeId> = self.node_list(&outcome.take(2))?.iter().map(|node| node.node).collect();
+        let entry = match catalog::place(id, name.to_owned(), config.clone(), &nodes) {
+            Ok(entry) => entry,
+            Err(refusal) => return Ok(Some(Err(refusal))),
+        };
+        let create = Transaction::new()
+            .if_version(&name_key, 0)
+            .if_modified_at(&last_key, modified_at(&last))
+            .put(&name_key, encode(&Named { log: id, request }))
+            .put(&last_key, encode(&id))
+            .put(&self.keys.log(id), encode(&entry));
+        let outcome = self.client.commit(create).await?;
+        Ok(outcome.succeeded.then_some(Ok(id)))
+    }
+
+    pub(super) async fn delete(&self, name: &str, log: LogId) -> Result<Result<LogId, Refusal>, EtcdError> {
+        for _ in 0..ATTEMPTS {
+            if let Some(outcome) = self.try_to_delete(name, log).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(EtcdError::Contended)
+    }
+
+    async fn try_to_delete(&self, name: &str, log: LogId) -> Attempt<Result<LogId, Refusal>> {
+        let key = self.keys.log(log);
+        let found = self.client.get(&Range::key(&key)).await?.found;
+        let Some(entry) = first::<LogEntry>(&found)?.filter(|entry| entry.name == name) else {
+            return Ok(Some(Err(catalog::not_found(name.to_owned()))));
+        };
+        let hosts: Vec<NodeId> = catalog::hosts(&entry).into_iter().collect();
+        let delete = Transaction::new()
+            .if_modified_at(&key, modified_at(&found))
+            .delete(&key)
+            .delete(&self.keys.name(name))
+            .put(&self.keys.retiring(log), encode(&hosts));
+        let outcome = self.client.commit(delete).await?;
+        Ok(outcome.succeeded.then_some(Ok(log)))
+    }
+
+    /// Takes note of where a node listens, and gives all nodes.
+    pub(super) async fn join(&self, node: NodeAddress) -> Result<Vec<NodeAddress>, EtcdError> {
+        let (key, address) = (self.keys.node(node.node), encode(&node.address));
+        let nodes = self.keys.nodes();
+        let read = Transaction::new().if_value(&key, address.clone()).get(&nodes);
+        let mut outcome = self.client.commit(read).await?;
+        if !outcome.succeeded {
+            outcome = self.client.commit(Transaction::new().put(&key, address).get(&nodes)).await?;
+        }
+        Ok(self.node_list(&outcome.take(0))?)
+    }
+
+    pub(super) async fn retired(&self, log: LogId, node: NodeId) -> Result<(), EtcdError> {
+        for _ in 0..ATTEMPTS {
+            if let Some(outcome) = self.try_to_retire(log, node).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(EtcdError::Contended)
+    }
+
+    async fn try_to_retire(&self, log: LogId, node: NodeId) -> Attempt<()> {
+        let key = self.keys.retiring(log);
+        let found = self.client.get(&Range::key(&key)).await?.found;
+        let Some(nodes) = first::<Vec<NodeId>>(&found)? else { return Ok(Some(())) };
+        let mut left: BTreeSet<NodeId> = nodes.into_iter().collect();
+        if !left.remove(&node) {
+            return Ok(Some(()));
+        }
+        let left: Vec<NodeId> = left.into_iter().collect();
+        let change = Transaction::new().if_modified_at(&key, modified_at(&found));
+        let change = if left.is_empty() { change.delete(&key) } else { change.put(&key, encode(&left)) };
+        let outcome = self.client.commit(change).await?;
+        Ok(outcome.succeeded.then_some(()))
+    }
+
+    async fn named(&self, name: &str) -> Result<Option<Named>, EtcdError> {
+        // One that no log could have is not sent at any length.
+        if catalog::check_name(name).is_err() {
+            return Ok(None);
+        }
+        Ok(first(&self.client.get(&Range::key(&self.keys.name(name))).await?.found)?)
+    }
+
+    /// The nodes in the order of their numbers, as every implementation of the contract has them.
+    fn node_list(&self, found: &[KeyValue]) -> Result<Vec<NodeAddress>, ValueError> {
+        let node = |stored: &KeyValue| match self.keys.about(&stored.key) {
+            Some(super::keys::Followed::Node(node)) => {
+                Some(decode(stored).map(|address| NodeAddress { node, address }))
+            }
+            _ => None,
+        };
+        let mut nodes: Vec<NodeAddress> = found.iter().filter_map(node).collect::<Result<_, _>>()?;
+        nodes.sort_by_key(|node| node.node);
+        Ok(nodes)
+    }
+}
+
+fn first<T: seriatim_model::wire::Wire>(found: &[KeyValue]) -> Result<Option<T>, ValueError> {
+    found.first().map(decode).transpose()
+}
+
+/// What a transaction compares to be sure that a key is as it was found.
+fn modified_at(found: &[KeyValue]) -> i64 {
+    found.first().map_or(0, |found| found.modified_at)
+}

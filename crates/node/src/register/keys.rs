@@ -1,0 +1,184 @@
+//! What is kept in etcd, under which keys.
+//!
+//! | key below `seriatim/<cluster>/` | value |
+//! |---|---|
+//! | `cluster` | the cluster's id, drawn by the first node |
+//! | `last-log` | the id that was given last |
+//! | `log/<id>` | the log's entry; the key's version is the entry's version + 1 |
+//! | `name/<name>` | the id of the log with this name, and the question that it was created by |
+//! | `node/<id>` | where the node listens |
+//! | `retiring/<id>` | the nodes that have not forgotten a deleted log yet |
+//!
+//! A value is a byte that names its format, then what the wire has for its type.
+
+use bytes::Bytes;
+use seriatim_etcd::{KeyValue, Range};
+use seriatim_model::wire::{Encoder, Wire, decode_one, wire_struct};
+use seriatim_model::{LogId, NodeId};
+
+/// The newest format of values that this program writes and reads.
+const FORMAT: u8 = 1;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The log with the name.
+    pub(super) log: LogId,
+    /// The question that it was created by, which may come again if its answer was lost.
+    pub(super) request: u64,
+}
+
+wire_struct! { Named { log, request } }
+
+/// A value in etcd that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// It was written by a newer program.
+    #[error(
+        "the key '{key}' in etcd has format {found}, and this program knows formats up to {FORMAT}: use a newer seriatim"
+    )]
+    Newer {
+        /// The key.
+        key: String,
+        /// The format of its value.
+        found: u8,
+    },
+    /// It is not what this program writes.
+    #[error(
+        "the key '{key}' in etcd has a value that is not Seriatim's ({cause}); restore etcd from a snapshot, and let nothing else write below 'seriatim/'"
+    )]
+    Damaged {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        cause: String,
+    },
+}
+
+/// The value for what is to be kept.
+pub(super) fn encode<T: Wire>(value: &T) -> Bytes {
+    let mut out = Encoder::new();
+    out.put(&[FORMAT]);
+    value.encode(&mut out);
+    out.finish_contiguous()
+}
+
+/// What is kept under a key.
+pub(super) fn decode<T: Wire>(stored: &KeyValue) -> Result<T, ValueError> {
+    let key = || stored.key.clone();
+    let damaged = |cause: String| ValueError::Damaged { key: key(), cause };
+    match stored.value.first() {
+        Some(&FORMAT) => decode_one(stored.value.slice(1..)).map_err(|cause| damaged(cause.to_string())),
+        Some(0) | None => Err(damaged("it names no format".into())),
+        Some(&found) => Err(ValueError::Newer { key: key(), found }),
+    }
+}
+
+/// What a key that every node follows is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    Node(NodeId),
+    Retiring(LogId),
+}
+
+/// The keys of one cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(cluster: &str) -> Self {
+        Self { prefix: format!("seriatim/{cluster}/") }
+    }
+
+    pub(super) fn cluster(&self) -> String {
+        self.key("cluster")
+    }
+
+    pub(super) fn last_log(&self) -> String {
+        self.key("last-log")
+    }
+
+    pub(super) fn log(&self, log: LogId) -> String {
+        self.key(&format!("log/{}", log.0))
+    }
+
+    pub(super) fn logs(&self) -> Range {
+        Range::prefix(&self.key("log/"))
+    }
+
+    pub(super) fn name(&self, name: &str) -> String {
+        self.key(&format!("name/{name}"))
+    }
+
+    pub(super) fn node(&self, node: NodeId) -> String {
+        self.key(&format!("node/{}", node.0))
+    }
+
+    pub(super) fn nodes(&self) -> Range {
+        Range::prefix(&self.key("node/"))
+    }
+
+    pub(super) fn retiring(&self, log: LogId) -> String {
+        self.key(&format!("retiring/{}", log.0))
+    }
+
+    /// What every node follows: nodes and logs to be forgotten, which are neighbours in the order of keys.
+    pub(super) fn followed(&self) -> Range {
+        Range::between(&self.key("node/"), &self.key("retiring/"))
+    }
+
+    /// What a key in the range that is followed is about; nothing if it is none of ours.
+    pub(super) fn about(&self, key: &str) -> Option<Followed> {
+        let (kind, id) = key.strip_prefix(&self.prefix)?.split_once('/')?;
+        match kind {
+            "node" => id.parse().ok().map(|id| Followed::Node(NodeId(id))),
+            "retiring" => id.parse().ok().map(|id| Followed::Retiring(LogId(id))),
+            _ => None,
+        }
+    }
+
+    fn key(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(value: &[u8]) -> KeyValue {
+        KeyValue { key: "k".into(), value: value.to_vec().into(), modified_at: 1 }
+    }
+
+    #[test]
+    fn values_name_their_format() {
+        let value = encode(&LogId(7));
+        assert_eq!(value[..], [1, 7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(decode(&stored(&value)), Ok(LogId(7)));
+        assert_eq!(decode::<LogId>(&stored(&[2, 7])), Err(ValueError::Newer { key: "k".into(), found: 2 }));
+        for damaged in [&[][..], &[0], &[1, 7], b"hello"] {
+            assert!(decode::<LogId>(&stored(damaged)).is_err(), "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_told_apart() {
+        let keys = Keys::new("a.b-c");
+        assert_eq!(keys.log(LogId(3)), "seriatim/a.b-c/log/3");
+        assert_eq!(keys.about(&keys.node(NodeId(2))), Some(Followed::Node(NodeId(2))));
+        assert_eq!(keys.about(&keys.retiring(LogId(9))), Some(Followed::Retiring(LogId(9))));
+        assert_eq!(keys.about(&keys.name("node")), None);
+        assert_eq!(keys.about("seriatim/a.b-c/node/x"), None);
+        assert_eq!(keys.about("seriatim/other/node/1"), None);
+    }
+
+    #[test]
+    fn what_is_followed_holds_nothing_that_changes_with_every_view() {
+        let keys = Keys::new("a");
+        for key in [keys.log(LogId(1)), keys.last_log(), keys.name("x"), keys.cluster()] {
+            assert!(key < keys.key("node/"), "{key}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One node of a cluster whose nodes are processes of their own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rand::random;
+use seriatim_etcd::{RequestError, pause};
+use seriatim_host::RegisterPlace;
+use seriatim_model::NodeId;
+use seriatim_net::{ClusterId, ConnectError, ConnectionOptions, HandshakeError, Hello, Listener, connect};
+use tokio::sync::watch;
+
+use crate::identity::NodeIdentity;
+use crate::node::Node;
+use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
+use crate::start::{Membership, NodeOptions, StartError, open_disk, start_node};
+
+/// How long to wait before a register's node that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Where the cluster's view register is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegisterOptions {
+    /// In etcd: it outlives any node.
+    Etcd(EtcdOptions),
+    /// In this node. Whoever loses the node's data directory loses the cluster.
+    Embedded,
+    /// Embedded in another node.
+    Node {
+        /// That node.
+        node: NodeId,
+        /// Where it is reached, `host:port`.
+        address: String,
+    },
+}
+
+impl RegisterOptions {
+    /// Where it is, in words that stay the same as long as it is the same register.
+    fn place(&self) -> String {
+        match self {
+            Self::Etcd(EtcdOptions { cluster, .. }) => format!("in etcd as '{cluster}'"),
+            Self::Embedded => "on this node".into(),
+            Self::Node { node, .. } => format!("on node {node}"),
+        }
+    }
+}
+
+/// How one node is started.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Its number, from 1.
+    pub node: NodeId,
+    /// Where it listens, `host:port`; port 0 takes a free one.
+    pub listen: String,
+    /// Where nodes and clients reach it, `host:port`; where it listens, if nothing is said.
+    pub advertise: Option<String>,
+    /// Where its data is.
+    pub data: PathBuf,
+    /// Where the register is.
+    pub register: RegisterOptions,
+    /// What it runs with.
+    pub run: NodeOptions,
+}
+
+/// Why a node has no register.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// The register's node answers as somebody else.
+    #[error("node {found} answers at {address}, where the configuration has the register's node {wanted}")]
+    OtherNode {
+        /// Where.
+        address: String,
+        /// Who answers.
+        found: NodeId,
+        /// Who was to answer.
+        wanted: NodeId,
+    },
+    /// The register's node does not want to talk.
+    #[error("the register's node at {address} cannot be talked to: {cause}")]
+    Refused {
+        /// Where.
+        address: String,
+        /// What it says.
+        cause: HandshakeError,
+    },
+}
+
+/// Starts a node. It serves at once; [`Node::joined`] tells when the register knows it.
+///
+/// A node that does not know its cluster yet waits for the register to tell it, however long that takes;
+/// `obstacle` says what is in the way meanwhile.
+///
+/// # Errors
+/// If its directory, its address or its register cannot be used.
+pub async fn serve(
+    options: ServeOptions,
+    obstacle: &watch::Sender<Option<String>>,
+) -> Result<Node, StartError> {
+    // Bind first: a port in use must not leave a new data directory behind.
+    let listener = Listener::bind(&options.listen).await?;
+    let address = match &options.advertise {
+        Some(address) => address.clone(),
+        None if listener.address().ip().is_unspecified() => {
+            return Err(StartError::NoAddress(listener.address()));
+        }
+        None => listener.address().to_string(),
+    };
+    let (node, place) = (options.node, options.register.place());
+    let known = NodeIdentity::read(&options.data, node, &place)?.map(|known| known.cluster());
+    let Found { cluster, register, etcd } = register_of(&options, &address, known, obstacle).await?;
+    let disk = open_disk(&options.data, options.run.disk)?;
+    NodeIdentity::claim(&options.data, cluster, node, &place)?;
+    let membership = Membership { cluster, node, address, register };
+    Ok(start_node(membership, &options.run, disk, listener, etcd)?)
+}
+
+/// A register that was found.
+struct Found {
+    cluster: u128,
+    register: RegisterPlace,
+    /// How it is talked to, if it is outside of all nodes.
+    etcd: Option<EtcdRegister>,
+}
+
+/// Which cluster the register is of, and where a host finds it.
+async fn register_of(
+    options: &ServeOptions,
+    own_address: &str,
+    known: Option<u128>,
+    obstacle: &watch::Sender<Option<String>>,
+) -> Result<Found, StartError> {
+    match &options.register {
+        RegisterOptions::Embedded => {
+            let register = RegisterPlace::Node { node: options.node, address: own_address.to_owned() };
+            Ok(Found { cluster: known.unwrap_or_else(random), register, etcd: None })
+        }
+        RegisterOptions::Node { node, address } => {
+            let cluster = learn_cluster(options.node, (*node, address), known, obstacle).await?;
+            let register = RegisterPlace::Node { node: *node, address: address.clone() };
+            Ok(Found { cluster, register, etcd: None })
+        }
+        RegisterOptions::Etcd(etcd) => {
+            let etcd = open_patiently(etcd, known, obstacle).await?;
+            let cluster = etcd.cluster_id();
+            Ok(Found { cluster, register: RegisterPlace::Outside, etcd: Some(etcd) })
+        }
+    }
+}
+
+/// Opens the register in etcd. A node that knows its cluster does not wait for it; one that does not can do
+/// nothing else.
+async fn open_patiently(
+    options: &EtcdOptions,
+    known: Option<u128>,
+    obstacle: &watch::Sender<Option<String>>,
+) -> Result<EtcdRegister, OpenError> {
+    loop {
+        match open(options, known).await {
+            Err(OpenError::Etcd(EtcdError::Etcd(error @ RequestError::Unreachable { .. }))) => {
+                obstacle.send_replace(Some(error.to_string()));
+                pause().await;
+            }
+            opened => {
+                obstacle.send_replace(None);
+                return opened;
+            }
+        }
+    }
+}
+
+/// Asks the register's node which cluster it is of. A node that knows its own cluster asks once, to find
+/// a wrong configuration, and starts even if nobody answers.
+async fn learn_cluster(
+    own: NodeId,
+    (node, address): (NodeId, &String),
+    known: Option<u128>,
+    obstacle: &watch::Sender<Option<String>>,
+) -> Result<u128, RegisterError> {
+    let mut hello = Hello::client(format!("node {own}"));
+    hello.cluster = known.map(ClusterId);
+    let mut again = tokio::time::interval(ASK_AGAIN);
+    loop {
+        again.tick().await;
+        match connect(address, &hello, &ConnectionOptions::default()).await {
+            Ok(connected) if connected.welcome.node != node => {
+                let (address, found) = (address.clone(), connected.welcome.node);
+                return Err(RegisterError::OtherNode { address, found, wanted: node });
+            }
+            Ok(connected) => {
+                obstacle.send_replace(None);
+                return Ok(connected.welcome.cluster.0);
+            }
+            Err(ConnectError::Handshake { source, .. }) if is_final(&source) => {
+                return Err(RegisterError::Refused { address: address.clone(), cause: source });
+            }
+            Err(cause) => {
+                if let Some(known) = known {
+                    return Ok(known);
+                }
+                obstacle.send_replace(Some(cause.to_string()));
+            }
+        }
+    }
+}
+
+/// Whether asking again is no use.
+fn is_final(cause: &HandshakeError) -> bool {
+    use seriatim_net::RefusalCode::{VersionUnsupported, WrongCluster};
+    match cause {
+        HandshakeError::Refused(refusal) => matches!(refusal.code, WrongCluster | VersionUnsupported),
+        HandshakeError::WrongCluster { .. } | HandshakeError::VersionUnsupported { .. } => true,
+        _ => false,
+    }
+}

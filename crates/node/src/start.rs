@@ -1,0 +1,124 @@
+//! Starting one node, whatever the cluster that it is part of.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use rand::random;
+use seriatim_host::{HostConfig, RegisterPlace};
+use seriatim_model::NodeId;
+use seriatim_model::limits::Limits;
+use seriatim_net::{BindError, ListenOptions, Listener};
+use seriatim_protocol::Options;
+use seriatim_store::disk::DataDirectoryError;
+use seriatim_store::{Disk, JournalOptions, RealDisk, ShardOptions, VolatileDisk};
+
+use crate::identity::IdentityError;
+use crate::node::{Node, NodeError};
+use crate::register::{EtcdRegister, OpenError};
+use crate::serve::RegisterError;
+
+/// What kind of disk a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskKind {
+    /// The data directory.
+    #[default]
+    Real,
+    /// The data directory, with everything that is not synced held in memory: killing the process then
+    /// loses what a power cut would. For tests.
+    Volatile,
+}
+
+/// What a node runs with, whoever it is.
+#[derive(Clone, Debug, Default)]
+pub struct NodeOptions {
+    /// What kind of disk it has.
+    pub disk: DiskKind,
+    /// Bounds.
+    pub limits: Limits,
+    /// Sizes of its journal.
+    pub journal: JournalOptions,
+    /// Bounds of what it accepts.
+    pub listening: ListenOptions,
+}
+
+/// Why a cluster, or a node of one, cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its data directory belongs to something else.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Its data directory cannot be taken.
+    #[error(transparent)]
+    Directory(#[from] DataDirectoryError),
+    /// Its address cannot be taken.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Nobody can tell where others reach it.
+    #[error(
+        "others cannot reach {0}: say with 'advertise' where they can, or listen on an address of this machine"
+    )]
+    NoAddress(SocketAddr),
+    /// Its register is not to be had.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// Its register in etcd is not to be had.
+    #[error(transparent)]
+    Etcd(#[from] OpenError),
+    /// It, or one of its nodes, cannot run.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// Who a node is.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    pub(crate) cluster: u128,
+    pub(crate) node: NodeId,
+    /// Where others reach it.
+    pub(crate) address: String,
+    pub(crate) register: RegisterPlace,
+}
+
+/// Takes the directory of a node's files.
+pub(crate) fn open_disk(directory: &Path, kind: DiskKind) -> Result<Arc<dyn Disk>, DataDirectoryError> {
+    let real = RealDisk::open(directory)?;
+    Ok(match kind {
+        DiskKind::Real => Arc::new(real),
+        DiskKind::Volatile => Arc::new(VolatileDisk::new(real)),
+    })
+}
+
+/// Starts a node on its files, with the register in etcd if that is where it is. It reads its files first.
+pub(crate) fn start_node(
+    membership: Membership,
+    options: &NodeOptions,
+    disk: Arc<dyn Disk>,
+    listener: Listener,
+    etcd: Option<EtcdRegister>,
+) -> Result<Node, NodeError> {
+    let Membership { cluster, node, address, register } = membership;
+    let config = HostConfig {
+        cluster,
+        node,
+        address,
+        register,
+        seed: random(),
+        options: Options { limits: options.limits, deviation: None },
+        journal: options.journal,
+        shard_options: ShardOptions::default(),
+    };
+    tokio::task::block_in_place(|| Node::start(config, disk, listener, options.listening, etcd))
+}
+
+/// An address that clients on this machine can connect to.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let loopback: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        address.set_ip(loopback);
+    }
+    address
+}

@@ -1,0 +1,130 @@
+//! The register that is a role of a node: the machine itself, in memory, with its journal beside it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Time};
+use seriatim_protocol::Options;
+use seriatim_protocol::control::{self, Message, NodeAddress};
+use seriatim_protocol::roles::{self, RoleInput};
+
+use crate::scenarios::SCENARIOS;
+use crate::talk::{Register, Talk};
+
+/// The node that hosts the register.
+const HOST: NodeId = NodeId(1);
+
+struct Embedded {
+    register: control::register::Register,
+    now: Time,
+    journal: Vec<Bytes>,
+    said: VecDeque<(Address, Message)>,
+    nodes: BTreeMap<NodeId, String>,
+    restarts: Restarts,
+    count: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Restarts {
+    WhenTold,
+    AfterEveryQuestion,
+}
+
+impl Embedded {
+    fn new(restarts: Restarts) -> Self {
+        Self {
+            register: control::register::Register::new(HOST, Options::default()),
+            now: Time::ZERO,
+            journal: vec![],
+            said: VecDeque::new(),
+            nodes: BTreeMap::new(),
+            restarts,
+            count: 0,
+        }
+    }
+
+    /// A step, after which everything that was written is durable.
+    fn step(&mut self, input: RoleInput) {
+        let mut effects = vec![];
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            self.register.step(self.now, input, &mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Persist { ticket, entry } => {
+                        self.journal.push(entry.concat().into());
+                        inputs.push_back(Input::Persisted(ticket));
+                    }
+                    Effect::Send { to, message: roles::Message::Control(message) } => {
+                        self.said.push_back((to, message));
+                    }
+                    other => panic!("a register does not do this: {other:?}"),
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, asker: Address, message: Message) {
+        self.step(Input::Message { from: asker, message: message.into() });
+    }
+}
+
+impl Register for Embedded {
+    fn ask(&mut self, _through: NodeId, asker: Address, message: Message) {
+        if let Message::Join { node } = &message {
+            self.nodes.insert(node.node, node.address.clone());
+        }
+        self.tell(asker, message);
+        if self.restarts == Restarts::AfterEveryQuestion {
+            self.restart();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.now.since(Time::ZERO)
+    }
+
+    fn hear(&mut self, until: Duration) -> Option<(Address, Message)> {
+        let end = Time::ZERO + until;
+        while self.said.is_empty() {
+            let Some(at) = self.register.deadline().filter(|at| *at <= end) else {
+                self.now = self.now.max(end);
+                return None;
+            };
+            self.now = self.now.max(at);
+            self.step(Input::Timer);
+        }
+        self.said.pop_front()
+    }
+
+    /// Every other time the journal is replaced by a snapshot first. Nodes say again where they are.
+    fn restart(&mut self) {
+        self.count += 1;
+        if self.count.is_multiple_of(2) {
+            self.journal = self.register.snapshot().iter().map(|entry| entry.concat().into()).collect();
+        }
+        self.register =
+            control::register::Register::recover(HOST, Options::default(), self.journal.clone()).unwrap();
+        for (node, address) in self.nodes.clone() {
+            let join = Message::Join { node: NodeAddress { node, address } };
+            self.tell(Address::Node(node, Endpoint::Node), join);
+        }
+    }
+}
+
+fn run(restarts: Restarts) {
+    for (_, scenario) in SCENARIOS {
+        scenario(&mut Talk::joined(Box::new(Embedded::new(restarts))));
+    }
+}
+
+#[test]
+fn the_embedded_register_keeps_the_contract() {
+    run(Restarts::WhenTold);
+}
+
+#[test]
+fn the_embedded_register_keeps_the_contract_across_restarts() {
+    run(Restarts::AfterEveryQuestion);
+}

@@ -1,0 +1,253 @@
+//! What every register does.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use seriatim_model::{LogConfig, LogId, NodeId};
+use seriatim_protocol::control::{LogEntry, Message, Refusal, catalog};
+
+use crate::talk::{NODES, Talk, controller, creation, deletion, itself};
+
+/// Longer than the time between two reminders.
+const REMINDED: Duration = Duration::from_millis(2500);
+
+/// A scenario begins with a register that knows three nodes and no log.
+pub(crate) type Scenario = (&'static str, fn(&mut Talk));
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("an unknown log is gone", unknown),
+    ("a log is created once, and its controller called", created),
+    ("a creation that is asked for again is the same", created_again),
+    ("what cannot be is refused", refused),
+    ("a name is looked up", looked_up),
+    ("a listing is in the order of names", listed),
+    ("a compare-and-set wins or loses, and everyone sees it", compared),
+    ("of two that race, one wins", raced),
+    ("of two that create the same, one does", created_twice),
+    ("a deleted log is forgotten by each node", deleted),
+    ("an id is never given again", never_again),
+    ("who joins is known to all", joined),
+];
+
+fn unknown(talk: &mut Talk) {
+    assert_eq!(talk.get(NODES[0], LogId(1)), None);
+    let entry = catalog::place(LogId(4), "a".into(), LogConfig::default(), &NODES).unwrap();
+    let answer = talk.answer(NODES[1], Message::CompareAndSet { entry });
+    assert_eq!(answer, Message::Gone { log: LogId(4) });
+}
+
+fn created(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    talk.hears(controller(NODES[0]), |message| *message == Message::Get { log });
+    let expected = catalog::place(log, "orders".into(), LogConfig::default(), &NODES).unwrap();
+    for node in NODES {
+        assert_eq!(talk.get(node, log), Some(expected.clone()));
+    }
+    let again = talk.answer_once(NODES[1], creation(700, "orders"));
+    let refusal = Refusal::Exists { name: "orders".into() };
+    assert_eq!(again, Message::Refused { request: 700, refusal });
+}
+
+fn created_again(talk: &mut Talk) {
+    let first = talk.answer_once(NODES[0], creation(700, "orders"));
+    assert_eq!(first, Message::Done { request: 700, log: LogId(1) });
+    talk.restart();
+    let again = talk.answer(NODES[1], creation(700, "orders"));
+    assert_eq!(again, Message::Done { request: 700, log: LogId(1) });
+    let config = LogConfig { shards: 1, ..LogConfig::default() };
+    let other = Message::Create { request: 700, name: "orders".into(), config };
+    let refusal = Refusal::Exists { name: "orders".into() };
+    assert_eq!(talk.answer_once(NODES[1], other), Message::Refused { request: 700, refusal });
+    assert_eq!(talk.create(NODES[2], "invoices"), LogId(2));
+}
+
+fn refused(talk: &mut Talk) {
+    let too_many = LogConfig { replicas: 4, ..LogConfig::default() };
+    for (name, config) in [("a/b", LogConfig::default()), ("", LogConfig::default()), ("a", too_many)] {
+        let create = Message::Create { request: 7, name: name.into(), config };
+        let answer = talk.answer_once(NODES[0], create);
+        let is_impossible = |refusal: &Refusal| matches!(refusal, Refusal::Impossible { .. });
+        assert!(
+            matches!(&answer, Message::Refused { request: 7, refusal } if is_impossible(refusal)),
+            "{answer:?}"
+        );
+    }
+    let delete = deletion("a", LogId(1));
+    let refusal = Refusal::NoSuchLog { name: "a".into() };
+    assert_eq!(talk.answer_once(NODES[0], delete), Message::Refused { request: 8, refusal });
+    // Nothing of it is left behind.
+    assert_eq!(talk.create(NODES[0], "a"), LogId(1));
+}
+
+fn looked_up(talk: &mut Talk) {
+    let lookup = |name: &str| Message::Lookup { request: 9, name: name.into() };
+    let refusal = Refusal::NoSuchLog { name: "orders".into() };
+    assert_eq!(talk.answer(NODES[0], lookup("orders")), Message::Refused { request: 9, refusal });
+    let log = talk.create(NODES[1], "orders");
+    talk.forget();
+    let Message::Found { request: 9, entry, nodes } = talk.answer(NODES[0], lookup("orders")) else {
+        panic!("it was created")
+    };
+    assert_eq!((entry.id, entry.name.as_str()), (log, "orders"));
+    assert_eq!(nodes.iter().map(|node| node.node).collect::<Vec<_>>(), NODES);
+    // Nobody formed a view yet.
+    talk.hears(controller(NODES[0]), |message| *message == Message::Get { log });
+    let answer = talk.answer(NODES[0], lookup("a/b"));
+    assert!(matches!(answer, Message::Refused { refusal: Refusal::Impossible { .. }, .. }), "{answer:?}");
+}
+
+fn listed(talk: &mut Talk) {
+    for name in ["b", "c", "a", "B", "a.1"] {
+        talk.create(NODES[0], name);
+    }
+    let Message::Listing { request: 3, entries, nodes } = talk.answer(NODES[2], Message::List { request: 3 })
+    else {
+        panic!("a listing")
+    };
+    assert_eq!(names(&entries), ["B", "a", "a.1", "b", "c"]);
+    assert_eq!(nodes.len(), 3);
+}
+
+fn names(entries: &[LogEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.name.as_str()).collect()
+}
+
+fn compared(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    let mut known = talk.get(NODES[0], log).unwrap();
+    for claimant in 1..=3 {
+        let proposed = LogEntry { claimant, ..known.clone() };
+        let answer = talk.answer_once(NODES[0], Message::CompareAndSet { entry: proposed.clone() });
+        let expected = LogEntry { version: known.version + 1, ..proposed };
+        assert_eq!(answer, Message::Current { entry: expected.clone() });
+        for node in NODES {
+            assert_eq!(talk.get(node, log), Some(expected.clone()));
+        }
+        let stale = LogEntry { claimant: 99, ..known };
+        let answer = talk.answer_once(NODES[1], Message::CompareAndSet { entry: stale });
+        assert_eq!(answer, Message::Current { entry: expected.clone() });
+        known = expected;
+    }
+    let early = LogEntry { version: known.version + 1, claimant: 99, ..known.clone() };
+    let answer = talk.answer_once(NODES[1], Message::CompareAndSet { entry: early });
+    assert_eq!(answer, Message::Current { entry: known });
+}
+
+fn raced(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    for round in 0..10 {
+        let known = talk.get(NODES[0], log).unwrap();
+        let askers = NODES.map(|node| talk.asker(node));
+        for (asker, node) in askers.into_iter().zip(NODES) {
+            let entry = LogEntry { claimant: u64::from(node.0), ..known.clone() };
+            talk.ask(asker, Message::CompareAndSet { entry });
+        }
+        let answers = askers.map(|asker| match talk.hears(asker, |_| true) {
+            Message::Current { entry } => entry,
+            other => panic!("{other:?}"),
+        });
+        let current = talk.get(NODES[round % 3], log).unwrap();
+        assert_eq!(current.version, known.version + 1, "exactly one won");
+        assert!(answers.iter().all(|answer| *answer == current), "everyone was told of the one that won");
+    }
+}
+
+fn created_twice(talk: &mut Talk) {
+    let askers = NODES.map(|node| talk.asker(node));
+    for (asker, request) in askers.into_iter().zip(700..) {
+        talk.ask(asker, creation(request, "orders"));
+    }
+    let answers = askers.map(|asker| talk.hears(asker, |_| true));
+    let done = |answer: &&Message| matches!(answer, Message::Done { .. });
+    let exists =
+        |answer: &&Message| matches!(answer, Message::Refused { refusal: Refusal::Exists { .. }, .. });
+    assert_eq!(answers.iter().filter(done).count(), 1, "{answers:?}");
+    assert_eq!(answers.iter().filter(exists).count(), 2, "{answers:?}");
+    // Of different names, all are created, each with an id of its own.
+    let askers = [0, 1, 2, 3, 4, 5].map(|index| talk.asker(NODES[index % 3]));
+    for (asker, request) in askers.into_iter().zip(710..) {
+        talk.ask(asker, creation(request, &format!("log-{request}")));
+    }
+    let ids: BTreeSet<LogId> = askers
+        .map(|asker| match talk.hears(asker, |_| true) {
+            Message::Done { log, .. } => log,
+            other => panic!("{other:?}"),
+        })
+        .into();
+    assert_eq!(ids.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7].map(LogId));
+}
+
+fn deleted(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    let entry = talk.get(NODES[0], log).unwrap();
+    assert_eq!(catalog::hosts(&entry), BTreeSet::from(NODES));
+    // Another log, or no such name: nothing happens.
+    for (name, log) in [("orders", LogId(log.0 + 1)), ("invoices", log)] {
+        let refusal = Refusal::NoSuchLog { name: name.into() };
+        let answer = talk.answer_once(NODES[1], deletion(name, log));
+        assert_eq!(answer, Message::Refused { request: 8, refusal });
+    }
+    talk.delete(NODES[1], "orders", log);
+    for node in NODES {
+        assert_eq!(talk.get(node, log), None);
+    }
+    let answer = talk.answer_once(NODES[0], Message::CompareAndSet { entry });
+    assert_eq!(answer, Message::Gone { log });
+    let delete = deletion("orders", log);
+    let refusal = Refusal::NoSuchLog { name: "orders".into() };
+    assert_eq!(talk.answer_once(NODES[0], delete), Message::Refused { request: 8, refusal });
+    let is_reminder = |message: &Message| *message == Message::Retire { log };
+    for node in NODES {
+        // Again and again, until it says that it did.
+        talk.hears(itself(node), is_reminder);
+        talk.hears(itself(node), is_reminder);
+    }
+    for (index, node) in NODES.into_iter().enumerate() {
+        talk.ask(itself(node), Message::Retired { log, node });
+        // What was said before that is no concern: it may have been on its way.
+        while talk.hears_within(REMINDED / 2, itself(node), is_reminder).is_some() {
+            talk.ask(itself(node), Message::Retired { log, node });
+        }
+        talk.forget();
+        for waiting in &NODES[index + 1..] {
+            talk.hears(itself(*waiting), is_reminder);
+        }
+        assert_eq!(talk.hears_within(REMINDED, itself(node), is_reminder), None);
+    }
+}
+
+fn never_again(talk: &mut Talk) {
+    assert_eq!(talk.create(NODES[0], "a"), LogId(1));
+    assert_eq!(talk.create(NODES[0], "b"), LogId(2));
+    talk.delete(NODES[0], "b", LogId(2));
+    for node in NODES {
+        talk.ask(itself(node), Message::Retired { log: LogId(2), node });
+    }
+    talk.restart();
+    assert_eq!(talk.get(NODES[0], LogId(2)), None);
+    assert_eq!(talk.create(NODES[0], "b"), LogId(3));
+    assert_eq!(talk.get(NODES[1], LogId(1)).unwrap().name, "a");
+    assert_eq!(talk.get(NODES[1], LogId(3)).unwrap().name, "b");
+}
+
+fn joined(talk: &mut Talk) {
+    talk.forget();
+    talk.join(NODES[1], "node-2:2");
+    for node in NODES {
+        talk.hears_of(node, 3, |listed| listed.node == NODES[1] && listed.address == "node-2:2");
+    }
+    // Who says again what is known is answered.
+    talk.forget();
+    talk.join(NODES[2], "node-3:1");
+    talk.hears_of(NODES[2], 3, |_| true);
+    let newcomer = NodeId(12);
+    talk.join(newcomer, "node-12:1");
+    for node in NODES {
+        talk.hears_of(node, 4, |listed| listed.node == newcomer && listed.address == "node-12:1");
+    }
+    let Message::Listing { nodes, .. } = talk.answer(NODES[0], Message::List { request: 1 }) else {
+        panic!("a listing")
+    };
+    let listed: Vec<_> = nodes.iter().map(|node| (node.node.0, node.address.as_str())).collect();
+    assert_eq!(listed, [(1, "node-1:1"), (2, "node-2:2"), (3, "node-3:1"), (12, "node-12:1")]);
+}

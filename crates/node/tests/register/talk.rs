@@ -1,0 +1,182 @@
+//! How scenarios talk with a register, whichever it is.
+
+use std::time::Duration;
+
+use seriatim_model::{Address, ConnectionId, Endpoint, LogConfig, LogId, NodeId};
+use seriatim_protocol::control::{LogEntry, Message, NodeAddress};
+
+/// How long anything that must be said may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After how long a question is asked again.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The nodes of every scenario.
+pub(crate) const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+/// A register as it is seen from its cluster's nodes.
+pub(crate) trait Register {
+    /// Asks through a node: the asker's own, or the one that a client is connected to.
+    fn ask(&mut self, through: NodeId, asker: Address, message: Message);
+
+    /// Its clock, from any start.
+    fn now(&self) -> Duration;
+
+    /// What it says next, and to whom; nothing if it says nothing until then.
+    fn hear(&mut self, until: Duration) -> Option<(Address, Message)>;
+
+    /// It is killed and started again.
+    fn restart(&mut self);
+}
+
+/// One conversation.
+pub(crate) struct Talk {
+    register: Box<dyn Register>,
+    /// What was said and nobody waited for yet.
+    heard: Vec<(Address, Message)>,
+    askers: u64,
+}
+
+impl Talk {
+    /// With a register that knows no node yet.
+    pub(crate) fn with(register: Box<dyn Register>) -> Self {
+        Self { register, heard: vec![], askers: 0 }
+    }
+
+    /// With a register that all nodes have joined.
+    pub(crate) fn joined(register: Box<dyn Register>) -> Self {
+        let mut talk = Self::with(register);
+        for node in NODES {
+            talk.join(node, &format!("node-{node}:1"));
+        }
+        for node in NODES {
+            talk.hears_of(node, 3, |_| true);
+        }
+        talk
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.register.restart();
+    }
+
+    /// An asker that nobody was before, so that every answer that it hears is to its one question.
+    pub(crate) fn asker(&mut self, through: NodeId) -> Address {
+        self.askers += 1;
+        Address::Client(ConnectionId(through.0.into()), self.askers)
+    }
+
+    /// Asks once, for an asker who waits elsewhere.
+    pub(crate) fn ask(&mut self, asker: Address, message: Message) {
+        let through = match asker {
+            Address::Node(node, _) => node,
+            Address::Client(connection, _) => NodeId(u32::try_from(connection.0).unwrap()),
+        };
+        self.register.ask(through, asker, message);
+    }
+
+    /// Asks once, and waits for the answer.
+    pub(crate) fn answer_once(&mut self, through: NodeId, message: Message) -> Message {
+        let asker = self.asker(through);
+        self.ask(asker, message);
+        self.hears(asker, |_| true)
+    }
+
+    /// Asks until there is an answer, as roles do.
+    pub(crate) fn answer(&mut self, through: NodeId, message: Message) -> Message {
+        let asker = self.asker(through);
+        let end = self.register.now() + PATIENCE;
+        while self.register.now() < end {
+            self.ask(asker, message.clone());
+            if let Some(answer) = self.hears_within(ASK_EVERY, asker, |_| true) {
+                return answer;
+            }
+        }
+        panic!("no answer to {message:?}")
+    }
+
+    /// Waits until `to` hears something that fits.
+    pub(crate) fn hears(&mut self, to: Address, fits: impl Fn(&Message) -> bool) -> Message {
+        match self.hears_within(PATIENCE, to, fits) {
+            Some(message) => message,
+            None => panic!("{to:?} heard nothing that fits; not asked for: {:?}", self.heard),
+        }
+    }
+
+    /// What fits and `to` hears within a time, if anything.
+    pub(crate) fn hears_within(
+        &mut self,
+        wait: Duration,
+        to: Address,
+        fits: impl Fn(&Message) -> bool,
+    ) -> Option<Message> {
+        let is_it = |(whom, message): &(Address, Message)| *whom == to && fits(message);
+        if let Some(index) = self.heard.iter().position(is_it) {
+            return Some(self.heard.remove(index).1);
+        }
+        let end = self.register.now() + wait;
+        loop {
+            let said = self.register.hear(end)?;
+            if is_it(&said) {
+                return Some(said.1);
+            }
+            self.heard.push(said);
+        }
+    }
+
+    /// What was said so far is of no interest any more.
+    pub(crate) fn forget(&mut self) {
+        self.heard.clear();
+    }
+
+    /// A node says where it is.
+    pub(crate) fn join(&mut self, node: NodeId, address: &str) {
+        let join = Message::Join { node: NodeAddress { node, address: address.to_owned() } };
+        self.ask(itself(node), join);
+    }
+
+    /// Waits until a node hears of so many nodes, of which one fits.
+    pub(crate) fn hears_of(&mut self, node: NodeId, count: usize, fits: impl Fn(&NodeAddress) -> bool) {
+        self.hears(itself(node), |message| match message {
+            Message::Cluster { nodes } => nodes.len() == count && nodes.iter().any(&fits),
+            _ => false,
+        });
+    }
+
+    pub(crate) fn create(&mut self, through: NodeId, name: &str) -> LogId {
+        self.askers += 1;
+        match self.answer_once(through, creation(self.askers, name)) {
+            Message::Done { log, .. } => log,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    pub(crate) fn delete(&mut self, through: NodeId, name: &str, log: LogId) {
+        let answer = self.answer_once(through, deletion(name, log));
+        assert_eq!(answer, Message::Done { request: 8, log });
+    }
+
+    /// The entry of a log; nothing if it is gone.
+    pub(crate) fn get(&mut self, through: NodeId, log: LogId) -> Option<LogEntry> {
+        match self.answer(through, Message::Get { log }) {
+            Message::Current { entry } => Some(entry),
+            Message::Gone { log: gone } if gone == log => None,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The node itself, as one that is told something.
+pub(crate) fn itself(node: NodeId) -> Address {
+    Address::Node(node, Endpoint::Node)
+}
+
+pub(crate) fn controller(node: NodeId) -> Address {
+    Address::Node(node, Endpoint::Controller)
+}
+
+pub(crate) fn creation(request: u64, name: &str) -> Message {
+    Message::Create { request, name: name.to_owned(), config: LogConfig::default() }
+}
+
+pub(crate) fn deletion(name: &str, log: LogId) -> Message {
+    Message::Delete { request: 8, name: name.to_owned(), log }
+}

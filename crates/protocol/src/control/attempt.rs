@@ -1,0 +1,683 @@
+//! One attempt to form a view: what was asked, what was answered, and what that is enough for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::{
+    Address, Endpoint, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time, View,
+    ViewNumber, limits,
+};
+
+use super::message::{LogEntry, Message, SealedState};
+use super::send;
+use crate::deviation::{Deviation, Options};
+use crate::parts::Sessions;
+use crate::roles::RoleEffect;
+use crate::shard::{self, Held};
+
+/// An attempt to form the view `entry.claimed`.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    /// The entry that the claim put into the register.
+    pub(super) entry: LogEntry,
+    pub(super) step: Step,
+    /// When the step began.
+    since: Time,
+    sealed: BTreeMap<NodeId, (Incarnation, Option<SealedState>)>,
+    fenced: BTreeMap<(ShardId, NodeId), (Incarnation, Held)>,
+    /// Nodes that are asked although they are not meant to host a replica of the shard: too few that are
+    /// meant to answer.
+    spares: BTreeMap<ShardId, BTreeSet<NodeId>>,
+    /// The same for sequencing replicas.
+    spare_sequencers: BTreeSet<NodeId>,
+    chosen: Option<Member>,
+    shards: Vec<ShardMembers>,
+    /// How far the flush is known to be.
+    flushing: Position,
+    flushed: Option<Flushed>,
+    staged: BTreeMap<NodeId, Incarnation>,
+    /// Nodes that fell silent while the view was being registered, which may name them.
+    left: BTreeSet<NodeId>,
+    /// Whether the operator accepts that what nobody holds any more is lost.
+    accepts_loss: bool,
+    /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
+    replaces: bool,
+    /// The defect of counting on replicas that lack something.
+    counts_lacking: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Flushed {
+    first: Position,
+    end: Position,
+    sessions: Sessions,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Seal,
+    Fence,
+    Flush,
+    Stage,
+    Register,
+}
+
+/// Why there can be no view at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Somebody who does not answer is needed.
+    Waits(String),
+    /// What nobody holds any more is needed. Only an operator can go on without it.
+    Lost(Loss),
+}
+
+/// What is kept and what is lost if the log goes on without what nobody holds any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// What nobody holds, for a person.
+    pub(super) what: Vec<String>,
+    /// Positions below it are kept, apart from `gaps`.
+    pub(super) certain: Position,
+    /// Positions of a shard that no replica is known to hold.
+    pub(super) gaps: Vec<(ShardId, Position, Position)>,
+    /// Whether acknowledged appends at `certain` and above may be lost.
+    pub(super) tail: bool,
+}
+
+/// Who answers, as the node of the controller sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around<'a> {
+    pub(super) nodes: &'a BTreeSet<NodeId>,
+    pub(super) silent: &'a BTreeSet<NodeId>,
+}
+
+impl Around<'_> {
+    fn answers(self, node: NodeId) -> bool {
+        !self.silent.contains(&node)
+    }
+}
+
+/// What an attempt is to achieve beyond a view.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Purpose {
+    pub(super) accepts_loss: bool,
+    pub(super) replaces: bool,
+    pub(super) counts_lacking: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(now: Time, entry: LogEntry, purpose: Purpose) -> Self {
+        Self {
+            entry,
+            step: Step::Seal,
+            since: now,
+            sealed: BTreeMap::new(),
+            fenced: BTreeMap::new(),
+            spares: BTreeMap::new(),
+            spare_sequencers: BTreeSet::new(),
+            chosen: None,
+            shards: vec![],
+            flushing: Position::ZERO,
+            flushed: None,
+            staged: BTreeMap::new(),
+            left: BTreeSet::new(),
+            accepts_loss: purpose.accepts_loss,
+            replaces: purpose.replaces,
+            counts_lacking: purpose.counts_lacking,
+        }
+    }
+
+    pub(super) fn claim(&self) -> ViewNumber {
+        self.entry.claimed
+    }
+
+    pub(super) fn old(&self) -> ViewNumber {
+        self.entry.view_number()
+    }
+
+    fn old_members(&self) -> impl Iterator<Item = Member> {
+        self.entry.view.iter().flat_map(|view| view.sequencers.iter().copied())
+    }
+
+    fn old_replicas(&self, shard: ShardId) -> impl Iterator<Item = Member> {
+        let members = self.entry.view.as_ref().and_then(|view| view.shard(shard));
+        members.into_iter().flat_map(|members| members.replicas.iter().copied())
+    }
+
+    /// Those that may hold what the old view left, and those that are to be members.
+    fn sequencers(&self) -> BTreeSet<NodeId> {
+        let assigned = self.entry.sequencers.iter().copied();
+        assigned
+            .chain(self.old_members().map(|member| member.node))
+            .chain(self.spare_sequencers.clone())
+            .collect()
+    }
+
+    fn replicas(&self, shard: ShardId) -> BTreeSet<NodeId> {
+        let assigned = self.entry.shards[shard.0 as usize].iter().copied();
+        let spares = self.spares.get(&shard).into_iter().flatten().copied();
+        assigned.chain(self.old_replicas(shard).map(|member| member.node)).chain(spares).collect()
+    }
+
+    fn shard_ids(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.entry.shards.len() as u32).map(ShardId)
+    }
+
+    pub(super) fn is_sealed(&mut self, node: NodeId, incarnation: Incarnation, state: Option<SealedState>) {
+        self.sealed.insert(node, (incarnation, state));
+    }
+
+    pub(super) fn is_fenced(&mut self, shard: ShardId, node: NodeId, incarnation: Incarnation, held: Held) {
+        if self.step < Step::Register {
+            self.fenced.insert((shard, node), (incarnation, held));
+        }
+    }
+
+    pub(super) fn is_flushed(&mut self, first: Position, end: Position, sessions: Sessions) {
+        if self.step == Step::Flush {
+            self.flushed = Some(Flushed { first, end, sessions });
+        }
+    }
+
+    /// The chosen replica is on its way. Says whether it got further.
+    pub(super) fn is_flushing(&mut self, bound: Position) -> bool {
+        let further = bound > self.flushing;
+        self.flushing = self.flushing.max(bound);
+        further
+    }
+
+    pub(super) fn is_staged(&mut self, node: NodeId, incarnation: Incarnation) {
+        // What is being registered stays as it is: it may be registered already.
+        if self.step < Step::Register {
+            self.staged.insert(node, incarnation);
+        }
+    }
+
+    /// A node does not answer any more. Says whether the attempt cannot go on as it began.
+    pub(super) fn fell_silent(&mut self, node: NodeId) -> bool {
+        if self.step == Step::Register {
+            self.left.insert(node);
+            return false;
+        }
+        self.sealed.remove(&node);
+        self.staged.remove(&node);
+        self.fenced.retain(|(_, fenced), _| *fenced != node);
+        let chosen = self.chosen.is_some_and(|chosen| chosen.node == node);
+        let holds =
+            self.shards.iter().flat_map(|members| &members.replicas).any(|member| member.node == node);
+        match self.step {
+            Step::Seal => false,
+            Step::Fence | Step::Flush => chosen || holds,
+            Step::Stage => holds,
+            Step::Register => false,
+        }
+    }
+
+    /// Those that fell silent when nothing could be changed about the view any more.
+    pub(super) fn left(&self) -> &BTreeSet<NodeId> {
+        &self.left
+    }
+
+    /// The defect of choosing another replica when the first takes long, under the same number.
+    pub(super) fn choose_another(&mut self, now: Time) {
+        if let (Step::Flush, Some(chosen), true) = (self.step, self.chosen, now >= self.gathers_until()) {
+            self.sealed.remove(&chosen.node);
+            self.chosen = self.choose().or(self.chosen);
+        }
+    }
+
+    pub(super) fn enter(&mut self, now: Time, step: Step) {
+        self.step = step;
+        self.since = now;
+    }
+
+    /// Whether nothing more is worth waiting for: everyone who answers has answered, or there is enough
+    /// and the others had their time.
+    fn has_gathered(
+        &self,
+        now: Time,
+        around: Around<'_>,
+        candidates: &BTreeSet<NodeId>,
+        answered: impl Fn(NodeId) -> bool,
+        enough: bool,
+    ) -> bool {
+        let awaited = candidates.iter().any(|node| !answered(*node) && around.answers(*node));
+        !awaited || enough && now >= self.since + limits::GATHER_FOR
+    }
+
+    /// How many nodes are asked to stand in for others.
+    pub(super) fn spares(&self) -> usize {
+        self.spares.values().map(BTreeSet::len).sum::<usize>() + self.spare_sequencers.len()
+    }
+
+    /// When waiting for more than enough ends.
+    pub(super) fn gathers_until(&self) -> Time {
+        self.since + limits::GATHER_FOR
+    }
+
+    /// The step to go on with, if the present one is complete; or why there can be no view.
+    pub(super) fn next_step(
+        &mut self,
+        now: Time,
+        around: Around<'_>,
+        options: Options,
+    ) -> Result<Option<Step>, Trouble> {
+        match self.step {
+            Step::Seal => self.after_seal(now, around),
+            Step::Fence if options.deviates(Deviation::FenceSkipped) && self.old() != ViewNumber::NONE => {
+                self.shards = self.entry.view.as_ref().map(|view| view.shards.clone()).unwrap_or_default();
+                Ok(Some(Step::Flush))
+            }
+            Step::Fence => self.after_fence(now, around),
+            Step::Flush => Ok(self.flushed.as_ref().map(|_| Step::Stage)),
+            Step::Stage => self.after_stage(now, around),
+            Step::Register => Ok(None),
+        }
+    }
+
+    fn after_seal(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
+        let chosen = self.choose();
+        let fresh = self.old() == ViewNumber::NONE;
+        let enough = chosen.is_some() || fresh && self.sealed.len() >= self.entry.config.least_sequencers();
+        let candidates = self.sequencers();
+        if !self.has_gathered(now, around, &candidates, |node| self.sealed.contains_key(&node), enough) {
+            return Ok(None);
+        }
+        if !fresh && chosen.is_none() && !self.accepts_loss {
+            let away: Vec<NodeId> = self.old_members().map(|member| member.node).collect();
+            self.need(around, &away, "sequencing replicas", |node| self.sealed.contains_key(&node))?;
+            // All of them answered, and none has its memory.
+            self.chosen = None;
+            return Ok(Some(Step::Fence));
+        }
+        self.chosen = chosen;
+        Ok(Some(Step::Fence))
+    }
+
+    /// Fails if one of `nodes`, each of which could help, does not answer.
+    fn need(
+        &self,
+        around: Around<'_>,
+        nodes: &[NodeId],
+        what: &str,
+        answered: impl Fn(NodeId) -> bool,
+    ) -> Result<(), Trouble> {
+        let away: Vec<String> = nodes
+            .iter()
+            .filter(|node| !around.answers(**node) || !answered(**node))
+            .map(|node| format!("node {node}"))
+            .collect();
+        if away.is_empty() {
+            return Ok(());
+        }
+        let names = away.join(", ");
+        Err(Trouble::Waits(format!(
+            "none of the {what} that hold what was acknowledged last answers: the log goes on when {names} \
+             is back; what is stable can be read"
+        )))
+    }
+
+    /// Step 3: a sealed replica that the old view names, this life of it. The one that got furthest has
+    /// the least to flush.
+    fn choose(&self) -> Option<Member> {
+        let view = self.entry.view.as_ref()?;
+        let candidates = self.sealed.iter().filter_map(|(node, (incarnation, state))| {
+            let member = Member { node: *node, incarnation: *incarnation };
+            let state = state.as_ref()?;
+            view.names_sequencer(member).then_some((state.ordered, *node == view.leader, member))
+        });
+        candidates.max().map(|(_, _, member)| member)
+    }
+
+    fn after_fence(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
+        for shard in self.shard_ids() {
+            let selected = self.select(shard, around);
+            let enough = self.is_complete(shard, selected.first())
+                && selected.len() >= self.entry.config.least_replicas();
+            let answered = |node| self.fenced.contains_key(&(shard, node));
+            if !self.has_gathered(now, around, &self.replicas(shard), answered, enough) {
+                return Ok(None);
+            }
+        }
+        let asks_more = self.shard_ids().filter(|shard| self.add_spares(*shard, around)).count() > 0;
+        if asks_more {
+            self.since = now;
+            return Ok(None);
+        }
+        let lost = self.what_is_lost(around)?;
+        if let Some(loss) = lost.filter(|_| !self.accepts_loss) {
+            return Err(Trouble::Lost(loss));
+        }
+        let mut shards = vec![];
+        for shard in self.shard_ids() {
+            let replicas = self.select(shard, around);
+            self.check_count(around, replicas.len(), self.entry.config.least_replicas(), || {
+                (format!("replicas of shard {shard}"), self.replicas(shard))
+            })?;
+            shards.push(ShardMembers { shard, replicas });
+        }
+        self.shards = shards;
+        if self.chosen.is_none() {
+            let start = if self.old() == ViewNumber::NONE { Position::ZERO } else { self.highest_stable() };
+            self.flushed = Some(Flushed { first: start, end: start, sessions: Sessions::default() });
+            return Ok(Some(Step::Stage));
+        }
+        Ok(Some(Step::Flush))
+    }
+
+    fn check_count(
+        &self,
+        around: Around<'_>,
+        count: usize,
+        least: usize,
+        what: impl Fn() -> (String, BTreeSet<NodeId>),
+    ) -> Result<(), Trouble> {
+        if count >= least {
+            return Ok(());
+        }
+        let (what, nodes) = what();
+        let away: Vec<String> =
+            nodes.iter().filter(|node| !around.answers(**node)).map(|node| format!("node {node}")).collect();
+        Err(Trouble::Waits(format!(
+            "only {count} of the at least {least} {what} that an append needs answer; away: {}; what is stable can \
+             be read",
+            if away.is_empty() { "nobody else".to_owned() } else { away.join(", ") }
+        )))
+    }
+
+    /// Whether a replica holds everything that the old view's members held.
+    fn is_complete(&self, shard: ShardId, member: Option<&Member>) -> bool {
+        let Some(member) = member else { return false };
+        let Some((incarnation, held)) = self.fenced.get(&(shard, member.node)) else { return false };
+        let was_member = self.old_replicas(shard).any(|old| old == *member)
+            && *incarnation == member.incarnation
+            && held.view == self.old()
+            && (self.counts_lacking || held.lacks.is_none_or(|lacks| lacks.is_empty()));
+        self.old() == ViewNumber::NONE || was_member
+    }
+
+    /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
+    /// among the others, those that were members, and those that are meant to be; or, where nobody is
+    /// complete, those that know most.
+    /// One that is silent although it answered is taken only if nobody else holds everything.
+    fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
+        let assigned = &self.entry.shards[shard.0 as usize];
+        let old: Vec<Member> = self.old_replicas(shard).collect();
+        let answered = self.fenced.range((shard, NodeId(0))..=(shard, NodeId(u32::MAX)));
+        let answered = answered.map(|((_, node), (incarnation, held))| {
+            let member = Member { node: *node, incarnation: *incarnation };
+            (self.is_complete(shard, Some(&member)), member, held)
+        });
+        let all_is_held = answered.clone().any(|(complete, ..)| complete);
+        let mut ranked: Vec<_> = answered
+            .map(|(complete, member, held)| {
+                let node = &member.node;
+                let place = assigned.iter().position(|candidate| candidate == node);
+                let was = old.iter().position(|candidate| *candidate == member);
+                let knows = if complete { Position::ZERO } else { held.stable };
+                let rank = (
+                    !complete,
+                    !around.answers(*node),
+                    // Where nobody is complete, who knows most comes first.
+                    std::cmp::Reverse(if all_is_held { Position::ZERO } else { knows }),
+                    if complete { was.unwrap_or(usize::MAX) } else { 0 },
+                    place.is_none(),
+                    std::cmp::Reverse(knows),
+                    place.unwrap_or(usize::MAX),
+                );
+                (rank, member)
+            })
+            .collect();
+        ranked.sort();
+        let wanted = self.entry.config.replicas as usize;
+        let ranked = ranked.into_iter().map(|(_, member)| member).take(wanted).enumerate();
+        let taken = ranked.filter(|(index, member)| *index == 0 || around.answers(member.node));
+        taken.map(|(_, member)| member).collect()
+    }
+
+    /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
+    fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
+        let config = &self.entry.config;
+        let wanted = if self.replaces { config.replicas as usize } else { config.least_replicas() };
+        let missing = wanted.saturating_sub(self.select(shard, around).len());
+        let candidates = self.replicas(shard);
+        let mut spare: Vec<NodeId> = around
+            .nodes
+            .iter()
+            .copied()
+            .filter(|node| around.answers(*node) && !candidates.contains(node))
+            .collect();
+        if missing == 0 || spare.is_empty() {
+            return false;
+        }
+        // Not all shards choose the same one.
+        let turn = (self.entry.id.0 as usize + shard.0 as usize) % spare.len();
+        spare.rotate_left(turn);
+        self.spares.entry(shard).or_default().extend(spare.into_iter().take(missing));
+        true
+    }
+
+    /// What nobody holds any more.
+    fn what_is_lost(&self, around: Around<'_>) -> Result<Option<Loss>, Trouble> {
+        if self.old() == ViewNumber::NONE {
+            return Ok(None);
+        }
+        let certain = self.highest_stable().max(self.chosen_ordered());
+        let mut loss = Loss { certain, tail: self.chosen.is_none(), ..Loss::default() };
+        if self.chosen.is_none() {
+            loss.what.push("the sequencing replicas".into());
+        }
+        for shard in self.shard_ids() {
+            let best = self.select(shard, around).into_iter().next();
+            if self.is_complete(shard, best.as_ref()) {
+                continue;
+            }
+            if !self.accepts_loss {
+                let nodes: Vec<NodeId> = self.old_replicas(shard).map(|member| member.node).collect();
+                let answered = |node| self.fenced.contains_key(&(shard, node));
+                self.need(around, &nodes, &format!("replicas of shard {shard}"), answered)?;
+            }
+            let held = best.and_then(|member| self.fenced.get(&(shard, member.node)));
+            let held = held.map_or(Held::default(), |(_, held)| *held);
+            loss.what.push(format!("the replicas of shard {shard}"));
+            let mut known = held.stable;
+            if let Some(lacks) = held.lacks.filter(|lacks| lacks.from <= known) {
+                loss.gaps.push((shard, lacks.from, lacks.end.min(loss.certain)));
+                known = known.max(lacks.end);
+            }
+            loss.gaps.push((shard, known, loss.certain));
+        }
+        Ok((!loss.what.is_empty()).then_some(loss))
+    }
+
+    /// How far the chosen replica got: from there on its flush binds what it holds, and below the shards do.
+    fn chosen_ordered(&self) -> Position {
+        let chosen = self.chosen.and_then(|chosen| self.sealed.get(&chosen.node));
+        let state = chosen.and_then(|(_, state)| state.as_ref());
+        state.map_or(Position::ZERO, |state| state.ordered)
+    }
+
+    fn highest_stable(&self) -> Position {
+        let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
+        self.fenced.values().map(|(_, held)| held.stable).fold(start, Position::max)
+    }
+
+    fn after_stage(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
+        let least = self.entry.config.least_sequencers();
+        let candidates = self.to_stage(around);
+        let enough = self.staged.len() >= least;
+        if !self.has_gathered(now, around, &candidates, |node| self.staged.contains_key(&node), enough) {
+            return Ok(None);
+        }
+        if enough {
+            return Ok(Some(Step::Register));
+        }
+        let is_spare = |node: &&NodeId| around.answers(**node) && !candidates.contains(node);
+        let spare: Vec<NodeId> = around.nodes.iter().filter(is_spare).copied().collect();
+        let missing = least - self.staged.len();
+        if spare.is_empty() {
+            self.check_count(around, self.staged.len(), least, || {
+                ("sequencing replicas".to_owned(), self.sequencers())
+            })?;
+        }
+        self.spare_sequencers.extend(spare.into_iter().take(missing));
+        self.since = now;
+        Ok(None)
+    }
+
+    /// Who is to be a sequencing replica of the new view: those that are meant to, and spares if those are
+    /// too few.
+    fn to_stage(&self, around: Around<'_>) -> BTreeSet<NodeId> {
+        let all = self.entry.sequencers.iter().chain(&self.spare_sequencers);
+        all.copied().filter(|node| around.answers(*node)).collect()
+    }
+
+    fn placement(&self) -> Placement {
+        match &self.entry.view {
+            Some(view) => view.placement.clone(),
+            None => {
+                let shards = (0..self.entry.config.shards).map(ShardId).collect();
+                Placement::new(shards, self.entry.config.stripe)
+            }
+        }
+    }
+
+    /// The new view, as far as it is known.
+    fn view(&self, options: Options) -> View {
+        let staged = self.staged.iter();
+        let mut sequencers: Vec<Member> =
+            staged.map(|(node, incarnation)| Member { node: *node, incarnation: *incarnation }).collect();
+        // Spares stand in only as far as they are needed.
+        let place = |member: &Member| self.entry.sequencers.iter().position(|node| *node == member.node);
+        sequencers.sort_by_key(|member| place(member).unwrap_or(usize::MAX));
+        sequencers.truncate(self.entry.config.sequencers as usize);
+        let chosen = self.chosen.map(|chosen| chosen.node);
+        let old_leader = chosen.filter(|chosen| sequencers.iter().any(|member| member.node == *chosen));
+        let leader = old_leader.or(sequencers.first().map(|member| member.node)).unwrap_or_default();
+        let (first, start) = self
+            .flushed
+            .as_ref()
+            .map_or((Position::ZERO, Position::ZERO), |flushed| (flushed.first, flushed.end));
+        let first = if options.deviates(Deviation::FirstAfterFlush) { start } else { first };
+        View {
+            number: self.claim(),
+            sequencers,
+            leader,
+            shards: self.shards.clone(),
+            placement: self.placement(),
+            first,
+            start,
+        }
+    }
+
+    /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its place
+    /// until another holds everything in its stead.
+    fn assignment(&self, members: &ShardMembers) -> Vec<NodeId> {
+        let before = &self.entry.shards[members.shard.0 as usize];
+        if !members.replicas.iter().all(|member| self.is_complete(members.shard, Some(member))) {
+            return before.clone();
+        }
+        let mut nodes: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
+        let others: Vec<NodeId> = before.iter().filter(|node| !nodes.contains(node)).copied().collect();
+        nodes.extend(others);
+        nodes.truncate(self.entry.config.replicas as usize);
+        nodes
+    }
+
+    /// The register's entry with the new view.
+    fn registered_entry(&self, options: Options) -> LogEntry {
+        let view = self.view(options);
+        let mut entry = self.entry.clone();
+        for members in &view.shards {
+            entry.shards[members.shard.0 as usize] = self.assignment(members);
+        }
+        entry.history.push(view.number, view.first);
+        entry.unavailable = None;
+        entry.view = Some(view);
+        entry
+    }
+
+    /// Asks whoever has not answered.
+    pub(super) fn ask(
+        &self,
+        register: Address,
+        around: Around<'_>,
+        options: Options,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let claim = self.claim();
+        let config = &self.entry.config;
+        let to_sequencer = |node: NodeId| Address::Node(node, Endpoint::Sequencer);
+        match self.step {
+            Step::Seal => {
+                for node in self.sequencers().into_iter().filter(|node| !self.sealed.contains_key(node)) {
+                    let message = Message::Seal { claim, old: self.old(), config: config.clone() };
+                    send(to_sequencer(node), message, out);
+                }
+            }
+            Step::Fence => {
+                for shard in self.shard_ids() {
+                    let unanswered = |node: &NodeId| !self.fenced.contains_key(&(shard, *node));
+                    for node in self.replicas(shard).into_iter().filter(unanswered) {
+                        let to = Address::Node(node, Endpoint::Shard(shard));
+                        send(to, shard::Message::Fence { claim, entry: self.entry.clone() }, out);
+                    }
+                }
+            }
+            Step::Flush => {
+                let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
+                let message =
+                    Message::Flush { claim, old: self.old(), incarnation, view: self.view(options) };
+                send(to_sequencer(node), message, out);
+            }
+            Step::Stage => {
+                let Flushed { end, sessions, .. } = self.flushed.clone().expect("staging follows the flush");
+                let to = self.to_stage(around).into_iter().filter(|node| !self.staged.contains_key(node));
+                for node in to {
+                    let sessions = sessions.clone();
+                    let config = config.clone();
+                    let message = Message::Stage { claim, old: self.old(), config, ordered: end, sessions };
+                    send(to_sequencer(node), message, out);
+                }
+            }
+            Step::Register => {
+                send(register, Message::CompareAndSet { entry: self.registered_entry(options) }, out);
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Waits(why) => f.write_str(why),
+            Self::Lost(loss) => write!(
+                f,
+                "{} restarted without their memory, and with it went what nobody else holds: no view can be \
+                 formed; what is stable can be read; 'seriatim admin recover' tells what would be lost",
+                loss.what.join(" and ")
+            ),
+        }
+    }
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "positions below {} are certain", self.certain)?;
+        for (shard, from, end) in self.gaps.iter().filter(|(_, from, end)| from < end) {
+            write!(
+                f,
+                ", except those of shard {shard} from {from} to {end}, which no replica is known to hold"
+            )?;
+        }
+        if self.tail {
+            write!(
+                f,
+                "; appends acknowledged beyond {} may be gone, and clients that repeat appends from before may \
+                 append them twice",
+                self.certain
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! The rules of the view register and its catalog, whoever keeps the entries: a role of a node
+//! ([`Register`](super::register::Register)), or a service outside of all nodes.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::config::check_log_name;
+use seriatim_model::{LogConfig, LogId, NodeId, ViewHistory, ViewNumber};
+
+use super::message::{LogEntry, Message, Refusal};
+
+/// The id of the log that is created after `last`; ids are never given twice.
+#[must_use]
+pub fn id_after(last: LogId) -> LogId {
+    LogId(last.0 + 1)
+}
+
+/// Whether `name` can name a new log, as far as the name goes.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &str) -> Result<(), Refusal> {
+    check_log_name(name).map_err(|reason| Refusal::Impossible { reason })
+}
+
+/// The answer to a creation whose name a log has already: the same as before if it `is_repeated`, because
+/// its answer was lost.
+///
+/// # Errors
+/// If the log was created by another question.
+pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -> Result<LogId, Refusal> {
+    if is_repeated && entry.config == *config {
+        return Ok(entry.id);
+    }
+    Err(Refusal::Exists { name: entry.name.clone() })
+}
+
+/// The first entry of a new log, with its replicas spread over `nodes`: starting at another node for each
+/// log.
+///
+/// # Errors
+/// If these nodes cannot hold such a log.
+pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Result<LogEntry, Refusal> {
+    config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
+    let pick = |index: u64| nodes[(index % nodes.len() as u64) as usize];
+    let shard = |shard: u64| (0..u64::from(config.replicas)).map(|r| pick(id.0 + shard + r)).collect();
+    Ok(LogEntry {
+        id,
+        name,
+        sequencers: (0..u64::from(config.sequencers)).map(|s| pick(id.0 - 1 + s)).collect(),
+        shards: (0..u64::from(config.shards)).map(shard).collect(),
+        version: 0,
+        claimed: ViewNumber::NONE,
+        claimant: 0,
+        view: None,
+        history: ViewHistory::default(),
+        unavailable: None,
+        config,
+    })
+}
+
+/// The nodes that host something of a log, and are to forget it when it is deleted.
+#[must_use]
+pub fn hosts(entry: &LogEntry) -> BTreeSet<NodeId> {
+    let meant = entry.sequencers.iter().chain(entry.shards.iter().flatten()).copied();
+    // A spare may stand in for a node that is meant to.
+    let members = entry.view.iter().flat_map(|view| {
+        view.sequencers.iter().chain(view.shards.iter().flat_map(|members| &members.replicas))
+    });
+    meant.chain(members.map(|member| member.node)).collect()
+}
+
+/// The answer to a get, and to a compare-and-set that changed nothing.
+#[must_use]
+pub fn current(log: LogId, entry: Option<LogEntry>) -> Message {
+    match entry {
+        Some(entry) => Message::Current { entry },
+        None => Message::Gone { log },
+    }
+}
+
+/// Whether a compare-and-set of `proposed` succeeds: nothing changed since the version that it was
+/// derived from.
+#[must_use]
+pub fn succeeds(current: &LogEntry, proposed: &LogEntry) -> bool {
+    current.version == proposed.version
+}
+
+/// What a compare-and-set that succeeds puts in place: the proposed entry, as the next version.
+#[must_use]
+pub fn successor(mut proposed: LogEntry) -> LogEntry {
+    proposed.version += 1;
+    proposed
+}
+
+/// The entries as a listing has them: in the order of names.
+#[must_use]
+pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries
+}
+
+/// What to say about a name that no log has. One that no log could have is not repeated at any length.
+#[must_use]
+pub fn not_found(name: String) -> Refusal {
+    match check_name(&name) {
+        Ok(()) => Refusal::NoSuchLog { name },
+        Err(refusal) => refusal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(count: u32) -> Vec<NodeId> {
+        (1..=count).map(NodeId).collect()
+    }
+
+    #[test]
+    fn replicas_start_at_another_node_for_each_log() {
+        let config = LogConfig { sequencers: 2, shards: 1, replicas: 2, ..LogConfig::default() };
+        let entry = place(LogId(1), "a".into(), config.clone(), &nodes(3)).unwrap();
+        assert_eq!(entry.sequencers, [NodeId(1), NodeId(2)]);
+        assert_eq!(entry.shards, [[NodeId(2), NodeId(3)]]);
+        assert_eq!(hosts(&entry).len(), 3);
+        let entry = place(LogId(2), "b".into(), config, &nodes(3)).unwrap();
+        assert_eq!(entry.sequencers, [NodeId(2), NodeId(3)]);
+        assert_eq!(entry.shards, [[NodeId(3), NodeId(1)]]);
+    }
+
+    #[test]
+    fn what_the_nodes_cannot_hold_is_refused() {
+        for too_few in [vec![], nodes(2)] {
+            let refused = place(LogId(1), "a".into(), LogConfig::default(), &too_few);
+            assert!(matches!(refused, Err(Refusal::Impossible { .. })));
+        }
+    }
+
+    #[test]
+    fn a_creation_that_comes_again_is_known() {
+        let config = LogConfig::default();
+        let entry = place(LogId(1), "a".into(), config.clone(), &nodes(3)).unwrap();
+        assert_eq!(created_before(&entry, true, &config), Ok(LogId(1)));
+        let exists = Err(Refusal::Exists { name: "a".into() });
+        assert_eq!(created_before(&entry, false, &config), exists);
+        assert_eq!(created_before(&entry, true, &LogConfig { shards: 1, ..config }), exists);
+    }
+
+    #[test]
+    fn a_proposal_derived_from_another_version_fails() {
+        let entry = place(LogId(1), "a".into(), LogConfig::default(), &nodes(3)).unwrap();
+        let next = successor(entry.clone());
+        assert!(succeeds(&entry, &entry) && !succeeds(&next, &entry));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_is_not_looked_for() {
+        assert_eq!(not_found("a".into()), Refusal::NoSuchLog { name: "a".into() });
+        assert!(matches!(not_found("a/b".into()), Refusal::Impossible { .. }));
+    }
+}

@@ -1,0 +1,57 @@
+//! How long the steps of the last view change took, for those who measure failover.
+
+use seriatim_model::{Time, ViewNumber};
+
+use super::attempt::Step;
+use super::message::StepTime;
+
+/// When each step of a view change was done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timings {
+    view: ViewNumber,
+    noticed: Time,
+    steps: Vec<(&'static str, Time)>,
+    last: Vec<(&'static str, Time)>,
+}
+
+impl Timings {
+    /// The name of a step, when it is done.
+    pub(super) fn name(step: Step) -> Option<&'static str> {
+        match step {
+            Step::Seal => Some("seal"),
+            Step::Fence => Some("fence"),
+            Step::Flush => Some("flush"),
+            Step::Stage => Some("stage"),
+            Step::Register => None,
+        }
+    }
+
+    /// A view is needed.
+    pub(super) fn noticed(&mut self, now: Time) {
+        self.noticed = now;
+        self.steps.clear();
+    }
+
+    pub(super) fn reached(&mut self, now: Time, step: &'static str) {
+        // A second attempt starts from the beginning.
+        if let Some(index) = self.steps.iter().position(|(known, _)| *known == step) {
+            self.steps.truncate(index);
+        }
+        self.steps.push((step, now));
+    }
+
+    pub(super) fn registered(&mut self, now: Time, view: ViewNumber) {
+        self.reached(now, "register");
+        self.view = view;
+        self.last = std::mem::take(&mut self.steps);
+        self.last.insert(0, ("notice", self.noticed));
+    }
+
+    /// The view that was registered here last, and how many microseconds ago each step was done.
+    pub(super) fn last(&self, now: Time) -> (ViewNumber, Vec<StepTime>) {
+        let ago = |at: Time| now.since(at).as_micros() as u64;
+        let steps = self.last.iter();
+        let steps = steps.map(|(step, at)| StepTime { step: (*step).to_owned(), micros_ago: ago(*at) });
+        (self.view, steps.collect())
+    }
+}

@@ -1,0 +1,146 @@
+//! What a sequencing replica remembers: its journal at durability `disk`, and its whole state for a
+//! checkpoint or an orderly end.
+
+use bytes::Bytes;
+use seriatim_model::storage::JournalEntry;
+use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire_struct};
+use seriatim_model::{
+    Durability, LogConfig, Member, Position, Record, RecordId, SessionId, Ticket, Time, View, ViewNumber,
+};
+
+use super::sequencer::{Sequencer, Staged};
+use crate::deviation::Options;
+use crate::parts::{Entry, IdRun, Sessions};
+use crate::roles::RoleEffect;
+
+/// What the replica's journal holds, at durability `disk`.
+#[derive(Debug)]
+pub(super) enum JournalRecord {
+    Admitted { session: SessionId, first: u64, lowest: u64, records: Vec<Record> },
+    Dropped { from: Position, runs: Vec<IdRun> },
+    Claimed { claim: ViewNumber, adopts: bool },
+    Staged(Staged),
+    Started { view: View },
+    Snapshot(Snapshot),
+    Forgotten { session: SessionId },
+    Ended { session: SessionId, at: u64 },
+}
+
+wire_enum! {
+    JournalRecord {
+        1 => Admitted { session, first, lowest, records },
+        2 => Dropped { from, runs },
+        3 => Claimed { claim, adopts },
+        4 => Staged(staged),
+        5 => Started { view },
+        6 => Snapshot(snapshot),
+        7 => Forgotten { session },
+        8 => Ended { session, at },
+    }
+}
+
+/// The whole state, for a checkpoint.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    claim: ViewNumber,
+    number: ViewNumber,
+    view: Option<View>,
+    ordered: Position,
+    sessions: Sessions,
+    staged: Option<Staged>,
+    entries: Vec<(RecordId, Record)>,
+}
+
+wire_struct! { Snapshot { claim, number, view, ordered, sessions, staged, entries } }
+
+impl Sequencer {
+    /// Rebuilds a replica from its journal. It has its memory, and waits for a new view.
+    ///
+    /// # Errors
+    /// If an entry is not one of ours.
+    pub fn recover(
+        me: Member,
+        config: LogConfig,
+        options: Options,
+        entries: impl IntoIterator<Item = JournalEntry>,
+    ) -> Result<Self, WireError> {
+        let mut replica = Self::new(me, config, options);
+        for entry in entries {
+            replica.replay(decode_one(entry)?);
+        }
+        Ok(replica)
+    }
+
+    /// The whole state as one journal entry, in place of all entries so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Bytes> {
+        let mut out = Encoder::new();
+        JournalRecord::Snapshot(Snapshot {
+            claim: self.claim,
+            number: self.number,
+            view: self.view.clone(),
+            ordered: self.ordered,
+            sessions: self.sessions.clone(),
+            staged: self.staged.clone(),
+            entries: self.ring.iter().map(|entry| (entry.id, entry.record.clone())).collect(),
+        })
+        .encode(&mut out);
+        out.finish()
+    }
+
+    /// Adds an entry to the journal, if the log keeps one.
+    pub(super) fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
+        match self.config.durability {
+            Durability::Disk => self.gate.persist(record, out),
+            Durability::Memory => self.gate.issued(),
+        }
+    }
+
+    fn replay(&mut self, record: JournalRecord) {
+        match record {
+            JournalRecord::Admitted { session, first, lowest, records } => {
+                self.hold(Time::ZERO, session, first, lowest, records, Ticket(0));
+            }
+            JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
+            JournalRecord::Claimed { claim, adopts } => {
+                self.claim = claim;
+                if let Some(number) = self.staged.as_ref().map(|staged| staged.claim).filter(|_| adopts) {
+                    self.adopt_staged(number, Position::ZERO);
+                }
+            }
+            JournalRecord::Staged(staged) => {
+                self.claim = staged.claim;
+                self.staged = Some(staged);
+            }
+            JournalRecord::Started { view } => {
+                self.start(view);
+                self.orderer = None;
+                self.work_is_due = false;
+                self.restarted = true;
+            }
+            JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
+            JournalRecord::Forgotten { session } => self.forget(session),
+            JournalRecord::Ended { session, at } => {
+                self.sessions.end(session, at, self.ordered);
+            }
+        }
+    }
+
+    fn restore(&mut self, snapshot: Snapshot) {
+        let Snapshot { claim, number, view, ordered, sessions, staged, entries } = snapshot;
+        (self.claim, self.number, self.view, self.ordered) = (claim, number, view, ordered);
+        (self.sessions, self.staged) = (sessions, staged);
+        self.ring.clear();
+        for (id, record) in entries {
+            self.ring.push(Entry { id, record, ticket: Ticket(0), since: Time::ZERO });
+        }
+    }
+
+    pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {
+        self.persist(&JournalRecord::Claimed { claim: self.claim, adopts }, out);
+    }
+
+    pub(super) fn persist_staged(&mut self, staged: &Staged, out: &mut Vec<RoleEffect>) {
+        self.persist(&JournalRecord::Staged(staged.clone()), out);
+    }
+}

@@ -1,0 +1,352 @@
+//! Getting records from another replica of the shard: those that a replaced replica never held, those
+//! that were bound while it was away, and those that its disk damaged.
+//!
+//! What is copied is final: positions below the start of the view that the replica joined. It is stored
+//! as versions of the view that decides there, like what was pushed. One question is on its way at a
+//! time, so copying takes no more than one answer's room, and appends go on beside it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use seriatim_model::storage::{Lacking, Run, Stored};
+use seriatim_model::{
+    Address, Endpoint, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, limits,
+};
+
+use super::message::Message;
+use super::primary_backup::send;
+use crate::roles::RoleEffect;
+
+/// How long a replica that is new waits before it copies: the one that it stands in for may be back soon.
+const NEWBORN_WAITS: Duration = Duration::from_secs(1);
+/// How long to wait for an answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long to wait after a replica had nothing to give.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often others are asked for a damaged record before it is given up.
+const MOST_IN_VAIN: u32 = 16;
+/// How many damaged positions are remembered at once; others are found again when they are read.
+const MOST_DAMAGED: usize = 1024;
+
+/// What a replica is getting from others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copying {
+    /// Whether another replica said where the trim point is.
+    trim_is_known: bool,
+    /// Those that said that they do not know where the trim point is.
+    ignorant: BTreeSet<NodeId>,
+    /// How many others there are.
+    others: usize,
+    /// Positions that were found damaged.
+    damaged: BTreeSet<Position>,
+    question: Option<Question>,
+    last_request: u64,
+    /// Which of the others is asked next.
+    turn: usize,
+    not_before: Time,
+    /// How often the first of the damaged positions was asked for in vain.
+    in_vain: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Question {
+    request: u64,
+    source: NodeId,
+    range: Lacking,
+    about: About,
+    ask_again_at: Time,
+    /// The answer is being written.
+    writing: Option<Writing>,
+}
+
+/// The writes of an answer: those after one ticket and up to another.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    after: Ticket,
+    last: Ticket,
+    /// How far the answer reaches.
+    upto: Position,
+}
+
+/// What a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// Where the trim point is.
+    Trim,
+    Lacking,
+    Damage,
+}
+
+/// What an answer brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    Nothing,
+    /// To be written, and then reported with [`Copying::written`].
+    Records(Vec<Stored>),
+}
+
+impl Copying {
+    /// The replica was made anew: there is time.
+    pub(super) fn newborn(&mut self, now: Time) {
+        self.not_before = now + NEWBORN_WAITS;
+    }
+
+    /// A record was found damaged.
+    pub(super) fn add_damaged(&mut self, position: Position) {
+        if self.damaged.len() < MOST_DAMAGED {
+            self.damaged.insert(position);
+        }
+    }
+
+    /// A new view: whoever was asked may not be there any more.
+    pub(super) fn restart(&mut self) {
+        self.question = None;
+        self.turn = 0;
+        self.trim_is_known = false;
+        self.ignorant.clear();
+    }
+
+    /// Whether another replica said where the trim point is.
+    pub(super) fn knows_trim(&self) -> bool {
+        self.trim_is_known
+    }
+
+    fn wanted(&self, trim: Position, lacks: Option<Lacking>) -> Option<(Lacking, About)> {
+        let damaged =
+            self.damaged.first().map(|first| (Lacking { from: *first, end: first.next() }, About::Damage));
+        let lacking = lacks.map(|range| match self.trim_is_known {
+            true => (range, About::Lacking),
+            false => (Lacking { from: trim, end: trim }, About::Trim),
+        });
+        damaged.or(lacking)
+    }
+
+    /// When to look again.
+    pub(super) fn deadline(&self, lacks: Option<Lacking>) -> Option<Time> {
+        match &self.question {
+            Some(Question { writing: Some(_), .. }) => None,
+            Some(question) => Some(question.ask_again_at),
+            None => self.wanted(Position::ZERO, lacks).map(|_| self.not_before),
+        }
+    }
+
+    /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited.
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        shard: ShardId,
+        others: &[Member],
+        trim: Position,
+        lacks: Option<Lacking>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let busy = self.question.as_ref().is_some_and(|q| q.writing.is_some() || now < q.ask_again_at);
+        if busy {
+            return;
+        }
+        self.question = None;
+        if now < self.not_before {
+            return;
+        }
+        let Some((range, about)) = self.wanted(trim, lacks) else { return };
+        if others.is_empty() {
+            self.damaged.clear();
+            self.not_before = now + PATIENCE;
+            return;
+        }
+        self.others = others.len();
+        let source = others[self.turn % others.len()].node;
+        self.turn += 1;
+        self.last_request += 1;
+        let request = self.last_request;
+        let ask_again_at = now + PATIENCE;
+        self.question = Some(Question { request, source, range, about, ask_again_at, writing: None });
+        let message = Message::Read {
+            request,
+            from: range.from,
+            end: range.end,
+            max_records: limits::READ_RECORDS,
+            wait_ms: 0,
+        };
+        send(Address::Node(source, Endpoint::Shard(shard)), message, out);
+    }
+
+    fn asked(&mut self, request: u64) -> Option<&mut Question> {
+        self.question.as_mut().filter(|question| question.request == request && question.writing.is_none())
+    }
+
+    /// Another replica answered with records.
+    pub(super) fn records(&mut self, now: Time, request: u64, records: Vec<Stored>, upto: Position) -> Got {
+        let Some(question) = self.asked(request) else { return Got::Nothing };
+        if question.about == About::Trim {
+            self.learned_trim(now, request);
+            return Got::Nothing;
+        }
+        if upto <= question.range.from && !question.range.is_empty() {
+            // It does not know yet that this is final.
+            self.refused(now, request);
+            return Got::Nothing;
+        }
+        question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
+        // Who answers well is asked again.
+        self.turn -= 1;
+        Got::Records(records)
+    }
+
+    /// What was got is being written, with the tickets after `after` up to `last`.
+    pub(super) fn writing(&mut self, after: Ticket, last: Ticket) {
+        if let Some(Question { writing: Some(writing), .. }) = &mut self.question {
+            (writing.after, writing.last) = (after, last);
+        }
+    }
+
+    /// Whether it may be written now that nothing is lacking any more. If there is no room for that, it is
+    /// tried again later.
+    pub(super) fn may_finish(&mut self, now: Time) -> bool {
+        let may = now >= self.not_before;
+        if may {
+            self.not_before = now + PATIENCE;
+        }
+        may
+    }
+
+    /// The other replica's trim point is known now.
+    pub(super) fn learned_trim(&mut self, now: Time, request: u64) {
+        if self.asked(request).is_some() {
+            self.question = None;
+            self.trim_is_known = true;
+            self.not_before = self.not_before.min(now);
+        }
+    }
+
+    /// Another replica does not know, or hold, what it was asked for. What nobody knows who takes part is
+    /// lost: an operator accepted that.
+    pub(super) fn lacked(&mut self, now: Time, request: u64) {
+        let Some(Question { about: About::Trim, source, .. }) = self.asked(request) else {
+            return self.refused(now, request);
+        };
+        let source = *source;
+        self.ignorant.insert(source);
+        if self.ignorant.len() < self.others {
+            return self.refused(now, request);
+        }
+        self.learned_trim(now, request);
+    }
+
+    /// Another replica cannot help with this.
+    pub(super) fn refused(&mut self, now: Time, request: u64) {
+        let Some(Question { about, range, .. }) = self.asked(request) else { return };
+        let (about, range) = (*about, *range);
+        self.question = None;
+        self.not_before = now + PAUSE;
+        if about == About::Damage {
+            self.in_vain += 1;
+            if self.in_vain == MOST_IN_VAIN {
+                // Nobody has it. It is found again when it is read.
+                self.damaged.remove(&range.from);
+                self.in_vain = 0;
+            }
+        }
+    }
+
+    /// All writes up to `ticket` are done. Returns what is still lacking if that became less.
+    pub(super) fn written(&mut self, ticket: Ticket, lacks: Option<Lacking>) -> Option<Option<Lacking>> {
+        let question = self.question.as_ref()?;
+        let upto = question.writing.filter(|writing| writing.last <= ticket)?.upto;
+        let (range, about) = (question.range, question.about);
+        self.question = None;
+        if about == About::Damage {
+            self.damaged.remove(&range.from);
+            self.in_vain = 0;
+            return None;
+        }
+        lacks.map(|lacks| lacks.above(upto))
+    }
+
+    /// A write was refused. If it was one of an answer's, all of that comes again.
+    pub(super) fn failed(&mut self, now: Time, ticket: Ticket) {
+        let writing = self.question.as_ref().and_then(|question| question.writing);
+        if writing.is_some_and(|writing| writing.after < ticket && ticket <= writing.last) {
+            self.question = None;
+            self.not_before = now + PATIENCE;
+        }
+    }
+
+    /// Positions below are gone, and need not be got.
+    pub(super) fn trimmed(&mut self, trim: Position) {
+        self.damaged = self.damaged.split_off(&trim);
+    }
+}
+
+/// Final records as they are stored: consecutive ones of one view together.
+pub(super) fn as_pushed(
+    history: &ViewHistory,
+    records: Vec<Stored>,
+) -> Vec<(seriatim_model::ViewNumber, Vec<Run>)> {
+    let mut pushed: Vec<(_, Vec<Run>)> = vec![];
+    for Stored { position, id, record } in records {
+        let Some(view) = history.cover(position) else { continue };
+        if pushed.last().is_none_or(|(last, _)| *last != view) {
+            pushed.push((view, vec![]));
+        }
+        let runs = &mut pushed.last_mut().expect("just pushed").1;
+        match runs.last_mut().filter(|run| run.end() == position) {
+            Some(run) => run.records.push((id, record)),
+            None => runs.push(Run { first: position, records: vec![(id, record)] }),
+        }
+    }
+    pushed
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Incarnation, NodeId, Record, RecordId, SessionId, ViewNumber};
+
+    use super::*;
+
+    fn stored(position: u64) -> Stored {
+        let id = RecordId { session: SessionId::new(Position(0), 1), number: position };
+        Stored { position: Position(position), id, record: Record::new(b"record".as_slice(), 0) }
+    }
+
+    #[test]
+    fn what_is_copied_is_of_the_view_that_decides_and_keeps_its_gaps() {
+        let mut history = ViewHistory::default();
+        history.push(ViewNumber(1), Position(2));
+        history.push(ViewNumber(4), Position(6));
+        let records = [0, 2, 3, 5, 6, 7].map(stored).to_vec();
+        let pushed = as_pushed(&history, records);
+        let shown: Vec<_> = pushed
+            .iter()
+            .flat_map(|(view, runs)| runs.iter().map(|run| (view.0, run.first.0, run.records.len())))
+            .collect();
+        // Nobody decides about 0 any more: it is trimmed.
+        assert_eq!(shown, [(1, 2, 2), (1, 5, 1), (4, 6, 2)]);
+    }
+
+    #[test]
+    fn a_damaged_record_that_nobody_has_is_given_up() {
+        let others = [Member { node: NodeId(5), incarnation: Incarnation(1) }];
+        let mut copying = Copying::default();
+        let mut now = Time::ZERO;
+        copying.add_damaged(Position(3));
+        let mut asked = 0;
+        for _ in 0..100 {
+            let mut out = vec![];
+            copying.ask(now, ShardId(0), &others, Position::ZERO, None, &mut out);
+            asked += out.len();
+            copying.refused(now, copying.last_request);
+            now = now + PAUSE;
+        }
+        assert_eq!((asked, copying.deadline(None)), (MOST_IN_VAIN as usize, None));
+    }
+
+    #[test]
+    fn no_more_damage_is_remembered_than_the_limit() {
+        let mut copying = Copying::default();
+        (0..=MOST_DAMAGED as u64).for_each(|position| copying.add_damaged(Position(position)));
+        assert_eq!(copying.damaged.len(), MOST_DAMAGED);
+        copying.trimmed(Position(10));
+        assert_eq!(copying.damaged.first(), Some(&Position(10)));
+    }
+}

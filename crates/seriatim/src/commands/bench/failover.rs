@@ -1,0 +1,281 @@
+//! `seriatim bench failover`: how long appends stand still when the node of a sequencing replica is lost.
+//!
+//! One client appends to a log of real processes on a schedule. Each round takes a node away, finds the
+//! longest time without an acknowledgement, asks the node that changed the view what it spent it with, and
+//! waits until the log has all its members again.
+
+mod cluster;
+mod report;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use seriatim_client::{Append, Client, Log, LogConfig, LogEntry, NodeId};
+use seriatim_model::ViewNumber;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::figures::Report;
+use super::pace::Pace;
+use crate::arguments::{FailoverArguments, Victim};
+use crate::commands::signals::Signals;
+use crate::output::{Failure, Outcome, progress};
+use cluster::Cluster;
+use report::{PARTS, Round, Row, milliseconds};
+
+/// The log that is appended to.
+const NAME: &str = "failover";
+/// Appends a second.
+const RATE: u64 = 1000;
+/// For how long appends go on before each loss.
+const BEFORE: Duration = Duration::from_millis(500);
+/// For how long acknowledgements must come again until the gap counts as over.
+const STEADY_FOR: Duration = Duration::from_millis(500);
+/// How long appends may stand still.
+const GAP_WITHIN: Duration = Duration::from_secs(30);
+/// After how long without an acknowledgement appends stand still.
+const STILL_AFTER: Duration = Duration::from_millis(50);
+/// How often it is looked whether acknowledgements come.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+/// How often the register is asked whether the log is whole: seldom, so that it is not busy with that.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longer than any run.
+const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
+/// How long the log may take until it has all its members again: views that only grow are not hurried.
+const WHOLE_WITHIN: Duration = Duration::from_secs(120);
+
+pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        outcome = measure(arguments) => outcome,
+        // What was started ends with the measurement.
+        () = signals.told() => Err(Failure::new("interrupted; nothing was measured")),
+    }
+}
+
+async fn measure(arguments: &FailoverArguments) -> Outcome {
+    let mut bench = Bench::start(arguments).await?;
+    let bar = progress(Some(arguments.rounds.into()), "rounds");
+    let mut rounds: BTreeMap<&str, Vec<Round>> = BTreeMap::new();
+    for number in 0..arguments.rounds {
+        let loses_leader = match arguments.kill {
+            Victim::Sequencer => number % 2 == 0,
+            Victim::Leader => true,
+            Victim::Follower => false,
+        };
+        let round = bench.round(loses_leader, arguments.pause).await?;
+        rounds.entry(if loses_leader { "leader" } else { "follower" }).or_default().push(round);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let how = if arguments.pause { "paused" } else { "killed" };
+    let row = |(whom, rounds)| Row::new(format!("{}, {whom} {how}", arguments.order), rounds);
+    let report = Report::new(rounds.into_iter().rev().map(row).collect());
+    report::print(&report);
+    arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
+}
+
+/// A cluster, a log, and somebody who appends to it all the time.
+struct Bench {
+    cluster: Cluster,
+    client: Client,
+    log: LogEntry,
+    acknowledged: Acknowledged,
+    appending: JoinHandle<Outcome>,
+    /// How many followers were lost.
+    followers: usize,
+}
+
+/// When appends were acknowledged, in order.
+#[derive(Clone, Default)]
+struct Acknowledged {
+    instants: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Acknowledged {
+    fn now(&self) {
+        self.instants.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+    }
+
+    fn take(&self) -> Vec<Instant> {
+        std::mem::take(&mut *self.instants.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn last(&self) -> Option<Instant> {
+        self.instants.lock().unwrap_or_else(PoisonError::into_inner).last().copied()
+    }
+}
+
+impl Bench {
+    async fn start(arguments: &FailoverArguments) -> Result<Self, Failure> {
+        let cluster = Cluster::start(arguments.register).await?;
+        let client = Client::connect(&cluster.addresses()).await?;
+        // The first three nodes have the sequencing replicas; no shard needs another node for a lost one.
+        let config = LogConfig {
+            order: arguments.order,
+            durability: arguments.durability,
+            sequencers: 3,
+            min_sequencers: 2,
+            replicas: 3,
+            min_replicas: 2,
+            ..LogConfig::default()
+        };
+        let log = client.create(NAME, config).await?;
+        // Another program than the one that watches.
+        let appender = Client::connect(&cluster.addresses()).await?.log(NAME).await?;
+        let acknowledged = Acknowledged::default();
+        let appending = tokio::spawn(append_for_ever(appender, acknowledged.clone()));
+        Ok(Self { cluster, client, log, acknowledged, appending, followers: 0 })
+    }
+
+    async fn round(&mut self, loses_leader: bool, pauses: bool) -> Result<Round, Failure> {
+        let (before, victim) = self.victim(loses_leader).await?;
+        tokio::time::sleep(BEFORE).await;
+        self.acknowledged.take();
+        let lost_at = Instant::now();
+        self.cluster.signal(victim, if pauses { Signal::STOP } else { Signal::KILL })?;
+        self.steady_again(lost_at).await?;
+        let acknowledged = self.acknowledged.take();
+        let (began, ended) = longest_gap(lost_at, &acknowledged);
+        let parts_ms = self.parts(victim, before, lost_at, &acknowledged).await;
+        if pauses {
+            self.cluster.signal(victim, Signal::CONT)?;
+        } else {
+            self.cluster.restart(victim).await?;
+        }
+        self.whole().await?;
+        Ok(Round { gap_ms: milliseconds(ended - began), parts_ms })
+    }
+
+    /// The view, and the node to lose: the leader's, or that of one follower after another.
+    async fn victim(&mut self, loses_leader: bool) -> Result<(ViewNumber, NodeId), Failure> {
+        let entry = self.client.lookup(NAME).await?;
+        let view = entry.view.ok_or_else(|| Failure::new("the log has no view"))?;
+        if loses_leader {
+            return Ok((view.number, view.leader));
+        }
+        let followers: Vec<NodeId> =
+            view.sequencers.iter().map(|member| member.node).filter(|node| *node != view.leader).collect();
+        self.followers += 1;
+        Ok((view.number, followers[self.followers % followers.len()]))
+    }
+
+    /// Waits until acknowledgements have come steadily for a while after the loss.
+    async fn steady_again(&self, lost_at: Instant) -> Outcome {
+        let mut steady_since = None;
+        while steady_since.is_none_or(|since: Instant| since.elapsed() < STEADY_FOR) {
+            tokio::time::sleep(POLL_EVERY).await;
+            let comes =
+                self.acknowledged.last().is_some_and(|last| last > lost_at && last.elapsed() < STILL_AFTER);
+            steady_since = if comes { steady_since.or(Some(Instant::now())) } else { None };
+            if self.appending.is_finished() {
+                return Err(Failure::new("an append failed"));
+            }
+            if lost_at.elapsed() > GAP_WITHIN {
+                return Err(Failure::new(format!("appends were not steady again within {GAP_WITHIN:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the time from the loss to the first acknowledgement in a new view was spent with, if the node that
+    /// formed the first view after `before` says so.
+    async fn parts(
+        &self,
+        victim: NodeId,
+        before: ViewNumber,
+        lost_at: Instant,
+        acknowledged: &[Instant],
+    ) -> BTreeMap<&'static str, f64> {
+        let mut change: Option<(ViewNumber, Vec<(String, Instant)>)> = None;
+        for node in self.cluster.numbers().filter(|node| *node != victim) {
+            let asked_at = Instant::now();
+            let Some(told) = self.client.last_view_change(self.log.id, node).await else { continue };
+            // As if the answer had been given half-way.
+            let answered_at = asked_at + asked_at.elapsed() / 2;
+            let is_first = change.as_ref().is_none_or(|(view, _)| told.view < *view);
+            if told.view > before && is_first {
+                let at = |(step, ago): (String, Duration)| Some((step, answered_at.checked_sub(ago)?));
+                change = Some((told.view, told.steps.into_iter().filter_map(at).collect()));
+            }
+        }
+        let Some((_, steps)) = change else { return BTreeMap::new() };
+        let registered_at = steps.last().map_or(lost_at, |(_, at)| *at);
+        let resumed_at = acknowledged.iter().copied().find(|at| *at > registered_at);
+        let ends = steps.into_iter().map(|(_, at)| at).chain(resumed_at);
+        let mut from = lost_at;
+        let part = |(name, end): (&'static str, Instant)| {
+            let took = milliseconds(end.saturating_duration_since(from));
+            from = end;
+            (name, took)
+        };
+        PARTS.into_iter().zip(ends).map(part).collect()
+    }
+
+    /// Waits until the log has all its members again.
+    async fn whole(&self) -> Outcome {
+        let config = &self.log.config;
+        let began = Instant::now();
+        loop {
+            let entry = self.client.lookup(NAME).await?;
+            let is_whole = entry.view.as_ref().is_some_and(|view| {
+                let shards = &view.shards;
+                view.sequencers.len() == config.sequencers as usize
+                    && shards.iter().all(|members| members.replicas.len() == config.replicas as usize)
+            });
+            if is_whole && self.client.status(entry).await.open == config.sequencers as usize {
+                return Ok(());
+            }
+            if began.elapsed() > WHOLE_WITHIN {
+                return Err(Failure::new(format!("the log is not whole again within {WHOLE_WITHIN:?}")));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Open loop: appends begin on a schedule, whatever happens to those before.
+async fn append_for_ever(log: Log, acknowledged: Acknowledged) -> Outcome {
+    let (appends, mut in_flight) = mpsc::channel::<Append>(1 << 16);
+    let settle = tokio::spawn(async move {
+        while let Some(append) = in_flight.recv().await {
+            append.await?;
+            acknowledged.now();
+        }
+        Ok::<_, Failure>(())
+    });
+    let mut paces = Pace::split(RATE, 1, FOR_EVER);
+    let pace = &mut paces[0];
+    while pace.next().await.is_some() {
+        let append = log.submit("a record").await?;
+        if appends.send(append).await.is_err() {
+            break;
+        }
+    }
+    settle.await?
+}
+
+/// The longest time without an acknowledgement from the loss on: when it began and ended.
+fn longest_gap(lost_at: Instant, acknowledged: &[Instant]) -> (Instant, Instant) {
+    let before = acknowledged.iter().rev().find(|at| **at <= lost_at).copied().unwrap_or(lost_at);
+    let after: Vec<Instant> = acknowledged.iter().filter(|at| **at > lost_at).copied().collect();
+    let began = [before].into_iter().chain(after.iter().copied());
+    let gaps = began.zip(after.iter().copied());
+    gaps.max_by_key(|(began, ended)| *ended - *began).unwrap_or((lost_at, lost_at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gap_may_have_begun_before_the_loss() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let acknowledged = [at(1), at(2), at(20), at(21), at(25)];
+        assert_eq!(longest_gap(at(3), &acknowledged), (at(2), at(20)));
+        assert_eq!(longest_gap(at(20), &acknowledged), (at(21), at(25)));
+    }
+}

@@ -1,0 +1,105 @@
+//! `seriatim serve`: one node of a cluster.
+
+use std::time::Duration;
+
+use seriatim_node::{DiskKind, EtcdOptions, Node, RegisterOptions, StartError};
+use tokio::sync::watch;
+
+use super::signals::{AT_ONCE, Signals};
+use crate::arguments::ServeArguments;
+use crate::config;
+use crate::output::{Failure, Outcome, note, print_line};
+
+/// After how long a node that has not joined says what it waits for.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(3);
+
+pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
+    let mut options = config::read(&arguments.config)?;
+    if arguments.volatile_disk {
+        options.run.disk = DiskKind::Volatile;
+    }
+    let mut signals = Signals::new()?;
+    let register = described(&options.register);
+    let (obstacle, in_the_way) = watch::channel(None);
+    let starting = tokio::spawn(async move { seriatim_node::serve(options, &obstacle).await });
+    let mut explained = Box::pin(explain_late(register, in_the_way));
+    let mut node = tokio::select! {
+        // A node that was not started yet has nothing to lose.
+        () = signals.told() => return Ok(()),
+        () = &mut explained => unreachable!("it has no end"),
+        node = starting => node?.map_err(|cause| failed(&arguments, &cause))?,
+    };
+    for warning in node.warnings() {
+        note(format_args!("warning: {warning}"));
+    }
+    if let Some(trouble) = node.register_trouble() {
+        tokio::spawn(tell_trouble(trouble));
+    }
+    tokio::select! {
+        () = signals.told() => return stop(node, signals).await,
+        () = explained => unreachable!("it has no end"),
+        has_joined = node.joined() => if !has_joined {
+            return Err(Failure::new(node.failed().await.to_string()));
+        },
+    }
+    // A script waits for this line; if nobody reads it, the node serves all the same.
+    print_line(format_args!("ready {}", node.advertised()));
+    tokio::select! {
+        () = signals.told() => {}
+        failure = node.failed() => return Err(Failure::new(failure.to_string())),
+    }
+    stop(node, signals).await
+}
+
+async fn stop(node: Node, mut signals: Signals) -> Outcome {
+    tokio::select! {
+        stopped = node.stop() => Ok(stopped?),
+        () = signals.interrupted() => Err(Failure::new(AT_ONCE)),
+    }
+}
+
+/// Says once what the node waits for, and never ends.
+async fn explain_late(register: String, in_the_way: watch::Receiver<Option<String>>) {
+    tokio::time::sleep(EXPLAIN_AFTER).await;
+    let cause = in_the_way.borrow().as_ref().map_or(String::new(), |cause| format!(": {cause}"));
+    note(format_args!("not ready yet: waiting for the register {register}{cause}"));
+    std::future::pending().await
+}
+
+/// Says when the register is in trouble, and when it is not any more.
+async fn tell_trouble(mut trouble: watch::Receiver<Option<String>>) {
+    let mut was_told = false;
+    loop {
+        let now = trouble.borrow_and_update().clone();
+        match &now {
+            Some(cause) if !was_told => note(format_args!("warning: the register cannot be used: {cause}")),
+            None if was_told => note(format_args!("the register answers again")),
+            _ => {}
+        }
+        was_told = now.is_some();
+        if trouble.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn described(register: &RegisterOptions) -> String {
+    match register {
+        RegisterOptions::Embedded => "of this node".into(),
+        RegisterOptions::Node { node, address } => format!("of node {node} at {address}"),
+        RegisterOptions::Etcd(EtcdOptions { endpoints, .. }) => {
+            format!("in etcd at {}", endpoints.join(", "))
+        }
+    }
+}
+
+/// With the setting that helps.
+fn failed(arguments: &ServeArguments, cause: &StartError) -> Failure {
+    let setting = match cause {
+        StartError::Bind(_) => " (setting 'listen')",
+        StartError::Directory(_) | StartError::Identity(_) => " (setting 'data')",
+        StartError::Register(_) | StartError::Etcd(_) => " (section [register])",
+        StartError::NoAddress(_) | StartError::Node(_) => "",
+    };
+    Failure::new(format!("{}: {cause}{setting}", arguments.config.display()))
+}

@@ -1,0 +1,199 @@
+//! The configuration of one node: the file that `seriatim serve` is given.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use seriatim_model::NodeId;
+use seriatim_model::limits::Limits;
+use seriatim_node::{EtcdOptions, NodeOptions, RegisterOptions, ServeOptions};
+
+/// How often nodes may tell each other that they are there, in milliseconds.
+const HEARTBEAT_MS: RangeInclusive<u64> = 1..=60_000;
+/// How many heartbeats may be missed.
+const MISSED: RangeInclusive<u64> = 2..=1000;
+/// How long a replica may be away before another node stands in for it, in milliseconds.
+const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
+
+/// Why a configuration cannot be used: one line, with the file, the setting, and what would be right.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub(crate) struct ConfigError {
+    path: PathBuf,
+    what: String,
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    id: u32,
+    listen: String,
+    advertise: Option<String>,
+    data: PathBuf,
+    register: RegisterSection,
+    limits: Option<LimitsSection>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegisterSection {
+    etcd: Option<Vec<String>>,
+    cluster: Option<String>,
+    embedded: Option<bool>,
+    node: Option<u32>,
+    address: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsSection {
+    ring_bytes: Option<u64>,
+    ring_records: Option<u64>,
+    batch_records: Option<u64>,
+    batch_bytes: Option<u64>,
+    session_idle_positions: Option<u64>,
+    heartbeat_every_ms: Option<u64>,
+    heartbeats_missed: Option<u64>,
+    replace_after_ms: Option<u64>,
+}
+
+/// Reads a node's configuration. A relative data directory is one beside the file.
+///
+/// # Errors
+/// If the file cannot be read, or says what makes no sense.
+pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
+    let failed = |what: String| ConfigError { path: path.to_owned(), what };
+    let text = std::fs::read_to_string(path).map_err(|cause| failed(cause.to_string()))?;
+    let mut options = parse(&text).map_err(failed)?;
+    let beside = path.parent().unwrap_or(Path::new(""));
+    options.data = beside.join(&options.data);
+    Ok(options)
+}
+
+fn parse(text: &str) -> Result<ServeOptions, String> {
+    let file: ConfigFile = toml::from_str(text).map_err(|cause| located(text, &cause))?;
+    if file.id == 0 {
+        return Err("'id' is 0; number the nodes from 1".into());
+    }
+    check_address("listen", &file.listen, 0)?;
+    if let Some(advertise) = &file.advertise {
+        check_address("advertise", advertise, 1)?;
+    }
+    if file.data.as_os_str().is_empty() {
+        return Err("'data' is empty; name the directory of the node's data".into());
+    }
+    let limits = file.limits.unwrap_or_default().limits()?;
+    Ok(ServeOptions {
+        node: NodeId(file.id),
+        listen: file.listen,
+        advertise: file.advertise,
+        data: file.data,
+        register: file.register.options(file.id)?,
+        run: NodeOptions { limits, ..NodeOptions::default() },
+    })
+}
+
+/// What the parser has against the text, and in which line.
+fn located(text: &str, cause: &toml::de::Error) -> String {
+    let message = cause.message().replace('\n', ", ");
+    let Some(span) = cause.span().filter(|span| !span.is_empty()) else { return message };
+    let before = &text[..span.start];
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).unwrap_or_default().trim();
+    format!("line {number}, '{line}': {message}")
+}
+
+fn check_address(key: &str, address: &str, least_port: u16) -> Result<(), String> {
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    match port.and_then(|port| port.parse::<u16>().ok()) {
+        Some(port) if port >= least_port => Ok(()),
+        _ => Err(format!("'{key}' is '{address}'; it must be HOST:PORT, as in \"10.0.0.1:7700\"")),
+    }
+}
+
+impl RegisterSection {
+    fn options(self, id: u32) -> Result<RegisterOptions, String> {
+        match self {
+            Self { etcd: Some(endpoints), cluster, embedded: None, node: None, address: None } => {
+                etcd(endpoints, cluster)
+            }
+            Self { etcd: None, cluster: None, embedded: Some(true), node: None, address: None } => {
+                Ok(RegisterOptions::Embedded)
+            }
+            Self { etcd: None, cluster: None, embedded: None, node: Some(node), address: Some(address) } => {
+                check_address("register.address", &address, 1)?;
+                match node {
+                    0 => Err("'register.node' is 0; nodes are numbered from 1".into()),
+                    node if node == id => Err(format!(
+                        "'register.node' is {id}, which is this node; say 'embedded = true' instead"
+                    )),
+                    node => Ok(RegisterOptions::Node { node: NodeId(node), address }),
+                }
+            }
+            _ => Err(
+                "[register] needs exactly one of: 'etcd' and 'cluster'; 'embedded = true'; 'node' and 'address'"
+                    .into(),
+            ),
+        }
+    }
+}
+
+fn etcd(endpoints: Vec<String>, cluster: Option<String>) -> Result<RegisterOptions, String> {
+    if endpoints.is_empty() {
+        return Err("'register.etcd' is empty; list the URLs of etcd's members".into());
+    }
+    let is_url = |url: &&String| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+    if let Some(other) = endpoints.iter().find(|url| !is_url(url)) {
+        return Err(format!(
+            "'register.etcd' has '{other}'; it must list URLs, as in [\"http://10.0.0.1:2379\"]"
+        ));
+    }
+    let is_name = |name: &String| seriatim_model::config::is_log_name(name);
+    match cluster {
+        Some(cluster) if is_name(&cluster) => Ok(RegisterOptions::Etcd(EtcdOptions { endpoints, cluster })),
+        Some(cluster) => {
+            Err(format!("'register.cluster' is '{cluster}'; use letters, digits, '-', '_' and '.'"))
+        }
+        None => Err("'register.cluster' is missing; it names this cluster among those in that etcd".into()),
+    }
+}
+
+impl LimitsSection {
+    /// The usual limits, with those that are set.
+    fn limits(self) -> Result<Limits, String> {
+        let usual = Limits::default();
+        let lowered = |key, value: Option<u64>, usual: usize| {
+            within(key, value, 1..=usual as u64).map(|value| value.map_or(usual, |value| value as usize))
+        };
+        let idle = usual.session_idle_positions;
+        let every = within("heartbeat_every_ms", self.heartbeat_every_ms, HEARTBEAT_MS)?;
+        let missed = within("heartbeats_missed", self.heartbeats_missed, MISSED)?;
+        let replace_after = within("replace_after_ms", self.replace_after_ms, REPLACE_MS)?;
+        Ok(Limits {
+            ring_bytes: lowered("ring_bytes", self.ring_bytes, usual.ring_bytes)?,
+            ring_records: lowered("ring_records", self.ring_records, usual.ring_records)?,
+            batch_records: lowered("batch_records", self.batch_records, usual.batch_records)?,
+            batch_bytes: lowered("batch_bytes", self.batch_bytes, usual.batch_bytes)?,
+            session_idle_positions: within("session_idle_positions", self.session_idle_positions, 1..=idle)?
+                .unwrap_or(idle),
+            heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
+            replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
+            heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
+        })
+    }
+}
+
+fn within(key: &str, value: Option<u64>, range: RangeInclusive<u64>) -> Result<Option<u64>, String> {
+    match value {
+        Some(value) if !range.contains(&value) => {
+            Err(format!("'limits.{key}' is {value}; it can be from {} to {}", range.start(), range.end()))
+        }
+        value => Ok(value),
+    }
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

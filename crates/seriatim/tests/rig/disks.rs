@@ -1,0 +1,177 @@
+//! Disks of single nodes: one fills up, one gives back other bytes than were written.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use seriatim_client::{Log, LogConfig, NodeId, Position};
+
+use crate::members::Members;
+use crate::workload::{DEADLINE, Style, Workload};
+
+/// Room for a node that works, in MiB.
+const ROOM_MIB: u32 = 256;
+const FULL: NodeId = NodeId(3);
+
+/// A file system of its own, in memory, at a directory.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// Nothing if this process may not mount.
+    fn at(directory: &Path) -> Option<Self> {
+        let size = format!("size={ROOM_MIB}m");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory).output();
+        mounted.is_ok_and(|done| done.status.success()).then(|| Self(directory.to_owned()))
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) {
+        let mut filler = OpenOptions::new().create(true).append(true).open(self.filler()).expect("a file");
+        for size in [1 << 20, 4096, 1] {
+            loop {
+                match filler.write_all(&vec![0; size]) {
+                    Ok(()) => {}
+                    Err(cause) if cause.kind() == ErrorKind::StorageFull => break,
+                    Err(cause) => panic!("it cannot be filled: {cause}"),
+                }
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.filler()).expect("it was filled");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: the node that uses it may still be on its way out.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room() {
+    let mount = std::cell::OnceCell::new();
+    let prepare = |node: NodeId, data: &Path| {
+        if node == FULL {
+            let _ = mount.set(Mount::at(data));
+        }
+    };
+    let members = Members::start_with(3, prepare).await;
+    let Some(Some(disk)) = mount.get() else {
+        eprintln!("a disk that fills up: skipped, because this process may not mount a file system");
+        return;
+    };
+    let client = members.client(DEADLINE).await;
+    let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
+    client.create("orders", config).await.expect("the log is created");
+    let styles = [Style::Pipelined(64), Style::Synchronous];
+    let log = Workload::start(&members.addresses(), "orders", rand::random(), &styles);
+    more(&log, 500).await;
+    disk.fill();
+    // The log stops, or goes on without the node: what it acknowledges is what counts.
+    let target = log.history.acknowledged() + 5000;
+    let _ = tokio::time::timeout(Duration::from_secs(5), log.history.wait_for(target)).await;
+    log.read_stable().await;
+    disk.make_room();
+    more(&log, 500).await;
+    log.finish().await.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+    drop(members);
+}
+
+async fn more(log: &Workload, count: u64) {
+    let target = log.history.acknowledged() + count;
+    let waiting = tokio::time::timeout(Duration::from_secs(30), log.history.wait_for(target)).await;
+    assert!(waiting.is_ok(), "nothing is acknowledged any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
+    let test = async {
+        let members = Members::start(3).await;
+        let client = members.client(DEADLINE).await;
+        let config = LogConfig { sequencers: 3, replicas: 3, shards: 1, ..LogConfig::default() };
+        let entry = client.create("orders", config).await.expect("the log is created");
+        let log = client.log("orders").await.expect("it is there");
+        const RECORDS: u64 = 2000;
+        for number in 0..RECORDS {
+            drop(log.submit(payload(number)).await.expect("there is room"));
+        }
+        log.append_sync("the last one").await.expect("all are final");
+        let primary = entry.view.expect("it has a view").shards[0].primary().node;
+        flip(&members.data(primary));
+        until_readable(&log, RECORDS).await;
+        // Now from the damaged disk alone. It is repaired behind that read, and nothing tells when it is done.
+        let hasty = members.client(Duration::from_secs(2)).await.log("orders").await.expect("it is there");
+        let others = || members.numbers().filter(|node| *node != primary);
+        loop {
+            others().for_each(|node| members.signal(node, Signal::STOP));
+            if is_readable(&hasty, RECORDS).await {
+                break;
+            }
+            others().for_each(|node| members.signal(node, Signal::CONT));
+            until_readable(&log, RECORDS).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
+fn payload(number: u64) -> String {
+    format!("record {number} {}", "x".repeat(number as usize % 90))
+}
+
+/// Reads everything from the beginning, again and again until it comes whole.
+async fn until_readable(log: &Log, records: u64) {
+    let mut again = tokio::time::interval(Duration::from_millis(100));
+    while !is_readable(log, records).await {
+        again.tick().await;
+    }
+}
+
+/// Whether everything is readable from the beginning, just as it was appended.
+async fn is_readable(log: &Log, records: u64) -> bool {
+    let mut next = 0;
+    while next < records {
+        let found = log.read(Position(next), 500, Duration::ZERO).await.unwrap_or_default();
+        if found.is_empty() {
+            return false;
+        }
+        for stored in found.iter().take_while(|stored| stored.position.0 < records) {
+            assert_eq!((stored.position.0, stored.record.payload()), (next, payload(next).into()));
+            next += 1;
+        }
+    }
+    true
+}
+
+/// Changes a byte in the middle of every file of records.
+fn flip(directory: &Path) {
+    let mut flipped = 0;
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "records") {
+                let file = File::options().read(true).write(true).open(path).expect("a file of records");
+                let middle = file.metadata().expect("it has a length").len() / 2;
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, middle).expect("it can be read");
+                file.write_all_at(&[byte[0] ^ 0x20], middle).expect("it can be written");
+                flipped += 1;
+            }
+        }
+    }
+    assert!(flipped > 0, "there are files of records");
+}

@@ -1,0 +1,278 @@
+//! Nodes are lost while programs append and read: the log goes on with those that are left, and is whole
+//! again when they are back. Whatever was acknowledged is there, once, and stays where it is.
+//!
+//! With the register in node 1, that node is spared. With etcd, nobody is.
+//!
+//! `SERIATIM_RIG_FAILOVER_LOOPS` repeats each loss on fresh clusters.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use seriatim_client::{Client, LogConfig, LogEntry, NodeId};
+
+use crate::command::{CommandLine, text};
+use crate::members::{Members, Register, has_etcd};
+use crate::workload::{DEADLINE, Style, Workload};
+
+/// How long a log may take to go on without nodes that it has lost, on a busy machine.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
+/// How long until it has all its members again, once they are back.
+const WHOLE_WITHIN: Duration = Duration::from_secs(60);
+/// How many appends more show that it goes on: more than are in flight.
+const MORE: u64 = 300;
+
+/// How a node is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    Kill,
+    Pause,
+}
+
+/// Who is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    Leader,
+    Follower,
+    Primary,
+    Backup,
+    /// A follower; and then, while the others agree on what to do, the first of them that is left.
+    FollowerAndWhoActs,
+    /// The leader and a follower, at once.
+    Two,
+}
+
+impl Whom {
+    /// The nodes, in the order in which they are struck.
+    fn nodes(self, entry: &LogEntry, members: &Members) -> Vec<NodeId> {
+        let view = entry.view.as_ref().expect("it has a view");
+        let mut followers =
+            view.sequencers.iter().map(|member| member.node).filter(|node| *node != view.leader);
+        let mut follower = || followers.next().expect("it has followers");
+        match self {
+            Self::Leader => vec![view.leader],
+            Self::Follower => vec![follower()],
+            Self::Primary => vec![view.shards[0].primary().node],
+            Self::Backup => vec![view.shards[0].replicas[1].node],
+            Self::FollowerAndWhoActs => {
+                let lost = follower();
+                let acts = members.numbers().find(|node| *node != lost).expect("there are more");
+                vec![lost, acts]
+            }
+            Self::Two => vec![view.leader, follower()],
+        }
+    }
+
+    /// A log that can spare so many has one member on every node.
+    fn config(self) -> LogConfig {
+        let count = if matches!(self, Self::Two | Self::FollowerAndWhoActs) { 4 } else { 3 };
+        LogConfig { sequencers: count, replicas: count, ..LogConfig::default() }
+    }
+}
+
+/// Creates logs until losing `whom` of one spares the register.
+async fn create(
+    client: &Client,
+    members: &Members,
+    register: Register,
+    whom: Whom,
+) -> (LogEntry, Vec<NodeId>) {
+    for number in 0..8 {
+        let entry = client.create(&format!("log-{number}"), whom.config()).await.expect("the log is created");
+        let nodes = whom.nodes(&entry, members);
+        if register == Register::Etcd || !nodes.contains(&NodeId(1)) {
+            return (entry, nodes);
+        }
+    }
+    panic!("{whom:?} is always on node 1");
+}
+
+/// How often each loss is tried.
+fn loops() -> u32 {
+    let Ok(text) = std::env::var("SERIATIM_RIG_FAILOVER_LOOPS") else { return 1 };
+    text.parse().unwrap_or_else(|_| panic!("SERIATIM_RIG_FAILOVER_LOOPS needs a number, not '{text}'"))
+}
+
+async fn lose(register: Register, whom: Whom, blow: Blow) {
+    let what = format!("{register:?}, {whom:?}, {blow:?}");
+    if register == Register::Etcd && !has_etcd(&what) {
+        return;
+    }
+    for _ in 0..loops() {
+        let run = tokio::time::timeout(Duration::from_secs(200), lose_and_find(register, whom, blow, &what));
+        run.await.unwrap_or_else(|_| panic!("{what}: it does not come to an end"));
+    }
+}
+
+async fn lose_and_find(register: Register, whom: Whom, blow: Blow, what: &str) {
+    let mut members = Members::start_on(register, 4).await;
+    let client = members.client(DEADLINE).await;
+    let (entry, lost) = create(&client, &members, register, whom).await;
+    let styles = [Style::Pipelined(32), Style::Synchronous, Style::Resuming];
+    let log = Workload::start(&members.addresses(), &entry.name, rand::random(), &styles);
+    goes_on(&log, what, "before anything is lost", &members).await;
+    for node in &lost {
+        match blow {
+            Blow::Kill => members.kill(*node).await,
+            Blow::Pause => members.signal(*node, Signal::STOP),
+        }
+    }
+    goes_on(&log, what, &format!("without {lost:?}"), &members).await;
+    log.read_stable().await;
+    for node in &lost {
+        match blow {
+            Blow::Kill => members.spawn(*node),
+            Blow::Pause => members.signal(*node, Signal::CONT),
+        }
+    }
+    if blow == Blow::Kill {
+        for node in &lost {
+            members.ready(*node).await;
+        }
+    }
+    whole(&client, &entry, &[], what, &members).await;
+    goes_on(&log, what, "when it is whole", &members).await;
+    finish(log, what, &members).await;
+}
+
+/// Waits until appends are acknowledged that were submitted from now on.
+async fn goes_on(log: &Workload, what: &str, when: &str, members: &Members) {
+    let target = log.history.acknowledged() + MORE;
+    let waiting = tokio::time::timeout(GOES_ON_WITHIN, log.history.wait_for(target)).await;
+    assert!(waiting.is_ok(), "{what}: nothing is acknowledged {when}; {}", members.says());
+}
+
+/// Waits until the log has as many members of each kind as it should, none of them on a node that is `gone`.
+/// Another node stands in for a lost replica of a shard; for a sequencing replica only if too few are left.
+async fn whole(client: &Client, entry: &LogEntry, gone: &[NodeId], what: &str, members: &Members) {
+    let (meant, replicas) = (entry.config.sequencers as usize, entry.config.replicas as usize);
+    let sequencers = if gone.is_empty() { meant } else { entry.config.least_sequencers() };
+    let waiting = async {
+        let mut again = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            again.tick().await;
+            let view = client.lookup(&entry.name).await.expect("it is there").view.expect("it had one");
+            let shards = || view.shards.iter().all(|shard| shard.replicas.len() == replicas);
+            let mut all = view.sequencers.iter().chain(view.shards.iter().flat_map(|shard| &shard.replicas));
+            if view.sequencers.len() >= sequencers && shards() && all.all(|one| !gone.contains(&one.node)) {
+                return;
+            }
+        }
+    };
+    let outcome = tokio::time::timeout(WHOLE_WITHIN, waiting).await;
+    assert!(outcome.is_ok(), "{what}: the log does not get its members back; {}", members.says());
+}
+
+async fn finish(log: Workload, what: &str, members: &Members) {
+    if let Err(violations) = log.finish().await {
+        let first = violations[..violations.len().min(10)].join("\n");
+        panic!("{what}: {} violations, the first of them:\n{first}\n{}", violations.len(), members.says());
+    }
+}
+
+macro_rules! losses {
+    ($($name:ident: $register:ident, $whom:ident, $blow:ident;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            lose(Register::$register, Whom::$whom, Blow::$blow).await;
+        }
+    )*};
+}
+
+losses! {
+    a_leader_is_killed: First, Leader, Kill;
+    a_follower_is_killed: First, Follower, Kill;
+    a_primary_is_killed: First, Primary, Kill;
+    a_backup_is_killed: First, Backup, Kill;
+    two_are_killed_at_once: First, Two, Kill;
+    a_leader_is_paused: First, Leader, Pause;
+    a_follower_is_paused: First, Follower, Pause;
+    a_primary_is_paused: First, Primary, Pause;
+    a_backup_is_paused: First, Backup, Pause;
+    with_etcd_a_leader_is_killed: Etcd, Leader, Kill;
+    with_etcd_a_leader_is_paused: Etcd, Leader, Pause;
+    with_etcd_a_primary_is_killed: Etcd, Primary, Kill;
+    with_etcd_two_are_killed_at_once: Etcd, Two, Kill;
+    with_etcd_two_are_paused_at_once: Etcd, Two, Pause;
+    with_etcd_who_acts_on_a_loss_is_killed_too: Etcd, FollowerAndWhoActs, Kill;
+    with_etcd_who_acts_on_a_loss_is_paused_too: Etcd, FollowerAndWhoActs, Pause;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_in_turn_is_killed_and_comes_back() {
+    const WHAT: &str = "every node in turn";
+    if !has_etcd(WHAT) {
+        return;
+    }
+    let mut members = Members::start_on(Register::Etcd, 4).await;
+    let client = members.client(DEADLINE).await;
+    let entry = client.create("orders", Whom::Leader.config()).await.expect("the log is created");
+    let styles = [Style::Pipelined(32), Style::Synchronous, Style::Resuming];
+    let log = Workload::start(&members.addresses(), "orders", rand::random(), &styles);
+    for node in members.numbers() {
+        goes_on(&log, WHAT, &format!("before node {node} is killed"), &members).await;
+        members.kill(node).await;
+        goes_on(&log, WHAT, &format!("without node {node}"), &members).await;
+        members.restart(node).await;
+        whole(&client, &entry, &[], WHAT, &members).await;
+    }
+    finish(log, WHAT, &members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when_it_is_back() {
+    const WHAT: &str = "etcd is away";
+    if !has_etcd(WHAT) {
+        return;
+    }
+    let mut members = Members::start_on(Register::Etcd, 4).await;
+    let client = members.client(DEADLINE).await;
+    let (entry, lost) = create(&client, &members, Register::Etcd, Whom::Leader).await;
+    let styles = [Style::Pipelined(32), Style::Synchronous];
+    let log = Workload::start(&members.addresses(), &entry.name, rand::random(), &styles);
+    goes_on(&log, WHAT, "before anything is lost", &members).await;
+    members.kill_etcd().await;
+    goes_on(&log, WHAT, "without etcd", &members).await;
+    members.kill(lost[0]).await;
+    members.restart_etcd().await;
+    goes_on(&log, WHAT, "with etcd, without the leader", &members).await;
+    members.restart(lost[0]).await;
+    whole(&client, &entry, &[], WHAT, &members).await;
+    goes_on(&log, WHAT, "when it is whole", &members).await;
+    finish(log, WHAT, &members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_does_not_come_back_is_replaced() {
+    const WHAT: &str = "a node is gone for good";
+    let mut members = Members::start(4).await;
+    let client = members.client(DEADLINE).await;
+    let (entry, lost) = create(&client, &members, Register::First, Whom::Backup).await;
+    let styles = [Style::Pipelined(32), Style::Synchronous];
+    let log = Workload::start(&members.addresses(), &entry.name, rand::random(), &styles);
+    goes_on(&log, WHAT, "before anything is lost", &members).await;
+    members.kill(lost[0]).await;
+    // Each part of the log has a member on three nodes: the fourth takes the place of the lost one.
+    whole(&client, &entry, &lost, WHAT, &members).await;
+    goes_on(&log, WHAT, "with another node in its place", &members).await;
+    finish(log, WHAT, &members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bench_finds_the_gap_and_its_parts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("failover.json");
+    let path = json.to_str().expect("a path in plain letters");
+    let cli = CommandLine::new("127.0.0.1:1");
+    let printed = cli.good(&["bench", "failover", "--rounds", "2", "--json", path]).await;
+    let (printed, written) = (text(&printed), std::fs::read(&json).expect("it is written"));
+    let report: serde_json::Value = serde_json::from_slice(&written).expect("it is JSON");
+    for (index, name) in ["erwin-bb, leader killed", "erwin-bb, follower killed"].into_iter().enumerate() {
+        let row = &report["rows"][index];
+        assert!(row["name"] == name && printed.contains(name), "{printed}{report}");
+        let round = &row["rounds"][0];
+        assert!(round["gap_ms"].as_f64().is_some_and(|gap| gap > 0.0), "{report}");
+        for part in ["detect", "claim", "seal", "fence", "flush", "stage", "register", "resume"] {
+            assert!(round["parts_ms"][part].is_f64(), "{part}: {report}");
+        }
+    }
+}

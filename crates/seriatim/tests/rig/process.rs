@@ -1,0 +1,91 @@
+//! A server process: started, listened to, signalled, killed.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// The program under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_seriatim");
+
+/// How long a start, or an orderly end, may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process of the program under test. Dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+    output: Lines<BufReader<ChildStdout>>,
+    words: PathBuf,
+}
+
+impl Process {
+    /// Starts the program; what it says on standard error is added to the file `words`.
+    pub(crate) fn spawn<S: AsRef<OsStr>>(
+        arguments: impl IntoIterator<Item = S>,
+        words: impl Into<PathBuf>,
+    ) -> Self {
+        let words = words.into();
+        let file = OpenOptions::new().create(true).append(true).open(&words).expect("a file for its words");
+        let mut child = Command::new(BINARY)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary starts");
+        let output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        Self { child, output, words }
+    }
+
+    /// Waits until it serves; where.
+    pub(crate) async fn ready(&mut self) -> String {
+        let line = match timeout(PATIENCE, self.output.next_line()).await {
+            Ok(line) => line.expect("its output can be read"),
+            Err(_) => panic!("not ready within {PATIENCE:?}; it says: {}", said(&self.words)),
+        };
+        let Some(line) = line else { panic!("it ended before it was ready; it says: {}", said(&self.words)) };
+        line.strip_prefix("ready ").unwrap_or_else(|| panic!("not a ready line: {line}")).to_owned()
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("it can be killed");
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id");
+        kill_process(pid, signal).expect("it can be signalled");
+    }
+
+    /// Sends a signal, and waits for the end of the process.
+    pub(crate) async fn stop(mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        match timeout(PATIENCE, self.child.wait()).await {
+            Ok(status) => status.expect("it can be waited for"),
+            Err(_) => panic!("{signal:?} did not end it within {PATIENCE:?}; it says: {}", said(&self.words)),
+        }
+    }
+}
+
+/// What was said in a file of words.
+pub(crate) fn said(words: &Path) -> String {
+    fs::read_to_string(words).unwrap_or_default()
+}
+
+/// An address of this machine that no other cluster of the rig uses, where that is possible: while a
+/// cluster is down nobody else can then be given its ports.
+pub(crate) fn own_host() -> String {
+    if cfg!(target_os = "linux") {
+        let [a, b, c] = rand::random::<[u8; 3]>();
+        format!("127.{}.{b}.{}", a.max(1), c.clamp(1, 254))
+    } else {
+        "127.0.0.1".into()
+    }
+}

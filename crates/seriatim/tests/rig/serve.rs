@@ -1,0 +1,167 @@
+//! `seriatim serve`: nodes as processes of their own, and clients that outlive the one they talk to.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use seriatim_client::{AppendOptions, ControlError, LogConfig, NodeId, Position};
+
+use crate::command::CommandLine;
+use crate::members::Members;
+use crate::workload::{DEADLINE, Style, Workload};
+
+const ONE: NodeId = NodeId(1);
+const TWO: NodeId = NodeId(2);
+const THREE: NodeId = NodeId(3);
+
+fn config(sequencers: u32, replicas: u32) -> LogConfig {
+    LogConfig { sequencers, replicas, ..LogConfig::default() }
+}
+
+async fn within(seconds: u64, test: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(seconds), test).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_killed_and_started_again_lose_nothing() {
+    within(150, async {
+        let mut members = Members::start(3).await;
+        let client = members.client(DEADLINE).await;
+        client.create("orders", config(3, 2)).await.expect("the log is created");
+        let styles = [Style::Pipelined(32), Style::Synchronous, Style::Resuming];
+        let log = Workload::start(&members.addresses(), "orders", rand::random(), &styles);
+        for node in [TWO, ONE, THREE] {
+            acknowledged_more(&log).await;
+            members.kill(node).await;
+            members.restart(node).await;
+        }
+        acknowledged_more(&log).await;
+        members.stop(TWO).await;
+        members.restart(TWO).await;
+        acknowledged_more(&log).await;
+        let outcome = log.finish().await;
+        outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+    })
+    .await;
+}
+
+async fn acknowledged_more(log: &Workload) {
+    let target = log.history.acknowledged() + 50;
+    let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
+    assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_goes_on_through_another_node_when_its_own_is_gone_or_hangs() {
+    within(100, async {
+        let mut members = Members::start(3).await;
+        for (name, hangs) in [("killed", false), ("paused", true)] {
+            let client = members.client_of(THREE, Duration::from_secs(20)).await;
+            // Of logs with one replica of each kind, one has nothing on node 3.
+            let mut log = None;
+            for number in 0..3 {
+                let name = format!("{name}-{number}");
+                let entry =
+                    client.create(&name, LogConfig { shards: 1, ..config(1, 1) }).await.expect("a log");
+                let view = entry.view.expect("it is formed");
+                if view.leader != THREE && view.shards[0].primary().node != THREE {
+                    log = Some(client.log(&name).await.expect("it is there"));
+                }
+            }
+            let log = log.expect("logs are spread over the nodes");
+            assert_eq!(log.append_sync("before").await, Ok(Position(0)));
+            if hangs {
+                members.signal(THREE, Signal::STOP);
+            } else {
+                members.kill(THREE).await;
+            }
+            assert_eq!(log.append_sync("after").await, Ok(Position(1)));
+            let records = log.read(Position(1), 10, DEADLINE).await.expect("it is readable");
+            assert_eq!(records[0].record.payload(), "after");
+            assert_eq!(client.lookup(log.name()).await.expect("another node is asked").name, log.name());
+            client.delete(log.name()).await.expect("also to delete it");
+            let error = client.lookup(log.name()).await.expect_err("it is gone");
+            assert!(matches!(error, ControlError::NoSuchLog { .. }), "{error:?}");
+            // A command that is given all addresses finds one that answers.
+            let cli = CommandLine::new(&format!("{},{}", members.address(THREE), members.address(TWO)));
+            cli.good(&["log", "list"]).await;
+            if hangs {
+                members.signal(THREE, Signal::CONT);
+            } else {
+                members.restart(THREE).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_says_what_is_in_its_way() {
+    within(60, async {
+        let mut members = Members::start(2).await;
+        let cli = CommandLine::new(&members.addresses());
+        let config = members.config(TWO);
+        let serve = ["serve", "--config", config.to_str().expect("a path in plain letters")];
+        let (_, said) = cli.bad(&serve).await;
+        assert!(
+            said.contains("node2.toml") && said.contains("in use") && said.contains("'listen'"),
+            "{said}"
+        );
+        members.stop(TWO).await;
+
+        let good = fs::read_to_string(&config).expect("it is there");
+        let own = members.address(TWO);
+        for (from, to, words) in [
+            ("id = 2", "id = 3", &["node 2", "node 3", "'data'"][..]),
+            ("node = 1", "node = 4", &["register on node 1", "not on node 4"]),
+            ("data = \"node2\"", "data = \"node1\"", &["node 1", "'data'"]),
+            ("listen", "lisen", &["line 2", "`lisen`", "`listen`"]),
+            (own.as_str(), "0.0.0.0:0", &["0.0.0.0", "'advertise'"]),
+        ] {
+            assert!(good.contains(from), "{from} in {good}");
+            fs::write(&config, good.replacen(from, to, 1)).expect("it is written");
+            let (_, said) = cli.bad(&serve).await;
+            for word in words {
+                assert!(said.contains(word), "{to}: '{said}' does not say {word}");
+            }
+        }
+        fs::write(&config, good).expect("it is written");
+        members.restart(TWO).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_of_another_cluster_is_refused() {
+    within(60, async {
+        let mut members = Members::start(2).await;
+        let other = Members::start(2).await;
+        members.stop(TWO).await;
+        let config = members.config(TWO);
+        let good = fs::read_to_string(&config).expect("it is there");
+        let moved = good.replace(&members.address(ONE), &other.address(ONE));
+        fs::write(&config, moved).expect("it is written");
+        let cli = CommandLine::new(&members.addresses());
+        let (_, said) = cli.bad(&["serve", "--config", config.to_str().expect("plain letters")]).await;
+        assert!(said.contains("cluster") && said.contains(&other.address(ONE)), "{said}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_waits_for_its_register_and_learns_its_cluster_from_it() {
+    within(60, async {
+        let mut members = Members::start(2).await;
+        members.stop(TWO).await;
+        members.stop(ONE).await;
+        fs::remove_dir_all(members.data(TWO)).expect("it is removed");
+        members.spawn(TWO);
+        members.restart(ONE).await;
+        members.ready(TWO).await;
+        let client = members.client(DEADLINE).await;
+        client.create("orders", config(2, 2)).await.expect("the log is created");
+        let log = client.log("orders").await.expect("it is there");
+        log.append("a record", AppendOptions::default()).await.expect("it is appended");
+    })
+    .await;
+}

@@ -1,0 +1,49 @@
+//! What still turns up of a session after its end: appends that a network held back, say.
+
+use seriatim_model::{Address, Endpoint, Record, SessionId, Time};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::{Message, erwin};
+
+use crate::random::Random;
+
+/// Sends a few appends with numbers at the end of a session that has ended.
+#[derive(Debug)]
+pub struct Farewell {
+    session: SessionId,
+    at: u64,
+    left: u32,
+    next_at: Time,
+}
+
+impl Farewell {
+    /// The session ended at number `at`.
+    #[must_use]
+    pub fn new(now: Time, session: SessionId, at: u64) -> Self {
+        Self { session, at, left: 4, next_at: now }
+    }
+
+    /// When it wants to be woken; never again once everything was sent.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        (self.left > 0).then_some(self.next_at)
+    }
+
+    /// Sends an append to all members of the view, if it is time.
+    pub fn wake(&mut self, now: Time, entry: &LogEntry, random: &mut Random) -> Vec<(Address, Message)> {
+        if self.deadline().is_none_or(|at| now < at) {
+            return vec![];
+        }
+        self.left -= 1;
+        self.next_at = now + random.millis(1, 300);
+        let Some(view) = &entry.view else { return vec![] };
+        let append = erwin::Message::Append {
+            view: view.number,
+            session: self.session,
+            first: self.at,
+            lowest: self.at,
+            records: vec![Record::new(b"after the end", 0)],
+        };
+        let to = |node| Address::Node(node, Endpoint::Sequencer);
+        view.sequencers.iter().map(|member| (to(member.node), append.clone().into())).collect()
+    }
+}

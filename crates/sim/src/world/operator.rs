@@ -1,0 +1,107 @@
+//! The operator: asks what is lost when the log says that it lost something, and accepts it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_model::{Endpoint, NodeId, Position, ShardId};
+use seriatim_protocol::{Message, control};
+
+use super::nodes::{frame, open};
+use super::{Happening, World};
+use crate::history::{Acceptance, Gap};
+use crate::network::Party;
+
+/// The operator, as a client.
+pub(super) const OPERATOR: u32 = 10_002;
+/// How often the operator looks.
+const LOOKS_EVERY: Duration = Duration::from_millis(200);
+/// After how many looks without an answer the operator asks again.
+const PATIENCE: u32 = 20;
+
+/// What the operator knows.
+#[derive(Debug, Default)]
+pub(super) struct Operator {
+    request: u64,
+    /// For how many more looks an answer is awaited.
+    awaits: u32,
+    /// What would be lost, as far as that was told.
+    told: Option<(Position, Vec<Gap>)>,
+}
+
+impl World {
+    /// The operator looks whether the log needs anybody, once nothing goes wrong any more.
+    pub(super) fn operator_looks(&mut self) {
+        self.schedule(self.now + LOOKS_EVERY, Happening::OperatorLooks);
+        let says_so = self.entry().and_then(|entry| entry.unavailable.as_deref());
+        let needs_somebody = says_so.is_some_and(|why| why.contains("admin recover"));
+        if self.history.calm_since.is_none() || !needs_somebody {
+            return;
+        }
+        self.operator.awaits = self.operator.awaits.saturating_sub(1);
+        if self.operator.awaits > 0 {
+            return;
+        }
+        let has_controller = |id: &NodeId| {
+            self.nodes[id].host.as_ref().is_some_and(|host| host.controller(self.log).is_some())
+        };
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().filter(has_controller).collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let node = self.random.pick(&nodes);
+        self.operator.awaits = PATIENCE;
+        self.operator.request += 1;
+        let request = self.operator.request;
+        let accepts = self.operator.told.is_some();
+        if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.history.accepted) {
+            let at = self.history.tick();
+            self.trace.line(self.now, format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
+            // What was read before says nothing of what is there after.
+            self.clients.values_mut().for_each(|client| client.trimmer = None);
+            self.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
+        }
+        let message = control::Message::Recover { request, accepts };
+        let bytes = frame(self.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
+        self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
+    }
+
+    /// The operator is answered.
+    pub(super) fn operator_hears(&mut self, bytes: &Bytes) {
+        let (_, _, _, message) = open(bytes.clone()).expect("what was encoded is decoded");
+        let Message::Control(control::Message::Recovered { request, done, lost, text }) = message else {
+            return;
+        };
+        if request != self.operator.request {
+            return;
+        }
+        self.trace.line(self.now, format_args!("the operator is told: done {done}, lost {lost}, {text}"));
+        self.operator.awaits = 1;
+        let moment = self.history.tick();
+        if let Some(accepted) = self.history.accepted.as_mut().filter(|_| done) {
+            accepted.done = Some(moment);
+            self.coverage.accepted_losses += 1;
+        } else if lost && self.history.accepted.is_none() {
+            let told = bounds_in(&text);
+            if told.is_none() {
+                self.history.problems.push(format!("the operator was told no certain bound: {text}"));
+            }
+            self.operator.told = told;
+        }
+    }
+}
+
+/// The certain bound, and the gaps below it, in what an operator is told.
+fn bounds_in(text: &str) -> Option<(Position, Vec<Gap>)> {
+    let mut words = text.split_whitespace().map(|word| word.trim_end_matches([',', ';']));
+    let mut numbers = |after: &str| -> Option<u64> {
+        words.by_ref().find(|word| *word == after)?;
+        words.next()?.parse().ok()
+    };
+    let certain = Position(numbers("below")?);
+    let mut gaps = vec![];
+    while let Some(shard) = numbers("shard") {
+        let (from, end) = (numbers("from")?, numbers("to")?);
+        gaps.push((ShardId(u32::try_from(shard).ok()?), Position(from), Position(end)));
+    }
+    Some((certain, gaps))
+}

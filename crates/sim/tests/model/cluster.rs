@@ -1,0 +1,477 @@
+//! All machines of one log, what is on its way between them, and what can happen next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use seriatim_model::{
+    Durability, Incarnation, LogConfig, LogId, Member, NodeId, Position, RecordId, SessionId, ShardId, Time,
+    View, ViewNumber, limits,
+};
+use seriatim_protocol::control::controller::Controller;
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::control::{self, LogEntry, NodeAddress};
+use seriatim_protocol::erwin::client::{LogClientConfig, Reply};
+use seriatim_protocol::erwin::{self, LogClient, Sequencer};
+use seriatim_protocol::shard::{self, Replica};
+use seriatim_protocol::{Deviation, Message, Options};
+use stateright::{Model, Property};
+
+use crate::packet::Packet;
+use crate::place::{Place, Placed, Role, Told};
+use crate::rules::{self, Ghost, RULES};
+
+/// The node of the register, and of the first controller.
+const FIRST: NodeId = NodeId(1);
+
+/// What there is, and how often what may go wrong does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cluster {
+    /// Sequencing replicas, and how few of them make a view.
+    pub(crate) sequencers: u32,
+    pub(crate) least: u32,
+    /// Replicas of the one shard.
+    pub(crate) replicas: u32,
+    /// Clients that append one record each.
+    pub(crate) records: u64,
+    /// Whether a record may be appended after another was acknowledged, or all are at the beginning.
+    pub(crate) staggered: bool,
+    /// Questions for the tail.
+    pub(crate) tails: u64,
+    pub(crate) controllers: u32,
+    /// View numbers that may be claimed after the first.
+    pub(crate) claims: u64,
+    /// Whether a controller that waits in vain gives its attempt up and claims again.
+    pub(crate) gives_up: bool,
+    /// Sequencing replicas that lose their memory.
+    pub(crate) crashes: u8,
+    pub(crate) deviation: Option<Deviation>,
+}
+
+/// Everything at one moment.
+#[derive(Clone)]
+pub(crate) struct State {
+    /// In the order of their places.
+    pub(crate) machines: Vec<Arc<Placed>>,
+    /// What was sent and can still change something, in the order of digests.
+    network: Vec<Arc<Packet>>,
+    crashes_left: u8,
+    next_controller: Option<Place>,
+    pub(crate) ghost: Arc<Ghost>,
+    /// Which of the [`RULES`] are broken, a bit for each.
+    pub(crate) broken: u16,
+}
+
+impl Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.ghost)
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        let machines = |state: &Self| state.machines.iter().map(|placed| placed.digest).collect::<Vec<_>>();
+        machines(self) == machines(other)
+            && (&self.network, self.crashes_left, self.next_controller, &self.ghost, self.broken)
+                == (&other.network, other.crashes_left, other.next_controller, &other.ghost, other.broken)
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for placed in &self.machines {
+            state.write_u64(placed.digest);
+        }
+        for packet in &self.network {
+            state.write_u64(packet.digest);
+        }
+        (self.crashes_left, self.next_controller).hash(state);
+        self.ghost.hash(state);
+        self.broken.hash(state);
+    }
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    Deliver(Arc<Packet>),
+    /// A client hears what every member of its view answered. Fewer answers change nothing that can be seen.
+    Hear(usize),
+    /// A client begins its append, or asks for the tail.
+    Begin(usize),
+    /// A client that waits looks up the registered view.
+    Learn(usize),
+    /// A controller is told that a new view is needed.
+    Alarm(usize),
+    /// A controller has waited long enough for more answers than it needs.
+    Gathered(usize),
+    /// A controller has waited in vain, or has rested.
+    Again(usize),
+    /// A sequencing replica restarts without its memory.
+    Crash(usize),
+}
+
+impl Model for Cluster {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.formed()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let to_client = |packet: &Packet| matches!(packet.to, Place::Client(_));
+        let one_by_one = matches!(
+            self.deviation,
+            Some(Deviation::OneAcknowledgement | Deviation::MixedViews | Deviation::TailFromLeader)
+        );
+        let deliverable = state.network.iter().filter(|packet| one_by_one || !to_client(packet));
+        actions.extend(deliverable.cloned().map(Action::Deliver));
+        let entry = state.entry();
+        let may_claim = entry.claimed.0 <= self.claims;
+        for (index, placed) in state.machines.iter().enumerate() {
+            match &placed.role {
+                Role::Client(client) => {
+                    let Place::Client(number) = placed.place else { continue };
+                    let answers = state.network.iter().filter(|packet| packet.to == placed.place).count();
+                    let members = client.entry().view.as_ref().map_or(0, |view| view.sequencers.len());
+                    if answers > 0 && answers >= members && !one_by_one {
+                        actions.push(Action::Hear(index));
+                    }
+                    if !state.ghost.began(number) {
+                        actions.push(Action::Begin(index));
+                    } else if !state.ghost.is_done(number)
+                        && client.entry().view_number() < entry.view_number()
+                    {
+                        actions.push(Action::Learn(index));
+                    }
+                }
+                Role::Controller(controller) => {
+                    let is_next = Some(placed.place) == state.next_controller || self.gives_up;
+                    if placed.idles && may_claim && is_next {
+                        actions.push(Action::Alarm(index));
+                    }
+                    if matches!(controller.step_name(), Some("seal" | "fence" | "stage")) {
+                        actions.push(Action::Gathered(index));
+                    }
+                    let tries_again = placed.rests || self.gives_up && controller.step_name().is_some();
+                    if tries_again && may_claim {
+                        actions.push(Action::Again(index));
+                    }
+                }
+                Role::Sequencer(_) if state.crashes_left > 0 => actions.push(Action::Crash(index)),
+                _ => {}
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Deliver(packet) => {
+                let index = state.index(packet.to)?;
+                if packet.is_question() {
+                    state.network.retain(|other| *other != packet);
+                }
+                if !state.tell(index, &Told::Packet(packet)) {
+                    return None;
+                }
+            }
+            Action::Hear(index) => {
+                let place = state.machines[index].place;
+                let heard: Vec<_> = state.network.iter().filter(|p| p.to == place).cloned().collect();
+                state.network.retain(|packet| packet.to != place);
+                for packet in heard {
+                    state.tell(index, &Told::Packet(packet));
+                }
+            }
+            Action::Begin(index) => {
+                let Place::Client(number) = state.machines[index].place else { return None };
+                Arc::make_mut(&mut state.ghost).begin(number);
+                let asks = number >= self.records;
+                state.tell(index, &if asks { Told::CheckTail } else { Told::Append });
+            }
+            Action::Learn(index) => {
+                let message = control::Message::Registered { entry: state.entry().clone() };
+                state.tell_at_once(Place::Register, index, message.into());
+            }
+            Action::Alarm(index) => {
+                let view = state.entry().view_number();
+                let incarnation = Incarnation(0);
+                let report = control::Message::Report { view, cannot_start: view, incarnation };
+                let shard = state.places().find(|place| matches!(place, Place::Shard(_)))?;
+                state.tell_at_once(shard, index, report.into());
+                // Controllers are all alike: they act in their order, each once.
+                let next = state.places().nth(index + 1);
+                state.next_controller = next.filter(|next| matches!(next, Place::Controller(_)));
+            }
+            Action::Gathered(index) => {
+                let at = state.machines[index].clock + limits::GATHER_FOR;
+                let sent = state.network.len();
+                // Where it is not enough yet, the time passes with the next answer just as well.
+                if !state.tell(index, &Told::Late(at)) || state.network.len() == sent {
+                    return None;
+                }
+            }
+            Action::Again(index) => {
+                let at = state.machines[index].clock + limits::ATTEMPT_FOR + Duration::from_secs(1);
+                state.tell(index, &Told::Late(at));
+            }
+            Action::Crash(index) => self.crash(&mut state, index),
+        }
+        self.forget_spent(&mut state);
+        state.judge(self);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        RULES.iter().map(|(name, holds)| Property::always(name, *holds)).collect()
+    }
+}
+
+impl Cluster {
+    fn options(&self) -> Options {
+        Options { deviation: self.deviation, ..Options::default() }
+    }
+
+    fn config(&self) -> LogConfig {
+        LogConfig {
+            durability: Durability::Memory,
+            sequencers: self.sequencers,
+            min_sequencers: self.least,
+            shards: 1,
+            replicas: self.replicas,
+            min_replicas: 1,
+            stripe: 1,
+            ..LogConfig::default()
+        }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (1..=self.sequencers.max(self.replicas).max(self.controllers)).map(NodeId)
+    }
+
+    /// The log with its first view, formed as any other.
+    fn formed(&self) -> State {
+        let member = |node| Member { node, incarnation: Incarnation(1) };
+        let mut machines = vec![self.register()];
+        for node in (1..=self.controllers).map(NodeId) {
+            let random = u64::from(node.0) << 32;
+            let controller = Controller::new(LogId(1), node, FIRST, random, self.options());
+            machines.push(Placed::new(Place::Controller(node), Role::Controller(controller), Time::ZERO));
+        }
+        for node in (1..=self.sequencers).map(NodeId) {
+            machines.push(self.newborn(member(node)));
+        }
+        let Role::Register(register) = &machines[0].role else { unreachable!("it was put there") };
+        let entry = register.entries().next().expect("the log was created").clone();
+        for node in entry.shards[0].iter().copied() {
+            let replica = Replica::new(member(node), ShardId(0), self.config(), self.options());
+            let role = Role::Shard(Box::new(replica), Default::default());
+            machines.push(Placed::new(Place::Shard(node), role, Time::ZERO));
+        }
+        let mut state = State {
+            machines: machines.into_iter().map(Arc::new).collect(),
+            network: vec![],
+            crashes_left: 0,
+            next_controller: Some(Place::Controller(FIRST)),
+            ghost: Arc::default(),
+            broken: 0,
+        };
+        let get = control::Message::Get { log: LogId(1) };
+        state.tell_at_once(Place::Register, 1, get.into());
+        let mut delivered = BTreeSet::new();
+        while let Some(packet) = state.network.iter().find(|p| !delivered.contains(&p.digest)).cloned() {
+            delivered.insert(packet.digest);
+            if let Some(index) = state.index(packet.to) {
+                state.tell(index, &Told::Packet(packet));
+            }
+        }
+        // Who crashes may be told of the first view again.
+        let registered =
+            |p: &Packet| matches!(p.message, Message::Control(control::Message::Registered { .. }));
+        state.network.retain(|packet| registered(packet) && matches!(packet.to, Place::Sequencer(_)));
+        self.add_clients(&mut state);
+        state.crashes_left = self.crashes;
+        self.forget_spent(&mut state);
+        state.judge(self);
+        state
+    }
+
+    fn register(&self) -> Placed {
+        let mut register = Register::new(FIRST, self.options());
+        let client = Place::Client(99);
+        let mut ask = |message: control::Message| {
+            let packet = Packet::new(client, Place::Register, message.into()).expect("it matters");
+            let role = Role::Register(register.clone());
+            let outcome =
+                Placed::new(Place::Register, role, Time::ZERO).tell(&Told::Packet(Arc::new(packet)));
+            let Role::Register(changed) = &outcome.placed.role else { unreachable!("it stays a register") };
+            register = changed.clone();
+        };
+        for node in self.nodes() {
+            ask(control::Message::Join { node: NodeAddress { node, address: String::new() } });
+        }
+        ask(control::Message::Create { request: 1, name: "checked".into(), config: self.config() });
+        Placed::new(Place::Register, Role::Register(register), Time::ZERO)
+    }
+
+    fn newborn(&self, me: Member) -> Placed {
+        let replica = Sequencer::new(me, self.config(), self.options());
+        let placed = Placed::new(Place::Sequencer(me.node), Role::Sequencer(Box::new(replica)), Time::ZERO);
+        // It asks for a view at once.
+        let outcome = placed.tell(&Told::Late(Time::ZERO));
+        (*outcome.placed).clone()
+    }
+
+    fn add_clients(&self, state: &mut State) {
+        let entry = state.entry().clone();
+        for number in 0..self.records + self.tails {
+            let resume = Some((SessionId::new(Position::ZERO, number), 0));
+            let config =
+                LogClientConfig { control: FIRST, random: number + 1, resume, options: self.options() };
+            let client = Role::Client(Box::new(LogClient::new(config, entry.clone())));
+            let placed = Placed::new(Place::Client(number), client, Time::ZERO);
+            state.machines.push(Arc::new(placed));
+            if !self.staggered && number < self.records {
+                Arc::make_mut(&mut state.ghost).begin(number);
+                state.tell(state.machines.len() - 1, &Told::Append);
+            }
+        }
+    }
+
+    fn crash(&self, state: &mut State, index: usize) {
+        state.crashes_left -= 1;
+        let Role::Sequencer(replica) = &state.machines[index].role else { return };
+        let Member { node, incarnation } = replica.member();
+        let me = Member { node, incarnation: Incarnation(incarnation.0 + 1) };
+        state.machines[index] = Arc::new(self.newborn(me));
+    }
+
+    fn forget_spent(&self, state: &mut State) {
+        let State { network, machines, crashes_left, ghost, .. } = state;
+        network.retain(|packet| {
+            let Some(to) = machines.iter().find(|placed| placed.place == packet.to) else { return false };
+            let is_done = matches!(packet.to, Place::Client(number) if ghost.is_done(number));
+            !is_done && !packet.is_spent(to, self.deviation, *crashes_left > 0)
+        });
+    }
+}
+
+impl State {
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.machines.iter().map(|placed| placed.place)
+    }
+
+    fn index(&self, place: Place) -> Option<usize> {
+        self.machines.iter().position(|placed| placed.place == place)
+    }
+
+    /// The register's entry.
+    pub(crate) fn entry(&self) -> &LogEntry {
+        let Role::Register(register) = &self.machines[0].role else { unreachable!("it comes first") };
+        register.entries().next().expect("the log is never deleted")
+    }
+
+    fn tell_at_once(&mut self, from: Place, index: usize, message: Message) {
+        if let Some(to) = self.machines.get(index).map(|placed| placed.place) {
+            let digest = crate::place::digest(&format!("{from:?} {to:?} {message:?}"));
+            self.tell(index, &Told::Packet(Arc::new(Packet { from, to, message, digest })));
+        }
+    }
+
+    /// Tells a machine something. Says whether anything changed.
+    ///
+    /// The register is linearizable: a question and its answer are one moment, and so are a change and its
+    /// answer. What a controller wants to change is on its way for a time, like any other message.
+    ///
+    /// Whatever answers a controller arrives at once. It does nothing then but ask others, and that may take
+    /// as long as it likes; and a replica that obeyed it already but was not heard yet does nothing that it
+    /// could not do by being slow. The same holds of what followers confirm: it only lets the leader say what
+    /// is stable.
+    fn tell(&mut self, index: usize, told: &Told) -> bool {
+        let outcome = self.machines[index].tell(told);
+        let mut changed = outcome.placed.digest != self.machines[index].digest || outcome.panicked;
+        if outcome.panicked {
+            self.broken |= rules::ASSERTION;
+        }
+        let place = self.machines[index].place;
+        self.machines[index] = Arc::clone(&outcome.placed);
+        for reply in &outcome.replies {
+            changed = true;
+            self.note(place, reply);
+        }
+        for packet in &outcome.sends {
+            self.announced(packet);
+            let is_get = matches!(packet.message, Message::Control(control::Message::Get { .. }));
+            let is_dropped = matches!(packet.message, Message::Erwin(erwin::Message::Dropped { .. }));
+            let to_controller = matches!(packet.to, Place::Controller(_));
+            let at_once = to_controller || is_dropped || packet.to == Place::Register && is_get;
+            if at_once {
+                let to = self.index(packet.to).filter(|to| !packet.is_spent(&self.machines[*to], None, true));
+                if let Some(to) = to {
+                    changed |= self.tell(to, &Told::Packet(Arc::clone(packet)));
+                }
+            } else if let Err(at) = self.network.binary_search_by_key(&packet.digest, |known| known.digest) {
+                self.network.insert(at, Arc::clone(packet));
+                changed = true;
+            }
+        }
+        if place == Place::Register
+            && let Some(view) = self.entry().view.clone()
+            && !self.ghost.views.contains_key(&view.number)
+        {
+            Arc::make_mut(&mut self.ghost).views.insert(view.number, view);
+        }
+        changed
+    }
+
+    /// What a leader tells the shards to be stable, it may have told its clients as well.
+    fn announced(&mut self, packet: &Packet) {
+        if let Message::Shard(shard::Message::Stable { stable, .. } | shard::Message::Bind { stable, .. }) =
+            &packet.message
+        {
+            rules::note_stable(self, *stable);
+        }
+    }
+
+    fn note(&mut self, place: Place, reply: &Reply) {
+        let (Place::Client(number), ghost) = (place, Arc::make_mut(&mut self.ghost)) else { return };
+        match reply {
+            Reply::Appended { id, .. } => ghost.appended(number, *id),
+            Reply::Tail(tail) => ghost.answered(number, *tail),
+            Reply::Session { .. } | Reply::Ended(_) | Reply::Failed(_) => {}
+        }
+    }
+
+    fn judge(&mut self, cluster: &Cluster) {
+        if let Some(stable) = self.shards().map(|(_, replica, _)| replica.stable()).max() {
+            rules::note_stable(self, stable);
+        }
+        self.broken |= rules::broken(self, cluster.deviation);
+    }
+
+    pub(crate) fn sequencers(&self) -> impl Iterator<Item = (&Arc<Placed>, &Sequencer)> {
+        self.machines.iter().filter_map(|placed| match &placed.role {
+            Role::Sequencer(replica) => Some((placed, &**replica)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn shards(&self) -> impl Iterator<Item = (&Arc<Placed>, &Replica, &crate::place::Store)> {
+        self.machines.iter().filter_map(|placed| match &placed.role {
+            Role::Shard(replica, store) => Some((placed, &**replica, store)),
+            _ => None,
+        })
+    }
+}
+
+/// The views that were registered.
+pub(crate) type Views = BTreeMap<ViewNumber, View>;
+
+/// The record of a client that appends one.
+pub(crate) fn record(number: u64) -> RecordId {
+    RecordId { session: SessionId::new(Position::ZERO, number), number: 0 }
+}

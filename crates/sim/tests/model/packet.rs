@@ -1,0 +1,132 @@
+//! Messages on their way, and which of them can still change anything.
+
+use std::fmt::Debug;
+
+use seriatim_model::Position;
+use seriatim_protocol::{Deviation, Message, control, erwin, shard};
+
+use crate::place::{Place, Placed, Role, digest};
+
+/// A message that was sent.
+///
+/// It is a fact: it may arrive at any later time, any number of times, or never. So there is no loss, no
+/// duplication and no reordering to model besides.
+#[derive(Clone)]
+pub(crate) struct Packet {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+    pub(crate) message: Message,
+    pub(crate) digest: u64,
+}
+
+impl PartialEq for Packet {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} to {:?}: {:?}", self.from, self.to, self.message)
+    }
+}
+
+impl Packet {
+    /// Nothing if it cannot change what is held or promised.
+    ///
+    /// Left out is what only makes things happen sooner, or again: a controller is woken by an action of the
+    /// model, a client learns of a view by one, and an attempt that was outbid may stop at any time anyway.
+    pub(crate) fn new(from: Place, to: Place, mut message: Message) -> Option<Self> {
+        use {Place as To, control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
+        let matters = match (&message, to) {
+            (Message::Control(message), To::Controller(_)) => matches!(
+                message,
+                Control::Sealed { .. }
+                    | Control::Flushed { .. }
+                    | Control::Staged { .. }
+                    | Control::Current { .. }
+                    | Control::Get { .. }
+            ),
+            (Message::Shard(message), To::Controller(_)) => matches!(message, Shard::Fenced { .. }),
+            (Message::Control(message), To::Register) => !matches!(message, Control::Lookup { .. }),
+            (Message::Control(message), To::Sequencer(_)) => !matches!(message, Control::Unavailable { .. }),
+            (Message::Shard(message), To::Sequencer(_)) => matches!(message, Shard::Bound { .. }),
+            (Message::Erwin(message), To::Client(_)) => {
+                matches!(message, Erwin::Acknowledged { .. } | Erwin::Tail { .. })
+            }
+            (_, To::Sequencer(_) | To::Shard(_)) => true,
+            _ => false,
+        };
+        if let Message::Shard(Shard::Bound { stable, .. }) = &mut message {
+            // It only keeps the leader from telling the shard again.
+            *stable = Position::ZERO;
+        }
+        let digest = digest(&format!("{from:?} {to:?} {message:?}"));
+        matters.then_some(Self { from, to, message, digest })
+    }
+
+    /// Whether it asks for the tail. Another answer to the same question would only take the place of the first.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self.message, Message::Erwin(erwin::Message::CheckTail { .. }))
+    }
+
+    /// Whether it can never change anything any more, given the one that it goes to: its view or its step
+    /// is over, and neither comes back. After a crash a replica is as if nothing had happened, so `crashes`
+    /// says whether there may still be one.
+    pub(crate) fn is_spent(&self, to: &Placed, deviation: Option<Deviation>, crashes: bool) -> bool {
+        use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
+        match (&self.message, &to.role) {
+            (
+                Message::Erwin(
+                    Erwin::Append { view, .. }
+                    | Erwin::CheckTail { view, .. }
+                    | Erwin::Drop { view, .. }
+                    | Erwin::Dropped { view, .. },
+                ),
+                Role::Sequencer(replica),
+            ) => *view < replica.view_number(),
+            (Message::Shard(Shard::Bound { view, .. }), Role::Sequencer(replica)) => {
+                *view < replica.view_number()
+            }
+            (Message::Control(message), Role::Sequencer(replica)) if !crashes => match message {
+                Control::Seal { claim, .. } | Control::Stage { claim, .. } => *claim < replica.claim(),
+                Control::Flush { claim, .. } => {
+                    *claim < replica.claim() && deviation != Some(Deviation::SealSkipped)
+                }
+                Control::Registered { entry } => entry.view_number() <= replica.view_number(),
+                _ => false,
+            },
+            (Message::Shard(message), Role::Shard(replica, store)) => match message {
+                // It is answered, and what it says of the stable bound is said again.
+                Shard::Bind { view, batch, backups, stable, .. }
+                    if backups.is_empty() && store.holds(*view, *batch) && *stable <= replica.stable() =>
+                {
+                    true
+                }
+                Shard::Bind { view, .. }
+                | Shard::Stable { view, .. }
+                | Shard::Replicate { view, .. }
+                | Shard::Replicated { view, .. } => {
+                    *view < replica.memory().claim && deviation != Some(Deviation::FenceSkipped)
+                }
+                Shard::Fence { claim, .. } => *claim < replica.memory().claim,
+                _ => false,
+            },
+            (
+                Message::Erwin(Erwin::Acknowledged { view, .. } | Erwin::Tail { view, .. }),
+                Role::Client(client),
+            ) => *view < client.entry().view_number() && deviation != Some(Deviation::MixedViews),
+            (message, Role::Controller(controller)) => {
+                let step = match message {
+                    Message::Control(Control::Sealed { .. }) => "seal",
+                    Message::Shard(Shard::Fenced { .. }) => "fence",
+                    Message::Control(Control::Flushed { .. }) => "flush",
+                    Message::Control(Control::Staged { .. }) => "stage",
+                    _ => return false,
+                };
+                controller.step_name() != Some(step)
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One machine with what surrounds it: its clock, and its record store if it is a shard replica.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use seriatim_model::storage::StorageCommand;
+use seriatim_model::{
+    Address, ConnectionId, Effect, Endpoint, Input, Machine, NodeId, Position, RecordId, ShardId, Time,
+    ViewHistory, ViewNumber,
+};
+use seriatim_protocol::control::controller::Controller;
+use seriatim_protocol::control::register::Register;
+use seriatim_protocol::erwin::client::{Reply, Request};
+use seriatim_protocol::erwin::{LogClient, Sequencer};
+use seriatim_protocol::shard::Replica;
+
+use crate::packet::Packet;
+
+/// Where a machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Place {
+    Register,
+    Controller(NodeId),
+    Sequencer(NodeId),
+    Shard(NodeId),
+    Client(u64),
+}
+
+impl Place {
+    /// The place that an address means, in a log with one shard.
+    pub(crate) fn of(address: Address) -> Option<Self> {
+        match address {
+            Address::Node(_, Endpoint::Register) => Some(Self::Register),
+            Address::Node(node, Endpoint::Controller) => Some(Self::Controller(node)),
+            Address::Node(node, Endpoint::Sequencer) => Some(Self::Sequencer(node)),
+            Address::Node(node, Endpoint::Shard(_)) => Some(Self::Shard(node)),
+            Address::Node(..) => None,
+            Address::Client(_, number) => Some(Self::Client(number)),
+        }
+    }
+
+    pub(crate) fn address(self) -> Address {
+        match self {
+            Self::Register => Address::Node(NodeId(1), Endpoint::Register),
+            Self::Controller(node) => Address::Node(node, Endpoint::Controller),
+            Self::Sequencer(node) => Address::Node(node, Endpoint::Sequencer),
+            Self::Shard(node) => Address::Node(node, Endpoint::Shard(ShardId(0))),
+            Self::Client(number) => Address::Client(ConnectionId(number), number),
+        }
+    }
+}
+
+/// A machine of any kind.
+#[derive(Clone, Debug)]
+pub(crate) enum Role {
+    Register(Register),
+    Controller(Controller),
+    Sequencer(Box<Sequencer>),
+    Shard(Box<Replica>, Store),
+    Client(Box<LogClient>),
+}
+
+/// What a shard replica was told to hold: for each position, the versions by the view that pushed them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    versions: BTreeMap<Position, BTreeMap<ViewNumber, RecordId>>,
+}
+
+impl Store {
+    /// Whether it holds a version of a position.
+    pub(crate) fn holds(&self, view: ViewNumber, position: Position) -> bool {
+        self.versions.get(&position).is_some_and(|versions| versions.contains_key(&view))
+    }
+
+    /// The valid version of a position.
+    pub(crate) fn read(&self, history: &ViewHistory, position: Position) -> Option<RecordId> {
+        self.versions.get(&position)?.get(&history.cover(position)?).copied()
+    }
+
+    fn obey(&mut self, command: StorageCommand) {
+        let StorageCommand::Bind { view, runs } = command else { return };
+        for run in runs {
+            for (index, (id, _)) in run.records.into_iter().enumerate() {
+                self.versions.entry(run.first + index as u64).or_default().insert(view, id);
+            }
+        }
+    }
+}
+
+/// A machine at its place.
+#[derive(Clone)]
+pub(crate) struct Placed {
+    pub(crate) place: Place,
+    pub(crate) role: Role,
+    /// Only the clocks of controllers move.
+    pub(crate) clock: Time,
+    /// Whether it is a controller that rests until a time, or one that has nothing to do.
+    pub(crate) rests: bool,
+    pub(crate) idles: bool,
+    /// Stands for everything that decides what the machine will do.
+    ///
+    /// It is a hash of the machine's `Debug` text, so no field can be forgotten. What cannot decide anything
+    /// is left out of the text. Instants: the clocks of all but controllers stand still; a controller is only
+    /// woken when whatever it waits for is over, and whatever it compares with the clock while it gathers began
+    /// at its present time. Tickets: every write is durable at once. When the steps of a view change were done
+    /// is for people.
+    pub(crate) digest: u64,
+}
+
+impl Debug for Placed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.place)
+    }
+}
+
+/// What a machine is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Packet(Arc<Packet>),
+    Append,
+    CheckTail,
+    /// The clock moved on, and a deadline passed.
+    Late(Time),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) placed: Arc<Placed>,
+    pub(crate) sends: Vec<Arc<Packet>>,
+    pub(crate) replies: Vec<Reply>,
+    /// The machine found an assertion broken.
+    pub(crate) panicked: bool,
+}
+
+thread_local! {
+    /// Machines are deterministic: what was seen to happen once need not be worked out again.
+    static SEEN: RefCell<BTreeMap<(u64, u64), Arc<Outcome>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+pub(crate) fn digest(text: &str) -> u64 {
+    // Its keys are fixed, unlike those of a map's hasher.
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Placed {
+    pub(crate) fn new(place: Place, role: Role, clock: Time) -> Self {
+        let text = canonical(&format!("{place:?} {role:?}"));
+        let (rests, idles) = (text.contains("phase: Resting"), text.contains("phase: Idle"));
+        Self { place, role, clock, rests, idles, digest: digest(&text) }
+    }
+
+    /// Tells the machine something. Writes are done at once, and so is work that is due.
+    pub(crate) fn tell(&self, told: &Told) -> Arc<Outcome> {
+        let input = match told {
+            Told::Packet(packet) => packet.digest,
+            other => digest(&format!("{other:?}")),
+        };
+        let key = (self.digest, input);
+        if let Some(outcome) = SEEN.with_borrow(|seen| seen.get(&key).cloned()) {
+            return outcome;
+        }
+        let told = || self.clone().work(told);
+        let outcome = catch_unwind(AssertUnwindSafe(told)).unwrap_or_else(|_| Outcome {
+            placed: Arc::new(self.clone()),
+            sends: vec![],
+            replies: vec![],
+            panicked: true,
+        });
+        let outcome = Arc::new(outcome);
+        SEEN.with_borrow_mut(|seen| seen.insert(key, Arc::clone(&outcome)));
+        outcome
+    }
+
+    fn work(mut self, told: &Told) -> Outcome {
+        if let Told::Late(now) = told {
+            self.clock = *now;
+        }
+        let (now, from) = (self.clock, self.place);
+        let mut sends = vec![];
+        let mut replies = vec![];
+        match &mut self.role {
+            Role::Register(machine) => run(machine, now, input(told), &mut |effect| {
+                send(from, effect, &mut sends);
+            }),
+            Role::Controller(machine) => run(machine, now, input(told), &mut |effect| {
+                send(from, effect, &mut sends);
+            }),
+            Role::Sequencer(machine) => run(&mut **machine, now, input(told), &mut |effect| {
+                send(from, effect, &mut sends);
+            }),
+            Role::Shard(machine, store) => run(&mut **machine, now, input(told), &mut |effect| {
+                if let Effect::Store { command, .. } = effect {
+                    store.obey(command);
+                } else {
+                    send(from, effect, &mut sends);
+                }
+            }),
+            Role::Client(machine) => run(&mut **machine, now, request(told), &mut |effect| {
+                if let Effect::Reply { reply, .. } = effect {
+                    replies.push(reply);
+                } else {
+                    send(from, effect, &mut sends);
+                }
+            }),
+        }
+        Outcome { placed: Arc::new(Self::new(from, self.role, now)), sends, replies, panicked: false }
+    }
+}
+
+fn input<Q>(told: &Told) -> Input<seriatim_protocol::Message, Q> {
+    match told {
+        Told::Packet(packet) => {
+            Input::Message { from: packet.from.address(), message: packet.message.clone() }
+        }
+        _ => Input::Timer,
+    }
+}
+
+fn request(told: &Told) -> Input<seriatim_protocol::Message, Request> {
+    let record = seriatim_model::Record::new(b"record", 0);
+    match told {
+        Told::Append => Input::Request { token: 1, request: Request::Append { record, sync: false } },
+        Told::CheckTail => Input::Request { token: 2, request: Request::CheckTail },
+        other => input(other),
+    }
+}
+
+/// Steps a machine until it has nothing to do at this time.
+fn run<M: Machine>(
+    machine: &mut M,
+    now: Time,
+    first: Input<M::Message, M::Request>,
+    perform: &mut dyn FnMut(Effect<M::Message, M::Reply>),
+) {
+    let mut inputs = VecDeque::from([first]);
+    loop {
+        let due = machine.deadline().is_some_and(|at| at <= now);
+        let Some(input) = inputs.pop_front().or_else(|| due.then_some(Input::Timer)) else { return };
+        let mut out = vec![];
+        machine.step(now, input, &mut out);
+        for effect in out {
+            if let Effect::Store { ticket, .. } | Effect::Persist { ticket, .. } = &effect {
+                inputs.push_back(Input::Persisted(*ticket));
+            }
+            perform(effect);
+        }
+    }
+}
+
+fn send<R>(from: Place, effect: Effect<seriatim_protocol::Message, R>, sends: &mut Vec<Arc<Packet>>) {
+    if let Effect::Send { to, message } = effect
+        && let Some(to) = Place::of(to)
+    {
+        sends.extend(Packet::new(from, to, message).map(Arc::new));
+    }
+}
+
+/// A text without the numbers of instants and tickets.
+fn canonical(text: &str) -> String {
+    let text = text.split("timings: Timings").next().unwrap_or(text);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = ["Time(", "Ticket("].iter().filter_map(|name| rest.find(name)).min() {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        rest = &after[after.find(')').unwrap_or(after.len())..];
+    }
+    out.push_str(rest);
+    out
+}
