@@ -24,7 +24,7 @@ pub(super) struct IndexRun {
     pub(super) bytes: u32,
     pub(super) skip: u16,
     pub(super) count: u16,
-    frames: u16,
+    pub(super) frames: u16,
 }
 
 impl IndexRun {

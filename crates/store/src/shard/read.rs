@@ -142,13 +142,14 @@ fn slice(bytes: &Bytes, offset: u32, len: u32) -> Bytes {
 
 /// The records of a piece, each checked. `bytes` are those of its run.
 fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Result<Stored, ReadFailure>)> {
-    let mut frames = Frames::new(bytes);
-    let skipped = (0..piece.run.skip).try_for_each(|_| frames.skip());
+    let mut frames = Frames::of(bytes, piece.run.frames.into());
+    for _ in 0..piece.run.skip {
+        let _ = frames.next();
+    }
     let first = piece.first;
     (0..u64::from(piece.run.count)).map(move |index| {
         let position = first + index;
-        let stored = skipped.and_then(|()| frames.next());
-        let stored = stored.map(|(id, record)| Stored { position, id, record });
+        let stored = frames.next().map(|(id, record)| Stored { position, id, record });
         (position, stored.map_err(|_| ReadFailure::Damaged(position)))
     })
 }

@@ -103,34 +103,71 @@ fn encode_record(id: RecordId, record: &Record, out: &mut Encoder) {
     out.put_shared(record.encoded());
 }
 
-/// Walks over the frames of records in `bytes`.
-#[derive(Debug)]
+/// Walks over frames of records.
+#[derive(Clone, Debug)]
 pub(super) struct Frames {
     bytes: Bytes,
+    /// Where the next one starts.
+    at: usize,
+    /// How many frames are left.
+    count: u64,
+    /// After damage: whether the lengths of all frames are certain all the same.
+    is_aligned: Option<bool>,
 }
 
-/// A record's frame is not what was written.
+/// A record's frame is not what was written, or it is not certain which frame it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DamagedFrame;
 
 impl Frames {
+    /// Frames of which nobody knows how many there are.
     pub(super) fn new(bytes: Bytes) -> Self {
-        Self { bytes }
+        Self::of(bytes, u64::MAX)
+    }
+
+    /// Just `count` frames, if nothing is damaged.
+    pub(super) fn of(bytes: Bytes, count: u64) -> Self {
+        Self { bytes, at: 0, count, is_aligned: None }
     }
 
     /// How many bytes are left.
     pub(super) fn remaining(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.at
     }
 
-    /// Passes over a frame without checking it.
-    pub(super) fn skip(&mut self) -> Result<(), DamagedFrame> {
-        self.take().map(|_| ())
-    }
-
-    /// The next record and its name, checked. After a frame that is damaged in its contents alone, the
-    /// next one follows.
+    /// The next record and its name, checked.
+    ///
+    /// Frames say nothing of their positions: which one a frame is follows from those before it. A frame
+    /// that is damaged may say a wrong length. After one, the others count only if there are as many as
+    /// there have to be, and each that is damaged is followed by a whole one or by the end: then none of
+    /// them covers more, or less, than itself.
     pub(super) fn next(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
+        if self.is_aligned == Some(false) {
+            return Err(DamagedFrame);
+        }
+        let (at, count) = (self.at, self.count);
+        let next = self.check();
+        if next.is_err() && self.is_aligned.is_none() {
+            self.is_aligned = Some(Self { at, count, ..self.clone() }.are_aligned());
+        }
+        next
+    }
+
+    /// Whether it is certain where each of the frames starts, the first of which is damaged.
+    fn are_aligned(mut self) -> bool {
+        let mut is_after_damage = false;
+        while self.count > 0 {
+            let before = self.remaining();
+            let is_damaged = self.check().is_err();
+            if is_damaged && (is_after_damage || self.remaining() == before) {
+                return false;
+            }
+            is_after_damage = is_damaged;
+        }
+        self.remaining() == 0
+    }
+
+    fn check(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
         let frame = self.take()?;
         if crc32c::crc32c(&frame[4..]) != u32_at(&frame, 0) {
             return Err(DamagedFrame);
@@ -142,12 +179,16 @@ impl Frames {
     }
 
     fn take(&mut self) -> Result<Bytes, DamagedFrame> {
-        let header = self.bytes.get(..FRAME_HEADER_BYTES).ok_or(DamagedFrame)?;
+        self.count = self.count.saturating_sub(1);
+        let rest = &self.bytes[self.at..];
+        let header = rest.get(..FRAME_HEADER_BYTES).ok_or(DamagedFrame)?;
         let len = FRAME_HEADER_BYTES.checked_add(u32_at(header, 4) as usize).ok_or(DamagedFrame)?;
-        if len > self.bytes.len() {
+        if len > rest.len() {
             return Err(DamagedFrame);
         }
-        Ok(self.bytes.split_to(len))
+        let start = self.at;
+        self.at += len;
+        Ok(self.bytes.slice(start..self.at))
     }
 }
 

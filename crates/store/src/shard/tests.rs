@@ -264,6 +264,26 @@ fn damage_is_found_by_the_read_that_meets_it_and_healed_by_binding_again() {
 }
 
 #[test]
+fn a_record_is_not_taken_for_another_behind_a_length_that_is_damaged() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[bind(1, 0, 0, 10, 15)]);
+    let frame = 32 + record(0, 15).1.size() as u64;
+    assert_eq!(frame, 64, "one bit makes a frame as long as two");
+    disk.flip_bit(store.active.records.name(), 64 + 3 * frame + 4, 6);
+    for position in 0..10 {
+        let found = store.read(range(position, position + 1, u32::MAX, u32::MAX));
+        let expected =
+            if position < 3 { Ok(position) } else { Err(ReadFailure::Damaged(Position(position))) };
+        assert_eq!(found.map(|found| found[0].id.number), expected);
+    }
+    // Bound anew one by one, as they are repaired, they are all there again.
+    for position in 3..10 {
+        store.execute(&bind(1, position, position, 1, 15)).unwrap();
+    }
+    assert_eq!(numbers(&store).len(), 10);
+}
+
+#[test]
 fn every_flipped_bit_below_the_trusted_lengths_is_found() {
     let disk = MemoryDisk::new();
     let mut store = journaled(&disk, None);
