@@ -14,6 +14,8 @@ pub enum Deviation {
     FilterUnion,
     /// A view is recovered from a replica that goes on after its answer to the seal.
     SealSkipped,
+    /// A replica answers a seal before it is durable.
+    SealNotDurable,
     /// A sealed replica still obeys its old leader's drops.
     SealedDrops,
     /// The shards are not fenced before the flush.
@@ -58,6 +60,8 @@ pub enum Deviation {
     SessionEndLost,
     /// A shard replica answers `Bound` before its backups hold the batch.
     BackupsSkipped,
+    /// A fenced backup still obeys the primary of an older view.
+    DeposedPrimaryObeyed,
     /// A shard replica that lacks something is counted on as if it held everything.
     LackingCounted,
     /// A shard replica answers reads of what it lacks.

@@ -7,6 +7,7 @@ mod amnesia;
 mod at_most_once;
 mod durability;
 mod integrity;
+mod kept_promises;
 mod liveness;
 mod no_gap;
 mod no_unstable_reads;
@@ -29,7 +30,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 14] = [
+pub const ALL: [Checker; 15] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("session_end", session_end::check),
@@ -41,6 +42,7 @@ pub const ALL: [Checker; 14] = [
     ("at_most_once", at_most_once::check),
     ("no_gap", no_gap::check),
     ("amnesia", amnesia::check),
+    ("kept_promises", kept_promises::check),
     ("liveness", liveness::check),
     ("trim", trim::check),
     ("integrity", integrity::check),

@@ -34,6 +34,8 @@ pub enum FaultKind {
     Reordering,
     /// Some nodes cannot reach the others, nor be reached.
     Partition,
+    /// Some nodes cannot reach some of the others, nor be reached by them, and some can.
+    PartialPartition,
     /// One node is heard by another, and does not hear it.
     OneWay,
     /// The node of the register cannot reach the others.
@@ -66,7 +68,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Kill,
         Self::PowerLoss,
         Self::PowerCut,
@@ -81,6 +83,7 @@ impl FaultKind {
         Self::Duplication,
         Self::Reordering,
         Self::Partition,
+        Self::PartialPartition,
         Self::OneWay,
         Self::ControlPartition,
         Self::ClientPartition,

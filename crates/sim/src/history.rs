@@ -205,6 +205,8 @@ pub struct History {
     pub lost_too_much: bool,
     /// What an operator accepted to lose.
     pub accepted: Option<Acceptance>,
+    /// Where a replica did not do what it had promised to a controller.
+    pub broken_promises: Vec<String>,
     /// Roles and nodes that could not be brought back, and invariants that broke.
     pub problems: Vec<String>,
     /// How it ended.
@@ -235,6 +237,7 @@ impl History {
             last: BTreeMap::new(),
             lost_too_much: false,
             accepted: None,
+            broken_promises: vec![],
             problems: vec![],
             end: End::Running,
             calm_since: None,

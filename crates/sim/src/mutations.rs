@@ -45,14 +45,15 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 29] = [
+pub const MUTATIONS: [Mutation; 31] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
     mutation(Deviation::SealSkipped, "durability", 5, profiles::shard_restarts),
+    mutation(Deviation::SealNotDurable, "kept_promises", 10, profiles::power_losses),
     mutation(Deviation::SealedDrops, "no_unstable_reads", 150, profiles::churn),
-    // Found by the log that stops: records keep their versions, so no reader is given a wrong one.
-    mutation(Deviation::FenceSkipped, "liveness", 80, profiles::churn),
+    // No reader is given a wrong record: records keep their versions.
+    mutation(Deviation::FenceSkipped, "kept_promises", 20, profiles::churn),
     mutation(Deviation::StageDestroys, "durability", 15, profiles::half_seen),
     // Found by the assertion that drops come in order, before any checker.
     mutation(Deviation::DropsUnordered, "assertion", 3, profiles::disorder),
@@ -75,6 +76,8 @@ pub const MUTATIONS: [Mutation; 29] = [
     mutation(Deviation::ReadsUnstable, "no_unstable_reads", 5, Plan::from_seed),
     mutation(Deviation::SessionEndLost, "session_end", 20, profiles::endings),
     mutation(Deviation::BackupsSkipped, "no_gap", 10, profiles::dying_leaders),
+    // The same.
+    mutation(Deviation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::racing_controllers),
     mutation(Deviation::LackingCounted, "liveness", 100, profiles::absences),
     mutation(Deviation::LackingServed, "no_gap", 60, profiles::copies),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),

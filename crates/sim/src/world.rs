@@ -10,6 +10,7 @@ mod finish;
 mod nodes;
 mod observe;
 mod operator;
+mod promises;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -33,6 +34,7 @@ use faults::Spoiled;
 pub use nodes::Node;
 pub use observe::Milestone;
 use operator::{OPERATOR, Operator};
+use promises::Promises;
 
 /// The node of the register.
 const CONTROL: NodeId = NodeId(1);
@@ -129,6 +131,7 @@ pub struct World {
     /// The replicas that exist, and whether each of them lacks something.
     replicas: BTreeMap<(NodeId, ShardId), bool>,
     operator: Operator,
+    promises: Promises,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
     /// In which view each member took part when it was seen last.
@@ -168,6 +171,7 @@ impl World {
             spoiled: None,
             replicas: BTreeMap::new(),
             operator: Operator::default(),
+            promises: Promises::default(),
             ordered: BTreeMap::new(),
             open: BTreeMap::new(),
             is_over: false,

@@ -56,7 +56,11 @@ impl Sequencer {
         let holds_old = old != ViewNumber::NONE && self.number == old
             || self.options.deviates(Deviation::StageDestroys) && self.number != ViewNumber::NONE;
         let state = holds_old.then(|| self.sealed_state());
-        self.gate.confirm(from, Message::Sealed { claim, incarnation: self.me.incarnation, state }, out);
+        let sealed = Message::Sealed { claim, incarnation: self.me.incarnation, state };
+        if self.options.deviates(Deviation::SealNotDurable) {
+            return reply(from, sealed, out);
+        }
+        self.gate.confirm(from, sealed, out);
     }
 
     /// Whether it is prepared for view `old`, which was registered, and did not see it start.

@@ -232,7 +232,8 @@ impl Replica {
                 }
             }
             Message::Replicate { view, batch, incarnation, stable, runs } => {
-                if incarnation == self.memory.incarnation && self.accepts(from, view, out) {
+                let deposed = self.options.deviates(Deviation::DeposedPrimaryObeyed);
+                if incarnation == self.memory.incarnation && (deposed || self.accepts(from, view, out)) {
                     self.hold(Write::Backup(from, view, batch), view, runs, out);
                     self.learn_stable(view, stable, out);
                 }

@@ -14,6 +14,9 @@ use crate::plan::{Fault, Target};
 /// How long a run goes on when a node is back that was missed.
 const BACK_FOR: Duration = Duration::from_millis(800);
 
+/// How many of a hundred links a partial partition leaves as they are.
+const SPARED_PERCENT: u64 = 30;
+
 /// A node whose disk was lost or damaged.
 #[derive(Debug)]
 pub(super) struct Spoiled {
@@ -74,7 +77,9 @@ impl World {
                 self.spoil_disk(fault, victims[0]);
             }
             FaultKind::Loss | FaultKind::Duplication | FaultKind::Reordering => self.make_noise(fault),
-            FaultKind::Partition | FaultKind::ControlPartition => self.partition(fault, &victims),
+            FaultKind::Partition | FaultKind::PartialPartition | FaultKind::ControlPartition => {
+                self.partition(fault, &victims);
+            }
             FaultKind::ControlOneWay => self.deafen_control(fault),
             FaultKind::OneWay => self.deafen(fault, &victims),
             FaultKind::ClientPartition => self.cut_clients_off(fault),
@@ -101,7 +106,7 @@ impl World {
         nodes.sort_by_key(|node| !self.is_meant(*node, fault.target));
         let targeted = fault.target != Target::Any;
         let count = match fault.kind {
-            FaultKind::Partition if targeted => 1,
+            FaultKind::Partition | FaultKind::PartialPartition if targeted => 1,
             FaultKind::PowerCut | FaultKind::CloseAll => nodes.len(),
             FaultKind::ControlKill | FaultKind::ControlPartition | FaultKind::ControlOneWay => {
                 return vec![CONTROL];
@@ -112,7 +117,9 @@ impl World {
                 nodes.retain(|node| *node != CONTROL);
                 1
             }
-            FaultKind::Partition => self.random.between(1, nodes.len() as u64 - 1) as usize,
+            FaultKind::Partition | FaultKind::PartialPartition => {
+                self.random.between(1, nodes.len() as u64 - 1) as usize
+            }
             _ => 1,
         };
         nodes.truncate(count);
@@ -289,10 +296,13 @@ impl World {
 
     fn partition(&mut self, fault: Fault, nodes: &[NodeId]) {
         let (ours, others) = self.sides(nodes, fault.target != Target::Any);
+        let spared = if fault.kind == FaultKind::PartialPartition { SPARED_PERCENT } else { 0 };
         let mut links = vec![];
         for a in &ours {
             for b in &others {
-                links.extend([(*a, *b), (*b, *a)]);
+                if !self.random.percent(spared) {
+                    links.extend([(*a, *b), (*b, *a)]);
+                }
             }
         }
         self.cut(links, fault.lasting);

@@ -173,6 +173,7 @@ impl World {
                         .push(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
                 self.trace.line(self.now, format_args!("node {id} starts"));
+                self.observe_start(id);
                 self.wake_node(id, self.now);
                 self.entry_changed();
             }

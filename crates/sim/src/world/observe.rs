@@ -40,6 +40,7 @@ impl World {
         if outgoing.log != self.log {
             return;
         }
+        self.observe_promise(id, outgoing);
         let damaged = |error: &ReadError| matches!(error, ReadError::Damaged { .. });
         if let Message::Shard(shard::Message::ReadFailed { error, .. }) = &outgoing.message {
             self.coverage.damages += u64::from(damaged(error));

@@ -1,0 +1,9 @@
+//! Who answered a seal or a fence confirms nothing of an older view any more, and remembers it in all of
+//! its life.
+
+use super::Finding;
+use crate::history::History;
+
+pub(super) fn check(history: &History) -> Finding {
+    history.broken_promises.first().map_or(Ok(()), |broken| Err(broken.clone()))
+}
