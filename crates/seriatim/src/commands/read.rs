@@ -7,11 +7,15 @@ use seriatim_client::{Event, Log, Position, ReadError, SubscribeOptions, Subscri
 use crate::arguments::{ReadArguments, TailArguments};
 use crate::output::{Failure, Outcome, Printer};
 
-/// How long nothing may come before the tail is looked at again: a view change may have lowered it.
+/// How long nothing may come before the tail is looked at again: a view change may have lowered it. Also
+/// how long the first look may take: a log that cannot say its tail now still gives out what is stable.
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
-    let tail = log.check_tail().await?;
+    let tail = match tokio::time::timeout(QUIET, log.check_tail()).await {
+        Ok(tail) => tail?,
+        Err(_) => Position(u64::MAX),
+    };
     let from = Position(arguments.from.unwrap_or(0));
     if from > tail {
         return Err(ReadError::PastTail { position: from, tail }.into());

@@ -86,6 +86,9 @@ async fn lose_memory() {
     cluster.ready().await;
     unavailable(&cluster, &log).await;
     let cli = CommandLine::new(cluster.address());
+    let (printed, said) = cli.bad(&["read", "m"]).await;
+    let lines = printed.iter().filter(|byte| **byte == b'\n').count() as u64;
+    assert!(lines >= FINAL && said.contains("memory"), "{lines} lines, then: {said}");
     cli.good(&["log", "delete", "m"]).await;
     cli.good(&["log", "create", "m", "--durability", "memory"]).await;
     assert_eq!(cli.good_on(&["append", "m", "--sync"], b"new\n").await, b"");
