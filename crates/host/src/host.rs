@@ -126,6 +126,8 @@ pub struct Host {
     pub(crate) births: BTreeMap<RoleKey, Lsn>,
     /// Who is told when a log's roles are gone for good.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
+    /// The stores of replicas that were dismissed, and the journal entry that says so.
+    pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
     /// Logs that were deleted: no message brings a role of theirs back.
     pub(crate) gone: BTreeSet<LogId>,
     /// The last journal entry of all, and the last that somebody waits for.
@@ -182,6 +184,7 @@ impl Host {
             writes: VecDeque::new(),
             births: BTreeMap::new(),
             retired: VecDeque::new(),
+            doomed: VecDeque::new(),
             gone: BTreeSet::new(),
             last,
             awaited: last,
@@ -338,6 +341,8 @@ impl Host {
         self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
         let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
+        // Nor does what it has of a dismissed replica go before the replica's files.
+        let complete = complete && self.doomed.is_empty();
         if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
             self.begin_checkpoint();
         }
@@ -474,7 +479,7 @@ impl Host {
 
     /// A message may bring a role into being: the first seal, the first fence, the first report.
     fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
-        if self.gone.contains(&key.log) {
+        if self.gone.contains(&key.log) || self.is_doomed(key) {
             return;
         }
         match (key.endpoint, message) {
@@ -678,6 +683,7 @@ impl Host {
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
                 self.set_disk_full(self.journal.is_full());
                 self.report_durable(durable);
+                self.remove_doomed();
                 self.confirm_retired();
             }
             Err(cause) => self.failure = Some(cause.to_string()),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::Lacking;
 use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_store::ShardStore;
 
 use super::{CONTROL, JUDGE, PATIENCE, World};
 use crate::history::End;
@@ -110,12 +111,18 @@ impl World {
         positions.into_iter().all(|position| self.history.is_gap_of(shard, position))
     }
 
-    /// Whether a node has only those roles of the log that the view names.
+    /// Whether a node has only those roles of the log that the view names, and nothing left of others.
     fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
         let Some(host) = &self.nodes[&id].host else { return false };
         let names = |members: &[Member]| members.iter().any(|member| member.node == id);
+        let files = self.nodes[&id].disk.files();
+        let has_store = |shard| {
+            let directory = format!("{}/", ShardStore::directory(self.log, shard));
+            files.iter().any(|file| file.starts_with(&directory))
+        };
         let is_clean = |members: &ShardMembers| {
-            names(&members.replicas) || host.replica(self.log, members.shard).is_none()
+            names(&members.replicas)
+                || host.replica(self.log, members.shard).is_none() && !has_store(members.shard)
         };
         (names(&view.sequencers) || host.sequencer(self.log).is_none()) && view.shards.iter().all(is_clean)
     }

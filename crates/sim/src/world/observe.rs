@@ -5,7 +5,6 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, erwin, shard};
-use seriatim_store::ShardStore;
 
 use super::{CONTROL, World};
 use crate::coverage::Step;
@@ -111,15 +110,7 @@ impl World {
                 Some(lacks) => self.replicas.insert((id, shard), lacks),
                 None => self.replicas.remove(&(id, shard)),
             };
-            if before.is_some() && lacks.is_none() {
-                self.coverage.dismissals += 1;
-                let directory = format!("{}/", ShardStore::directory(self.log, shard));
-                if self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory)) {
-                    let problem =
-                        format!("node {id} dismissed its replica of shard {shard} and kept its store");
-                    self.history.problems.push(problem);
-                }
-            }
+            self.coverage.dismissals += u64::from(before.is_some() && lacks.is_none());
             self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
         }
     }
