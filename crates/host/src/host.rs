@@ -19,8 +19,8 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, OpenMode, RoleKey,
-    ShardOptions, ShardStore,
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, OpenError, OpenMode,
+    RoleKey, ShardOptions, ShardStore,
 };
 
 use crate::detector::Detector;
@@ -397,11 +397,11 @@ impl Host {
             .min()
     }
 
-    /// Ends the node in an orderly way: nothing that any log promised at any durability is lost. No
-    /// write may be under way.
+    /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
     ///
     /// # Errors
-    /// If the disk fails. Then it is as if the node had been killed.
+    /// If the disk fails, or a write was taken whose end was not reported. Then it is as if the node had
+    /// been killed.
     pub fn close(mut self) -> Result<(), HostError> {
         if let Some(failure) = &self.failure {
             return Err(HostError::Write(failure.clone()));
@@ -425,7 +425,7 @@ impl Host {
         self.flush()
     }
 
-    /// Writes everything that was appended to the journal, at once.
+    /// Writes everything that was appended to the journal, at once. No write may be under way.
     fn flush(&mut self) -> Result<(), HostError> {
         while let Some(write) = self.journal.next_write() {
             let outcome = write.perform(&*self.disk);
@@ -435,6 +435,9 @@ impl Host {
             if full {
                 return Err(HostError::Write("the disk is full: make room and start again".into()));
             }
+        }
+        if self.journal.durable() < self.last {
+            return Err(HostError::Write("an earlier write has not ended".into()));
         }
         Ok(())
     }
@@ -501,8 +504,13 @@ impl Host {
                     seriatim_model::Durability::Disk => OpenMode::Journaled { checkpoint: None },
                     seriatim_model::Durability::Memory => OpenMode::WriteBehind,
                 };
-                let opened =
-                    ShardStore::open(self.disk.clone(), key.log, shard, mode, self.config.shard_options);
+                // A life that ended before the journal told of it may have left something.
+                let opened = ShardStore::destroy(&*self.disk, key.log, shard)
+                    .map_err(|source| OpenError::Io { file: ShardStore::directory(key.log, shard), source })
+                    .and_then(|()| {
+                        let disk = self.disk.clone();
+                        ShardStore::open(disk, key.log, shard, mode, self.config.shard_options)
+                    });
                 match opened {
                     Ok(store) => {
                         let role = Replica::new(me, shard, config.clone(), self.config.options);

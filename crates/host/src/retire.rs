@@ -57,8 +57,7 @@ impl Host {
     /// Removes the stores of dismissed replicas. Only now: the journal would bring such a replica back after
     /// a restart, and miss its files.
     pub(crate) fn remove_doomed(&mut self) {
-        while let Some((_, log, shard)) =
-            self.doomed.pop_front_if(|(lsn, ..)| *lsn <= self.journal.durable())
+        while let Some((_, log, shard)) = self.doomed.pop_front_if(|(lsn, ..)| *lsn <= self.journal.durable())
         {
             self.problems.extend(remove_store(&*self.disk, log, shard));
         }
@@ -66,7 +65,9 @@ impl Host {
 
     /// Whether a role was dismissed and has left something that a new one must not find.
     pub(crate) fn is_doomed(&self, key: RoleKey) -> bool {
-        self.doomed.iter().any(|(_, log, shard)| key == RoleKey { log: *log, endpoint: Endpoint::Shard(*shard) })
+        self.doomed
+            .iter()
+            .any(|(_, log, shard)| key == RoleKey { log: *log, endpoint: Endpoint::Shard(*shard) })
     }
 
     fn remove(&mut self, key: RoleKey) {

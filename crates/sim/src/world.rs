@@ -12,7 +12,7 @@ mod observe;
 mod operator;
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -128,6 +128,8 @@ pub struct World {
     spoiled: Option<Spoiled>,
     /// The replicas that exist, and whether each of them lacks something.
     replicas: BTreeMap<(NodeId, ShardId), bool>,
+    /// The replicas that were dismissed: their stores go, too.
+    dismissed: BTreeSet<(NodeId, ShardId)>,
     operator: Operator,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
@@ -167,6 +169,7 @@ impl World {
             busy_until: Time::ZERO,
             spoiled: None,
             replicas: BTreeMap::new(),
+            dismissed: BTreeSet::new(),
             operator: Operator::default(),
             ordered: BTreeMap::new(),
             open: BTreeMap::new(),

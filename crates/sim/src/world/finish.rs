@@ -80,7 +80,9 @@ impl World {
             .nodes
             .values()
             .all(|node| node.host.as_ref().is_some_and(|host| host.silent().next().is_none()));
+        let dismissed = self.dismissed.iter().all(|(node, shard)| !self.has_store(*node, *shard));
         entry == Some(view)
+            && dismissed
             && members
             && sequencers
             && shards
@@ -111,20 +113,20 @@ impl World {
         positions.into_iter().all(|position| self.history.is_gap_of(shard, position))
     }
 
-    /// Whether a node has only those roles of the log that the view names, and nothing left of others.
+    /// Whether a node has only those roles of the log that the view names.
     fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
         let Some(host) = &self.nodes[&id].host else { return false };
         let names = |members: &[Member]| members.iter().any(|member| member.node == id);
-        let files = self.nodes[&id].disk.files();
-        let has_store = |shard| {
-            let directory = format!("{}/", ShardStore::directory(self.log, shard));
-            files.iter().any(|file| file.starts_with(&directory))
-        };
         let is_clean = |members: &ShardMembers| {
-            names(&members.replicas)
-                || host.replica(self.log, members.shard).is_none() && !has_store(members.shard)
+            names(&members.replicas) || host.replica(self.log, members.shard).is_none()
         };
         (names(&view.sequencers) || host.sequencer(self.log).is_none()) && view.shards.iter().all(is_clean)
+    }
+
+    /// Whether a node's disk has a store of a shard, in use or not.
+    fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
+        let directory = format!("{}/", ShardStore::directory(self.log, shard));
+        self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
     }
 
     /// Whether the log has been saying for a while that it is unavailable.
@@ -167,6 +169,9 @@ impl World {
         }
         lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
         lines.extend(self.nodes.keys().flat_map(|node| self.state_of(*node)));
+        let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
+        lines
+            .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
         if let Some(entry) = self.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(

@@ -110,7 +110,12 @@ impl World {
                 Some(lacks) => self.replicas.insert((id, shard), lacks),
                 None => self.replicas.remove(&(id, shard)),
             };
-            self.coverage.dismissals += u64::from(before.is_some() && lacks.is_none());
+            if lacks.is_some() {
+                self.dismissed.remove(&(id, shard));
+            } else if before.is_some() {
+                self.dismissed.insert((id, shard));
+                self.coverage.dismissals += 1;
+            }
             self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
         }
     }
@@ -199,6 +204,24 @@ impl World {
             })
         };
         view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
+    }
+
+    /// Whether each shard has a replica on another node that obeys the highest claim. While a view is being
+    /// formed, its flush reaches those alone, and for what it flushes only their versions count.
+    pub(super) fn flush_survives(&self, view: &View, without: &[NodeId]) -> bool {
+        let claim = |node: NodeId, shard| {
+            let replica = self.nodes[&node].host.as_ref()?.replica(self.log, shard)?;
+            Some(replica.memory().claim)
+        };
+        view.shards.iter().all(|members| {
+            let highest = self.nodes.keys().filter_map(|node| claim(*node, members.shard)).max();
+            let obeys = |node: &NodeId| claim(*node, members.shard) == highest;
+            highest.is_none_or(|highest| highest <= view.number)
+                || members
+                    .replicas
+                    .iter()
+                    .any(|member| !without.contains(&member.node) && obeys(&member.node))
+        })
     }
 
     pub(super) fn view_change_step(&self) -> Option<Step> {

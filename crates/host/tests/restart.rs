@@ -1,4 +1,5 @@
-//! A replica that nobody needs any more: its store goes when the journal says so, and not before.
+//! What a node's disk keeps of a replica: its store goes when the journal says so, and not before; and an
+//! orderly end is one only if everything was written.
 
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ const SHARD: ShardId = ShardId(0);
 const OTHER: NodeId = NodeId(1);
 
 fn open(disk: &MemoryDisk) -> Host {
+    // Starts differ: each finds another number of writes.
+    let seed = disk.counters().writes;
     let config = HostConfig {
         cluster: 7,
         node: NodeId(2),
         address: "node-2:7700".into(),
         register: RegisterPlace::Node { node: OTHER, address: "node-1:7700".into() },
-        seed: 3,
+        seed,
         options: Options::default(),
         journal: JournalOptions { file_bytes: 4096, checkpoint_bytes: 1, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
@@ -141,4 +144,37 @@ fn a_replica_comes_back_only_when_its_old_store_is_gone() {
     let host = open(&disk);
     assert_eq!(host.problems(), []);
     assert_eq!(host.replica(LOG, SHARD).unwrap().memory().incarnation, after);
+}
+
+#[test]
+fn a_new_replica_does_not_find_what_a_life_without_a_journal_entry_left() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = MemoryDisk::new();
+        let mut host = open(&disk);
+        disk.put(&format!("{}/trim", ShardStore::directory(LOG, SHARD)), vec![1; 64]);
+        fence(&mut host, durability);
+        assert_eq!(host.problems(), []);
+        assert!(host.replica(LOG, SHARD).is_some());
+    }
+}
+
+#[test]
+fn an_end_is_not_orderly_while_a_write_is_under_way() {
+    let (mut host, disk) = with_replica(Durability::Memory);
+    dismiss(&mut host);
+    let write = host.next_journal_write(Time::ZERO).unwrap();
+    write.perform(&disk).unwrap();
+    host.close().unwrap_err();
+}
+
+#[test]
+fn an_orderly_end_keeps_a_life_in_memory_and_a_kill_does_not() {
+    let (host, disk) = with_replica(Durability::Memory);
+    let life = |host: &Host| host.replica(LOG, SHARD).unwrap().memory().incarnation;
+    let before = life(&host);
+    host.close().unwrap();
+    let host = open(&disk);
+    assert_eq!(life(&host), before);
+    drop(host);
+    assert_ne!(life(&open(&disk)), before);
 }
