@@ -155,7 +155,7 @@ impl World {
             FaultKind::DiskLoss | FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
                 let bears_it = |view: &View| {
-                    self.survives_knowing(view, victims, view.number) && self.flush_survives(view, victims)
+                    self.survives_knowing(view, victims, view.number) && self.flush_survives(victims)
                 };
                 self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }

@@ -3,6 +3,7 @@
 
 use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
+use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, erwin, shard};
 
@@ -206,22 +207,12 @@ impl World {
         view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
     }
 
-    /// Whether each shard has a replica on another node that obeys the highest claim. While a view is being
-    /// formed, its flush reaches those alone, and for what it flushes only their versions count.
-    pub(super) fn flush_survives(&self, view: &View, without: &[NodeId]) -> bool {
-        let claim = |node: NodeId, shard| {
-            let replica = self.nodes[&node].host.as_ref()?.replica(self.log, shard)?;
-            Some(replica.memory().claim)
-        };
-        view.shards.iter().all(|members| {
-            let highest = self.nodes.keys().filter_map(|node| claim(*node, members.shard)).max();
-            let obeys = |node: &NodeId| claim(*node, members.shard) == highest;
-            highest.is_none_or(|highest| highest <= view.number)
-                || members
-                    .replicas
-                    .iter()
-                    .any(|member| !without.contains(&member.node) && obeys(&member.node))
-        })
+    /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
+    /// flush went, only its versions count once the view is registered.
+    pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
+        let controllers = self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.log));
+        let mut flushed = controllers.flat_map(Controller::flushes_to);
+        flushed.all(|members| members.replicas.iter().any(|member| !without.contains(&member.node)))
     }
 
     pub(super) fn view_change_step(&self) -> Option<Step> {
