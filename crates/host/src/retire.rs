@@ -57,8 +57,10 @@ impl Host {
     /// Removes the stores of dismissed replicas. Only now: the journal would bring such a replica back after
     /// a restart, and miss its files.
     pub(crate) fn remove_doomed(&mut self) {
-        while let Some((_, log, shard)) = self.doomed.pop_front_if(|(lsn, ..)| *lsn <= self.journal.durable())
+        while let Some((lsn, log, shard)) = self.doomed.front().copied()
+            && lsn <= self.journal.durable()
         {
+            self.doomed.pop_front();
             self.problems.extend(remove_store(&*self.disk, log, shard));
         }
     }
