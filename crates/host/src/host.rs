@@ -19,8 +19,8 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, OpenMode, RoleKey,
-    ShardOptions, ShardStore,
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, OpenError, OpenMode,
+    RoleKey, ShardOptions, ShardStore,
 };
 
 use crate::detector::Detector;
@@ -126,6 +126,8 @@ pub struct Host {
     pub(crate) births: BTreeMap<RoleKey, Lsn>,
     /// Who is told when a log's roles are gone for good.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
+    /// The stores of replicas that were dismissed, and the journal entry that says so.
+    pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
     /// Logs that were deleted: no message brings a role of theirs back.
     pub(crate) gone: BTreeSet<LogId>,
     /// The last journal entry of all, and the last that somebody waits for.
@@ -182,6 +184,7 @@ impl Host {
             writes: VecDeque::new(),
             births: BTreeMap::new(),
             retired: VecDeque::new(),
+            doomed: VecDeque::new(),
             gone: BTreeSet::new(),
             last,
             awaited: last,
@@ -338,6 +341,8 @@ impl Host {
         self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
         let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
+        // Nor does what it has of a dismissed replica go before the replica's files.
+        let complete = complete && self.doomed.is_empty();
         if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
             self.begin_checkpoint();
         }
@@ -392,11 +397,11 @@ impl Host {
             .min()
     }
 
-    /// Ends the node in an orderly way: nothing that any log promised at any durability is lost. No
-    /// write may be under way.
+    /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
     ///
     /// # Errors
-    /// If the disk fails. Then it is as if the node had been killed.
+    /// If the disk fails, or a write was taken whose end was not reported. Then it is as if the node had
+    /// been killed.
     pub fn close(mut self) -> Result<(), HostError> {
         if let Some(failure) = &self.failure {
             return Err(HostError::Write(failure.clone()));
@@ -420,7 +425,7 @@ impl Host {
         self.flush()
     }
 
-    /// Writes everything that was appended to the journal, at once.
+    /// Writes everything that was appended to the journal, at once. No write may be under way.
     fn flush(&mut self) -> Result<(), HostError> {
         while let Some(write) = self.journal.next_write() {
             let outcome = write.perform(&*self.disk);
@@ -430,6 +435,9 @@ impl Host {
             if full {
                 return Err(HostError::Write("the disk is full: make room and start again".into()));
             }
+        }
+        if self.journal.durable() < self.last {
+            return Err(HostError::Write("an earlier write has not ended".into()));
         }
         Ok(())
     }
@@ -474,7 +482,7 @@ impl Host {
 
     /// A message may bring a role into being: the first seal, the first fence, the first report.
     fn host_new_role(&mut self, now: Time, key: RoleKey, message: &Message) {
-        if self.gone.contains(&key.log) {
+        if self.gone.contains(&key.log) || self.is_doomed(key) {
             return;
         }
         match (key.endpoint, message) {
@@ -496,8 +504,13 @@ impl Host {
                     seriatim_model::Durability::Disk => OpenMode::Journaled { checkpoint: None },
                     seriatim_model::Durability::Memory => OpenMode::WriteBehind,
                 };
-                let opened =
-                    ShardStore::open(self.disk.clone(), key.log, shard, mode, self.config.shard_options);
+                // A life that ended before the journal told of it may have left something.
+                let opened = ShardStore::destroy(&*self.disk, key.log, shard)
+                    .map_err(|source| OpenError::Io { file: ShardStore::directory(key.log, shard), source })
+                    .and_then(|()| {
+                        let disk = self.disk.clone();
+                        ShardStore::open(disk, key.log, shard, mode, self.config.shard_options)
+                    });
                 match opened {
                     Ok(store) => {
                         let role = Replica::new(me, shard, config.clone(), self.config.options);
@@ -678,6 +691,7 @@ impl Host {
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
                 self.set_disk_full(self.journal.is_full());
                 self.report_durable(durable);
+                self.remove_doomed();
                 self.confirm_retired();
             }
             Err(cause) => self.failure = Some(cause.to_string()),

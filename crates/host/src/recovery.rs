@@ -1,6 +1,6 @@
 //! How a node comes back: its journal, its stores, its roles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
 
 use crate::host::HostConfig;
 use crate::journal::{Birth, RoleRecord, RoleSnapshot};
+use crate::retire::remove_store;
 use crate::role::Role;
 
 /// Why a node cannot start, or go on.
@@ -82,12 +83,16 @@ pub(crate) fn revive(
         };
         histories.insert(key, history);
     }
+    let mut doomed = BTreeSet::new();
     for (key, bytes) in recovered.entries {
         let record: RoleRecord = decode_one(bytes).map_err(entry_error(key))?;
         let history = histories.entry(key).or_default();
         match record {
             RoleRecord::Own(entry) => history.own.push(entry),
-            RoleRecord::Born(birth) => *history = History { birth: Some(birth), ..History::default() },
+            RoleRecord::Born(birth) => {
+                doomed.remove(&key);
+                *history = History { birth: Some(birth), ..History::default() };
+            }
             RoleRecord::Closed { state } => history.closed = Some(state),
             RoleRecord::Reopened { incarnation } => {
                 history.closed = None;
@@ -97,10 +102,16 @@ pub(crate) fn revive(
             }
             RoleRecord::Gone => {
                 histories.remove(&key);
+                doomed.insert(key);
             }
         }
     }
     let mut revived = Revived { roles: BTreeMap::new(), records: vec![], problems: vec![] };
+    for key in doomed {
+        if let Endpoint::Shard(shard) = key.endpoint {
+            revived.problems.extend(remove_store(&**disk, key.log, shard));
+        }
+    }
     for (key, history) in histories {
         match revive_role(config, disk, key, history, &mut fresh, &mut revived) {
             Ok(Some(role)) => {

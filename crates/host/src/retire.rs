@@ -1,8 +1,8 @@
 //! Roles that go for good, with everything that they kept.
 
-use seriatim_model::{Endpoint, LogId, ViewNumber};
+use seriatim_model::{Endpoint, LogId, ShardId, ViewNumber};
 use seriatim_protocol::control;
-use seriatim_store::{RoleKey, ShardStore};
+use seriatim_store::{Disk, RoleKey, ShardStore};
 
 use crate::host::Host;
 use crate::journal::{RoleRecord, encode};
@@ -48,13 +48,28 @@ impl Host {
             return;
         }
         self.remove(key);
-        if let Endpoint::Shard(shard) = key.endpoint
-            && let Err(cause) = ShardStore::destroy(&*self.disk, key.log, shard)
-        {
-            let cause = format!("the files of a replica that was replaced could not be removed: {cause}");
-            self.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
-        }
         self.awaited = self.last;
+        if let Endpoint::Shard(shard) = key.endpoint {
+            self.doomed.push_back((self.last, key.log, shard));
+        }
+    }
+
+    /// Removes the stores of dismissed replicas. Only now: the journal would bring such a replica back after
+    /// a restart, and miss its files.
+    pub(crate) fn remove_doomed(&mut self) {
+        while let Some((lsn, log, shard)) = self.doomed.front().copied()
+            && lsn <= self.journal.durable()
+        {
+            self.doomed.pop_front();
+            self.problems.extend(remove_store(&*self.disk, log, shard));
+        }
+    }
+
+    /// Whether a role was dismissed and has left something that a new one must not find.
+    pub(crate) fn is_doomed(&self, key: RoleKey) -> bool {
+        self.doomed
+            .iter()
+            .any(|(_, log, shard)| key == RoleKey { log: *log, endpoint: Endpoint::Shard(*shard) })
     }
 
     fn remove(&mut self, key: RoleKey) {
@@ -63,4 +78,11 @@ impl Host {
         self.births.remove(&key);
         self.append(key, &encode(&RoleRecord::Gone));
     }
+}
+
+/// Removes what a replica kept that the journal does not tell of any more.
+pub(crate) fn remove_store(disk: &dyn Disk, log: LogId, shard: ShardId) -> Option<Problem> {
+    let cause = ShardStore::destroy(disk, log, shard).err()?;
+    let cause = format!("the files of a replica that was replaced could not be removed: {cause}");
+    Some(Problem { log, endpoint: Endpoint::Shard(shard), cause })
 }

@@ -13,7 +13,7 @@ mod operator;
 mod promises;
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -130,6 +130,8 @@ pub struct World {
     spoiled: Option<Spoiled>,
     /// The replicas that exist, and whether each of them lacks something.
     replicas: BTreeMap<(NodeId, ShardId), bool>,
+    /// The replicas that were dismissed: their stores go, too.
+    dismissed: BTreeSet<(NodeId, ShardId)>,
     operator: Operator,
     promises: Promises,
     /// How far each member got in each view.
@@ -170,6 +172,7 @@ impl World {
             busy_until: Time::ZERO,
             spoiled: None,
             replicas: BTreeMap::new(),
+            dismissed: BTreeSet::new(),
             operator: Operator::default(),
             promises: Promises::default(),
             ordered: BTreeMap::new(),

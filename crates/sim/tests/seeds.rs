@@ -18,6 +18,22 @@ fn fixed_seeds_with_all_faults_are_clean() {
     all_clean("all faults", Plan::from_seed, 0..200);
 }
 
+/// Seeds that failed once, and why.
+#[test]
+fn seeds_that_failed_once_are_clean() {
+    let seeds = [
+        // A node died after a dismissed replica's store was removed, and before the journal told of it.
+        5_001_506, 5_003_447, 5_019_430, //
+        // A node was closed while a write was under way, and took what it had not written for written.
+        2_006_011, 5_014_707, //
+        // The only copy of what a view's flush had just written rotted.
+        1_005_914, 5_008_067,
+    ];
+    for seed in seeds {
+        all_clean("all faults", Plan::from_seed, seed..seed + 1);
+    }
+}
+
 #[test]
 fn every_profile_is_clean_without_a_defect() {
     all_clean("quiet", profiles::quiet, 0..10);

@@ -26,6 +26,7 @@ mod load;
 mod read;
 mod segment;
 mod trim;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -66,7 +67,8 @@ pub enum OpenMode {
         checkpoint: Option<Bytes>,
     },
     /// There is no journal. What is whole is kept: the newest segment and its bindings are cut off
-    /// where they stop being whole, and anything else that is damaged is an error.
+    /// where they stop being whole, and anything else that is damaged is an error. What is remembered as
+    /// stable is believed up to the first position that is neither held nor known to be lacking.
     WriteBehind,
 }
 
@@ -259,9 +261,6 @@ impl ShardStore {
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
         let Remembered { memory, stable, lacks } = self.remembered.clone();
-        // A view that is remembered as registered started with what its flush had made stable.
-        let start = memory.as_ref().and_then(|memory| memory.view.as_ref()).map(|view| view.start);
-        let stable = stable.max(start.unwrap_or_default());
         ShardRecovery { memory, stable, trim: self.trim.position(), lacks }
     }
 
@@ -481,6 +480,8 @@ impl Place {
     }
 }
 
+#[cfg(test)]
+mod lives;
 #[cfg(test)]
 mod soak;
 #[cfg(test)]

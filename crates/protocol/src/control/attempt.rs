@@ -167,6 +167,11 @@ impl Attempt {
         self.sealed.insert(node, (incarnation, state));
     }
 
+    /// The replicas of the shards that take part; none before the flush.
+    pub(super) fn members_of_shards(&self) -> &[ShardMembers] {
+        &self.shards
+    }
+
     pub(super) fn is_fenced(&mut self, shard: ShardId, node: NodeId, incarnation: Incarnation, held: Held) {
         if self.step < Step::Register {
             self.fenced.insert((shard, node), (incarnation, held));

@@ -10,7 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, Input, LogId, Machine, NodeId, Time, View, ViewNumber, limits};
+use seriatim_model::{
+    Address, Endpoint, Input, LogId, Machine, NodeId, ShardMembers, Time, View, ViewNumber, limits,
+};
 
 use super::attempt::{Around, Attempt, Purpose, Step, Trouble};
 use super::message::{LogEntry, Message, NodeAddress};
@@ -181,6 +183,15 @@ impl Controller {
             short_since: None,
             order: None,
             timings: Timings::default(),
+        }
+    }
+
+    /// The replicas that the view which it is forming is flushed to, for the simulator; none before the flush.
+    #[must_use]
+    pub fn flushes_to(&self) -> &[ShardMembers] {
+        match &self.phase {
+            Phase::Attempt(attempt) => attempt.members_of_shards(),
+            _ => &[],
         }
     }
 

@@ -161,7 +161,9 @@ impl World {
         let spared = match kind {
             FaultKind::DiskLoss | FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
-                let bears_it = |view: &View| self.survives_knowing(view, victims, view.number);
+                let bears_it = |view: &View| {
+                    self.survives_knowing(view, victims, view.number) && self.flush_survives(victims)
+                };
                 self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }
             _ => true,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::Lacking;
 use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_store::ShardStore;
 
 use super::{CONTROL, JUDGE, PATIENCE, World};
 use crate::history::End;
@@ -79,7 +80,9 @@ impl World {
             .nodes
             .values()
             .all(|node| node.host.as_ref().is_some_and(|host| host.silent().next().is_none()));
+        let dismissed = self.dismissed.iter().all(|(node, shard)| !self.has_store(*node, *shard));
         entry == Some(view)
+            && dismissed
             && members
             && sequencers
             && shards
@@ -118,6 +121,12 @@ impl World {
             names(&members.replicas) || host.replica(self.log, members.shard).is_none()
         };
         (names(&view.sequencers) || host.sequencer(self.log).is_none()) && view.shards.iter().all(is_clean)
+    }
+
+    /// Whether a node's disk has a store of a shard, in use or not.
+    fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
+        let directory = format!("{}/", ShardStore::directory(self.log, shard));
+        self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
     }
 
     /// Whether the log has been saying for a while that it is unavailable.
@@ -160,6 +169,9 @@ impl World {
         }
         lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
         lines.extend(self.nodes.keys().flat_map(|node| self.state_of(*node)));
+        let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
+        lines
+            .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
         if let Some(entry) = self.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(

@@ -218,19 +218,21 @@ impl World {
         if self.nodes[&id].is_paused {
             self.resume_node(id, self.nodes[&id].life);
         }
-        if self.nodes[&id].write.is_some() {
-            let life = self.nodes[&id].life;
-            self.written(id, life);
-            self.node_wakes_now(id);
+        // What is under way is waited for, and what arrived by then is heard; nothing new is begun.
+        let life = self.nodes[&id].life;
+        self.written(id, life);
+        self.synced(id, life);
+        let (log, shards, now) = (self.log, self.plan.config.shards, self.now);
+        for event in std::mem::take(&mut self.nodes.get_mut(&id).expect("the node exists").inbox) {
+            let node = self.nodes.get_mut(&id).expect("the node exists");
+            let clock = node.clock(now);
+            let Some(host) = &mut node.host else { return };
+            host.handle(clock, event);
+            self.observe_ordered(id);
         }
-        let (log, shards) = (self.log, self.plan.config.shards);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_none() {
             return;
-        }
-        if node.write.is_some() {
-            // There is always more to write: the operator loses patience.
-            return self.kill_node(id, false, down_for);
         }
         let lives = node.lives(log, shards);
         let host = node.host.take().expect("just seen");

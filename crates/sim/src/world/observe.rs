@@ -3,9 +3,9 @@
 
 use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
+use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, erwin, shard};
-use seriatim_store::ShardStore;
 
 use super::{CONTROL, World};
 use crate::coverage::Step;
@@ -112,14 +112,11 @@ impl World {
                 Some(lacks) => self.replicas.insert((id, shard), lacks),
                 None => self.replicas.remove(&(id, shard)),
             };
-            if before.is_some() && lacks.is_none() {
+            if lacks.is_some() {
+                self.dismissed.remove(&(id, shard));
+            } else if before.is_some() {
+                self.dismissed.insert((id, shard));
                 self.coverage.dismissals += 1;
-                let directory = format!("{}/", ShardStore::directory(self.log, shard));
-                if self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory)) {
-                    let problem =
-                        format!("node {id} dismissed its replica of shard {shard} and kept its store");
-                    self.history.problems.push(problem);
-                }
             }
             self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
         }
@@ -209,6 +206,14 @@ impl World {
             })
         };
         view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
+    }
+
+    /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
+    /// flush went, only its versions count once the view is registered.
+    pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
+        let controllers = self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.log));
+        let mut flushed = controllers.flat_map(Controller::flushes_to);
+        flushed.all(|members| members.replicas.iter().any(|member| !without.contains(&member.node)))
     }
 
     pub(super) fn view_change_step(&self) -> Option<Step> {

@@ -91,6 +91,12 @@ impl Index {
         range.into_iter().flatten().map(|(first, run)| (*first, *run))
     }
 
+    /// The end of the view's run that holds `position`, if there is one.
+    pub(super) fn held_to(&self, view: ViewNumber, position: Position) -> Option<Position> {
+        let (first, run) = self.runs(view, position, position.next()).next()?;
+        Some(first + u64::from(run.count))
+    }
+
     /// Drops the versions that a registered view hides, as far as they fill whole runs.
     pub(super) fn hide(&mut self, history: &ViewHistory) {
         for (view, runs) in &mut self.views {

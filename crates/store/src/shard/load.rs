@@ -39,6 +39,11 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         None => loader.load_what_is_whole()?,
     };
     loader.index.trim(trim.position());
+    loader.remembered.believe_start();
+    if is_write_behind {
+        let Loader { remembered, index, place, .. } = &mut loader;
+        remembered.stable = remembered.first_hole(place.owner.shard, index, trim.position());
+    }
     // A checkpoint counts only when the segments before its active one are durable.
     let first_unsynced = if is_write_behind { 0 } else { active.number };
     let segments =
@@ -316,7 +321,9 @@ impl Loader {
             self.load_sealed(number)?;
         }
         if self.is_unborn(newest)? {
-            return self.create(newest);
+            let active = self.create(newest)?;
+            self.sync(&active)?;
+            return Ok(active);
         }
         let [records, bindings] = self.place.segment_files(newest);
         let is_sealed = self.footer(&records, self.place.len(&records)?)?.is_some()
@@ -325,9 +332,21 @@ impl Loader {
             self.load_sealed(newest)?;
             return self.create(newest + 1);
         }
+        let lengths = (self.place.len(&records)?, self.place.len(&bindings)?);
         let records = self.cut_records(newest, records)?;
         let bindings = self.cut_bindings(newest, bindings)?;
-        Ok(ActiveSegment { number: newest, records, bindings })
+        let active = ActiveSegment { number: newest, records, bindings };
+        if (active.records.len(), active.bindings.len()) != lengths {
+            self.sync(&active)?;
+        }
+        Ok(active)
+    }
+
+    /// What was cut off cannot come back: an old binding would take new records for its own.
+    fn sync(&self, active: &ActiveSegment) -> Result<(), OpenError> {
+        [active.bindings.name(), active.records.name()]
+            .into_iter()
+            .try_for_each(|name| self.place.disk.sync(name).map_err(OpenError::io(name)))
     }
 
     /// Whether the making of a segment was interrupted: its binding log comes last.

@@ -284,9 +284,12 @@ impl AppendFile {
         }))
     }
 
-    /// Gives back the room of what was written and does not count. What stays is overwritten later.
-    fn cut_back(&self, disk: &dyn Disk) {
-        let _ = disk.truncate(&self.name, self.trusted.len);
+    /// Gives back the room of what was written and does not count; durably, so that it cannot come back
+    /// under what is going to be written there.
+    fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        // Even an error that says that there is no room may have lost something.
+        let failed = |source| StoreError::Failed { file: self.name.clone(), source };
+        disk.truncate(&self.name, self.trusted.len).and_then(|()| disk.sync(&self.name)).map_err(failed)
     }
 }
 
@@ -334,9 +337,8 @@ impl ActiveSegment {
             for name in place.segment_files(number) {
                 let _ = place.disk.delete(&name);
             }
-            self.cut_back(&*place.disk);
         }
-        outcome
+        self.or_cut_back(&*place.disk, outcome)
     }
 
     fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
@@ -347,9 +349,17 @@ impl ActiveSegment {
         Ok(())
     }
 
-    fn cut_back(&self, disk: &dyn Disk) {
-        self.records.cut_back(disk);
-        self.bindings.cut_back(disk);
+    fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        self.bindings.cut_back(disk)?;
+        self.records.cut_back(disk)
+    }
+
+    /// The same outcome, after what a failed append left was cut back.
+    fn or_cut_back<T>(&self, disk: &dyn Disk, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if outcome.is_err() {
+            self.cut_back(disk)?;
+        }
+        outcome
     }
 
     pub(super) fn append_records(
@@ -358,7 +368,7 @@ impl ActiveSegment {
         chunks: &[Bytes],
         count: u64,
     ) -> Result<Appended, StoreError> {
-        self.records.append(disk, chunks, count).inspect_err(|_| self.cut_back(disk))
+        self.or_cut_back(disk, self.records.append(disk, chunks, count))
     }
 
     pub(super) fn append_bindings(
@@ -367,6 +377,6 @@ impl ActiveSegment {
         chunks: &[Bytes],
         count: u64,
     ) -> Result<Appended, StoreError> {
-        self.bindings.append(disk, chunks, count).inspect_err(|_| self.cut_back(disk))
+        self.or_cut_back(disk, self.bindings.append(disk, chunks, count))
     }
 }

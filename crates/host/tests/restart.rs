@@ -1,0 +1,180 @@
+//! What a node's disk keeps of a replica: its store goes when the journal says so, and not before; and an
+//! orderly end is one only if everything was written.
+
+use std::sync::Arc;
+
+use seriatim_host::{Event, Host, HostConfig, RegisterPlace};
+use seriatim_model::{Durability, Endpoint, LogConfig, LogId, NodeId, Peer, ShardId, Time, ViewNumber};
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::shard::Message;
+use seriatim_protocol::{self as protocol, Options};
+use seriatim_store::{JournalOptions, MemoryDisk, ShardOptions, ShardStore};
+
+const LOG: LogId = LogId(1);
+const SHARD: ShardId = ShardId(0);
+const OTHER: NodeId = NodeId(1);
+
+fn open(disk: &MemoryDisk) -> Host {
+    // Starts differ: each finds another number of writes.
+    let seed = disk.counters().writes;
+    let config = HostConfig {
+        cluster: 7,
+        node: NodeId(2),
+        address: "node-2:7700".into(),
+        register: RegisterPlace::Node { node: OTHER, address: "node-1:7700".into() },
+        seed,
+        options: Options::default(),
+        journal: JournalOptions { file_bytes: 4096, checkpoint_bytes: 1, ..JournalOptions::default() },
+        shard_options: ShardOptions::default(),
+    };
+    Host::open(config, Arc::new(disk.clone())).unwrap()
+}
+
+fn tell(host: &mut Host, to: Endpoint, message: protocol::Message) {
+    let (peer, from) = (Peer::Node(OTHER), Endpoint::Controller);
+    host.handle(Time::ZERO, Event::Message { peer, log: LOG, from, to, message });
+    host.settle(Time::ZERO);
+}
+
+/// The first message that makes a node host a replica.
+fn fence(host: &mut Host, durability: Durability) {
+    let config = LogConfig { durability, shards: 1, ..LogConfig::default() };
+    let entry = LogEntry {
+        id: LOG,
+        name: "log".into(),
+        config,
+        sequencers: vec![OTHER],
+        shards: vec![vec![NodeId(2)]],
+        version: 1,
+        claimed: ViewNumber(1),
+        claimant: 1,
+        view: None,
+        history: seriatim_model::ViewHistory::default(),
+        unavailable: None,
+    };
+    tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(1), entry }.into());
+}
+
+fn dismiss(host: &mut Host) {
+    let message = control::Message::Dismiss { log: LOG, role: Endpoint::Shard(SHARD), view: ViewNumber(1) };
+    tell(host, Endpoint::Node, message.into());
+}
+
+/// Does all the disk work that is wanted, checkpoints included.
+fn write_all(host: &mut Host, disk: &MemoryDisk) {
+    loop {
+        let write = host.next_journal_write(Time::ZERO);
+        let files = host.next_sync();
+        if write.is_none() && files.is_none() {
+            return;
+        }
+        if let Some(write) = write {
+            host.handle(Time::ZERO, Event::JournalWritten(write.perform(disk)));
+        }
+        if let Some(files) = files {
+            let outcome = seriatim_store::sync_files(disk, &files).map_err(|cause| cause.to_string());
+            host.handle(Time::ZERO, Event::FilesSynced(outcome));
+        }
+        host.settle(Time::ZERO);
+    }
+}
+
+fn keeps_store(disk: &MemoryDisk) -> bool {
+    let directory = format!("{}/", ShardStore::directory(LOG, SHARD));
+    disk.files().iter().any(|file| file.starts_with(&directory))
+}
+
+/// A node with a replica that its journal's checkpoint tells of.
+fn with_replica(durability: Durability) -> (Host, MemoryDisk) {
+    let disk = MemoryDisk::new();
+    let mut host = open(&disk);
+    fence(&mut host, durability);
+    write_all(&mut host, &disk);
+    assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk));
+    (host, disk)
+}
+
+#[test]
+fn a_node_that_dies_before_the_journal_tells_of_a_dismissal_still_has_the_store() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let (mut host, disk) = with_replica(durability);
+        dismiss(&mut host);
+        assert!(host.replica(LOG, SHARD).is_none());
+        drop(host);
+        let host = open(&disk);
+        assert_eq!(host.problems(), []);
+        assert!(host.replica(LOG, SHARD).is_some());
+    }
+}
+
+#[test]
+fn a_dismissed_replica_leaves_nothing() {
+    let (mut host, disk) = with_replica(Durability::Disk);
+    dismiss(&mut host);
+    write_all(&mut host, &disk);
+    assert!(!keeps_store(&disk));
+    drop(host);
+    assert!(open(&disk).replica(LOG, SHARD).is_none());
+}
+
+#[test]
+fn a_node_that_dies_between_the_journal_and_the_removal_removes_the_store_when_it_is_back() {
+    let (mut host, disk) = with_replica(Durability::Disk);
+    dismiss(&mut host);
+    host.next_journal_write(Time::ZERO).unwrap().perform(&disk).unwrap();
+    drop(host);
+    assert!(keeps_store(&disk));
+    assert!(open(&disk).replica(LOG, SHARD).is_none());
+    assert!(!keeps_store(&disk));
+}
+
+#[test]
+fn a_replica_comes_back_only_when_its_old_store_is_gone() {
+    let (mut host, disk) = with_replica(Durability::Disk);
+    let before = host.replica(LOG, SHARD).unwrap().memory().incarnation;
+    dismiss(&mut host);
+    fence(&mut host, Durability::Disk);
+    assert!(host.replica(LOG, SHARD).is_none(), "the fence comes again");
+    write_all(&mut host, &disk);
+    fence(&mut host, Durability::Disk);
+    write_all(&mut host, &disk);
+    let after = host.replica(LOG, SHARD).unwrap().memory().incarnation;
+    assert_ne!(before, after);
+    drop(host);
+    let host = open(&disk);
+    assert_eq!(host.problems(), []);
+    assert_eq!(host.replica(LOG, SHARD).unwrap().memory().incarnation, after);
+}
+
+#[test]
+fn a_new_replica_does_not_find_what_a_life_without_a_journal_entry_left() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = MemoryDisk::new();
+        let mut host = open(&disk);
+        disk.put(&format!("{}/trim", ShardStore::directory(LOG, SHARD)), vec![1; 64]);
+        fence(&mut host, durability);
+        assert_eq!(host.problems(), []);
+        assert!(host.replica(LOG, SHARD).is_some());
+    }
+}
+
+#[test]
+fn an_end_is_not_orderly_while_a_write_is_under_way() {
+    let (mut host, disk) = with_replica(Durability::Memory);
+    dismiss(&mut host);
+    let write = host.next_journal_write(Time::ZERO).unwrap();
+    write.perform(&disk).unwrap();
+    host.close().unwrap_err();
+}
+
+#[test]
+fn an_orderly_end_keeps_a_life_in_memory_and_a_kill_does_not() {
+    let (host, disk) = with_replica(Durability::Memory);
+    let life = |host: &Host| host.replica(LOG, SHARD).unwrap().memory().incarnation;
+    let before = life(&host);
+    host.close().unwrap();
+    let host = open(&disk);
+    assert_eq!(life(&host), before);
+    drop(host);
+    assert_ne!(life(&open(&disk)), before);
+}
