@@ -411,6 +411,14 @@ impl History {
         gaps.any(|(of, from, end)| *of == shard && *from <= position && position < *end)
     }
 
+    /// A reader was told that what a shard held at a position is lost.
+    pub fn was_told_lost(&mut self, shard: ShardId, position: Position) {
+        if !self.is_gap_of(shard, position) {
+            let problem = format!("shard {shard} says that {position} is lost, which nobody accepted");
+            self.problems.push(problem);
+        }
+    }
+
     /// How many appends were acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> usize {

@@ -112,6 +112,10 @@ impl Subscription {
                 self.next = records.last().map_or(self.next, |last| last.position.next());
             }
             Event::Trimmed { first } => self.next = first,
+            Event::Failed(Failure::Lost { position, shard, .. }) if position >= self.next => {
+                history.was_told_lost(shard, position);
+                self.has_ended = true;
+            }
             Event::Failed(Failure::Missing { .. } | Failure::Gap { .. }) if history.lost_too_much => {
                 self.has_ended = true;
             }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{
-    Address, Endpoint, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time, View,
+    Address, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time, View,
     ViewNumber, limits,
 };
 
 use super::message::{LogEntry, Message, SealedState};
 use super::send;
+use super::loss::{Loss, Trouble};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Sessions;
 use crate::roles::RoleEffect;
@@ -31,6 +32,8 @@ pub(super) struct Attempt {
     spare_sequencers: BTreeSet<NodeId>,
     chosen: Option<Member>,
     shards: Vec<ShardMembers>,
+    /// What none of them holds.
+    gaps: Vec<Gap>,
     /// How far the flush is known to be.
     flushing: Position,
     flushed: Option<Flushed>,
@@ -60,28 +63,6 @@ pub(super) enum Step {
     Flush,
     Stage,
     Register,
-}
-
-/// Why there can be no view at present.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Somebody who does not answer is needed.
-    Waits(String),
-    /// What nobody holds any more is needed. Only an operator can go on without it.
-    Lost(Loss),
-}
-
-/// What is kept and what is lost if the log goes on without what nobody holds any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Loss {
-    /// What nobody holds, for a person.
-    pub(super) what: Vec<String>,
-    /// Positions below it are kept, apart from `gaps`.
-    pub(super) certain: Position,
-    /// Positions of a shard that no replica is known to hold.
-    pub(super) gaps: Vec<(ShardId, Position, Position)>,
-    /// Whether acknowledged appends at `certain` and above may be lost.
-    pub(super) tail: bool,
 }
 
 /// Who answers, as the node of the controller sees it.
@@ -117,6 +98,7 @@ impl Attempt {
             spare_sequencers: BTreeSet::new(),
             chosen: None,
             shards: vec![],
+            gaps: vec![],
             flushing: Position::ZERO,
             flushed: None,
             staged: BTreeMap::new(),
@@ -344,19 +326,19 @@ impl Attempt {
             self.since = now;
             return Ok(None);
         }
-        let lost = self.what_is_lost(around)?;
-        if let Some(loss) = lost.filter(|_| !self.accepts_loss) {
+        let selected = |shard| ShardMembers { shard, replicas: self.select(shard, around) };
+        let shards: Vec<ShardMembers> = self.shard_ids().map(selected).collect();
+        let lost = self.what_is_lost(&shards, around)?;
+        if let Some(loss) = lost.clone().filter(|_| !self.accepts_loss) {
             return Err(Trouble::Lost(loss));
         }
-        let mut shards = vec![];
-        for shard in self.shard_ids() {
-            let replicas = self.select(shard, around);
+        for ShardMembers { shard, replicas } in &shards {
             self.check_count(around, replicas.len(), self.entry.config.least_replicas(), || {
-                (format!("replicas of shard {shard}"), self.replicas(shard))
+                (format!("replicas of shard {shard}"), self.replicas(*shard))
             })?;
-            shards.push(ShardMembers { shard, replicas });
         }
         self.shards = shards;
+        self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
         if self.chosen.is_none() {
             let start = if self.old() == ViewNumber::NONE { Position::ZERO } else { self.highest_stable() };
             self.flushed = Some(Flushed { first: start, end: start, sessions: Sessions::default() });
@@ -457,8 +439,8 @@ impl Attempt {
         true
     }
 
-    /// What nobody holds any more.
-    fn what_is_lost(&self, around: Around<'_>) -> Result<Option<Loss>, Trouble> {
+    /// What nobody holds any more, if the shards go on with these replicas.
+    fn what_is_lost(&self, shards: &[ShardMembers], around: Around<'_>) -> Result<Option<Loss>, Trouble> {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
@@ -467,9 +449,9 @@ impl Attempt {
         if self.chosen.is_none() {
             loss.what.push("the sequencing replicas".into());
         }
-        for shard in self.shard_ids() {
-            let best = self.select(shard, around).into_iter().next();
-            if self.is_complete(shard, best.as_ref()) {
+        for ShardMembers { shard, replicas } in shards {
+            let shard = *shard;
+            if self.is_complete(shard, replicas.first()) {
                 continue;
             }
             if !self.accepts_loss {
@@ -477,15 +459,9 @@ impl Attempt {
                 let answered = |node| self.fenced.contains_key(&(shard, node));
                 self.need(around, &nodes, &format!("replicas of shard {shard}"), answered)?;
             }
-            let held = best.and_then(|member| self.fenced.get(&(shard, member.node)));
-            let held = held.map_or(Held::default(), |(_, held)| *held);
-            loss.what.push(format!("the replicas of shard {shard}"));
-            let mut known = held.stable;
-            if let Some(lacks) = held.lacks.filter(|lacks| lacks.from <= known) {
-                loss.gaps.push((shard, lacks.from, lacks.end.min(loss.certain)));
-                known = known.max(lacks.end);
-            }
-            loss.gaps.push((shard, known, loss.certain));
+            let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
+            let held: Vec<Held> = held.map(|(_, held)| *held).collect();
+            loss.add_shard(shard, &held, &self.entry.history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
     }
@@ -592,6 +568,7 @@ impl Attempt {
             entry.shards[members.shard.0 as usize] = self.assignment(members);
         }
         entry.history.push(view.number, view.first);
+        self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
         entry.unavailable = None;
         entry.view = Some(view);
         entry
@@ -644,40 +621,5 @@ impl Attempt {
                 send(register, Message::CompareAndSet { entry: self.registered_entry(options) }, out);
             }
         }
-    }
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Waits(why) => f.write_str(why),
-            Self::Lost(loss) => write!(
-                f,
-                "{} restarted without their memory, and with it went what nobody else holds: no view can be \
-                 formed; what is stable can be read; 'seriatim admin recover' tells what would be lost",
-                loss.what.join(" and ")
-            ),
-        }
-    }
-}
-
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "positions below {} are certain", self.certain)?;
-        for (shard, from, end) in self.gaps.iter().filter(|(_, from, end)| from < end) {
-            write!(
-                f,
-                ", except those of shard {shard} from {from} to {end}, which no replica is known to hold"
-            )?;
-        }
-        if self.tail {
-            write!(
-                f,
-                "; appends acknowledged beyond {} may be gone, and clients that repeat appends from before may \
-                 append them twice",
-                self.certain
-            )?;
-        }
-        Ok(())
     }
 }
