@@ -205,6 +205,8 @@ pub struct History {
     pub lost_too_much: bool,
     /// What an operator accepted to lose.
     pub accepted: Option<Acceptance>,
+    /// The positions that a reader was told are lost, and when first.
+    pub told_lost: BTreeMap<Position, Moment>,
     /// Roles and nodes that could not be brought back, and invariants that broke.
     pub problems: Vec<String>,
     /// How it ended.
@@ -235,6 +237,7 @@ impl History {
             last: BTreeMap::new(),
             lost_too_much: false,
             accepted: None,
+            told_lost: BTreeMap::new(),
             problems: vec![],
             end: End::Running,
             calm_since: None,
@@ -413,6 +416,8 @@ impl History {
 
     /// A reader was told that what a shard held at a position is lost.
     pub fn was_told_lost(&mut self, shard: ShardId, position: Position) {
+        let moment = self.tick();
+        self.told_lost.entry(position).or_insert(moment);
         if !self.is_gap_of(shard, position) {
             let problem = format!("shard {shard} says that {position} is lost, which nobody accepted");
             self.problems.push(problem);

@@ -116,7 +116,7 @@ impl Subscription {
                 history.was_told_lost(shard, position);
                 self.has_ended = true;
             }
-            Event::Failed(Failure::Missing { .. } | Failure::Gap { .. }) if history.lost_too_much => {
+            Event::Failed(Failure::Missing { .. }) if history.lost_too_much => {
                 self.has_ended = true;
             }
             other => history.problems.push(format!("a subscription at {} ended: {other:?}", self.next)),

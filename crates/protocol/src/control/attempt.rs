@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{
-    Address, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time, View,
-    ViewNumber, limits,
+    Address, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time,
+    View, ViewNumber, limits,
 };
 
+use super::loss::{Loss, Trouble};
 use super::message::{LogEntry, Message, SealedState};
 use super::send;
-use super::loss::{Loss, Trouble};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Sessions;
 use crate::roles::RoleEffect;

@@ -211,7 +211,8 @@ impl Replica {
         let trim_is_known = self.lacks.is_none() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
-        let placement = self.memory.view.as_ref().map(|view| view.placement.clone()).filter(|_| !gaps.is_empty());
+        let placement =
+            self.memory.view.as_ref().map(|view| view.placement.clone()).filter(|_| !gaps.is_empty());
         let lost = placement.map(|placement| Lost { placement, gaps });
         Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks, lost }
     }
