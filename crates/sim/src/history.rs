@@ -433,22 +433,27 @@ impl History {
     /// Where each append is, as far as anybody saw: at the end, by a reader, or by its own client.
     #[must_use]
     pub fn positions(&self) -> BTreeMap<usize, Position> {
-        let mut positions = BTreeMap::new();
-        for observation in &self.observations {
-            if let Some(append) = observation.append {
-                positions.insert(append, observation.position);
-            }
-        }
-        for (position, (_, append)) in &self.last {
-            if let Some(append) = append {
-                positions.insert(*append, *position);
+        self.places().into_iter().map(|(append, (position, _))| (append, position)).collect()
+    }
+
+    /// The same, with when it was first known to be there.
+    #[must_use]
+    pub fn places(&self) -> BTreeMap<usize, (Position, Moment)> {
+        let mut places: BTreeMap<usize, (Position, Moment)> = BTreeMap::new();
+        let observed = self.observations.iter().map(|seen| (seen.append, seen.position, seen.at));
+        let at_the_end = self.last.iter().map(|(position, (_, append))| (*append, *position, Moment::MAX));
+        for (append, position, moment) in observed.chain(at_the_end) {
+            let Some(append) = append else { continue };
+            let place = places.entry(append).or_insert((position, moment));
+            if place.0 != position {
+                *place = (position, moment);
             }
         }
         for (index, append) in self.appends.iter().enumerate() {
             if let Some(position) = append.position {
-                positions.entry(index).or_insert(position);
+                places.entry(index).or_insert((position, append.completed.unwrap_or(Moment::MAX)));
             }
         }
-        positions
+        places
     }
 }
