@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use seriatim_model::storage::Lacking;
 use seriatim_model::{
     Address, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time,
     View, ViewNumber, limits,
@@ -380,7 +381,7 @@ impl Attempt {
 
     /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
     /// among the others, those that were members, and those that are meant to be; or, where nobody is
-    /// complete, those that know most.
+    /// complete, those that hold most together.
     /// One that is silent although it answered is taken only if nobody else holds everything.
     fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
         let assigned = &self.entry.shards[shard.0 as usize];
@@ -400,21 +401,39 @@ impl Attempt {
                 let rank = (
                     !complete,
                     !around.answers(*node),
-                    // Where nobody is complete, who knows most comes first.
-                    std::cmp::Reverse(if all_is_held { Position::ZERO } else { knows }),
                     if complete { was.unwrap_or(usize::MAX) } else { 0 },
                     place.is_none(),
                     std::cmp::Reverse(knows),
                     place.unwrap_or(usize::MAX),
                 );
-                (rank, member)
+                (rank, member, *held)
             })
             .collect();
-        ranked.sort();
+        ranked.sort_by_key(|(rank, ..)| *rank);
+        let ranked = ranked.into_iter().map(|(_, member, held)| (member, held)).collect();
+        let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, around) };
         let wanted = self.entry.config.replicas as usize;
-        let ranked = ranked.into_iter().map(|(_, member)| member).take(wanted).enumerate();
+        let ranked = ranked.into_iter().map(|(member, _)| member).take(wanted).enumerate();
         let taken = ranked.filter(|(index, member)| *index == 0 || around.answers(member.node));
         taken.map(|(_, member)| member).collect()
+    }
+
+    /// First the replica that lacks least, then always the one that has most of what those before it lack.
+    fn most_held_first(&self, mut ranked: Vec<(Member, Held)>, around: Around<'_>) -> Vec<(Member, Held)> {
+        let certain = self.certain();
+        let mut left = Lacking { from: Position::ZERO, end: certain };
+        let mut ordered = vec![];
+        while !ranked.is_empty() {
+            let left_by = |held: &Held| left.meet(held.lacks_in(&self.entry.history, certain));
+            let cost = |(member, held): &(Member, Held)| {
+                let left = left_by(held);
+                (!around.answers(member.node), left.end - left.from)
+            };
+            let best = (0..ranked.len()).min_by_key(|index| cost(&ranked[*index])).unwrap_or_default();
+            left = left_by(&ranked[best].1);
+            ordered.push(ranked.remove(best));
+        }
+        ordered
     }
 
     /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
@@ -444,8 +463,7 @@ impl Attempt {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
-        let certain = self.highest_stable().max(self.chosen_ordered());
-        let mut loss = Loss { certain, tail: self.chosen.is_none(), ..Loss::default() };
+        let mut loss = Loss { certain: self.certain(), tail: self.chosen.is_none(), ..Loss::default() };
         if self.chosen.is_none() {
             loss.what.push("the sequencing replicas".into());
         }
@@ -464,6 +482,11 @@ impl Attempt {
             loss.add_shard(shard, &held, &self.entry.history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
+    }
+
+    /// Where the new view's flush begins: what lies below, the old view's shards held.
+    fn certain(&self) -> Position {
+        self.highest_stable().max(self.chosen_ordered())
     }
 
     /// How far the chosen replica got: from there on its flush binds what it holds, and below the shards do.

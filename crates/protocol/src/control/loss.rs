@@ -33,9 +33,7 @@ impl Loss {
     pub(super) fn add_shard(&mut self, shard: ShardId, replicas: &[Held], history: &ViewHistory) {
         self.what.push(format!("the replicas of shard {shard}"));
         let everything = Lacking { from: Position::ZERO, end: self.certain };
-        let lacks = |held: &Held| held.lacks_from(history, self.certain);
-        let lacks =
-            replicas.iter().map(|held| lacks(held).unwrap_or(Lacking { end: Position::ZERO, ..everything }));
+        let lacks = replicas.iter().map(|held| held.lacks_in(history, self.certain));
         let Lacking { from, end } = lacks.fold(everything, Lacking::meet).without(history.gaps_of(shard));
         if from < end {
             self.gaps.push(Gap { shard, from, end });

@@ -91,6 +91,12 @@ impl Held {
         };
         if from < first { Some(Lacking { from, end: first }.join(self.lacks)) } else { self.lacks }
     }
+
+    /// The same as a range, which is empty if it lacks nothing.
+    #[must_use]
+    pub fn lacks_in(&self, history: &ViewHistory, first: Position) -> Lacking {
+        self.lacks_from(history, first).unwrap_or(Lacking { from: first, end: first })
+    }
 }
 
 /// Messages of the shard contract.
