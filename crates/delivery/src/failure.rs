@@ -37,6 +37,20 @@ pub enum Failure {
         /// The shard that holds it.
         shard: ShardId,
     },
+    /// The shard lost the record, and an operator accepted that. It does not come back.
+    #[error(
+        "the record at position {position} is lost, as are the others of shard {shard} below {end}: an operator \
+         accepted that; read on from {}",
+        .position.next()
+    )]
+    Lost {
+        /// Where.
+        position: Position,
+        /// The shard that held it.
+        shard: ShardId,
+        /// The position after the last that the shard lost with it.
+        end: Position,
+    },
     /// No replica of the shard gave the record out, and the last one that was asked lacks it.
     #[error("no replica of shard {shard} gives out position {position}: the last one asked does not hold it")]
     Missing {

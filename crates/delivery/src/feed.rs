@@ -35,6 +35,8 @@ pub(crate) struct Feed {
     pub(crate) request: Option<u64>,
     /// Everything of this shard below it has come.
     pub(crate) upto: Position,
+    /// The position that comes next is lost, and the shard's others below the second one.
+    lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
     buffered: u64,
     /// How many more bytes the shard may send.
@@ -54,6 +56,8 @@ pub(crate) enum Taken {
     NotYet,
     /// The shard passed over the position, or gave out one below it again.
     Missing,
+    /// It is lost, and the shard's others below this one.
+    Lost(Position),
 }
 
 /// What to make of a delivery.
@@ -77,6 +81,7 @@ impl Feed {
             failures: 0,
             request: None,
             upto: from,
+            lost: None,
             buffer: VecDeque::new(),
             buffered: 0,
             credit: 0,
@@ -90,6 +95,7 @@ impl Feed {
     /// When to subscribe again if nothing comes before.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.owed_since {
+            _ if self.lost.is_some() => None,
             _ if self.request.is_none() => Some(self.since),
             _ if self.credit == 0 => None,
             Some(owed_since) => Some(self.since.max(owed_since) + self.patience.min(PATIENCE_MOST)),
@@ -118,6 +124,7 @@ impl Feed {
     pub(crate) fn restart(&mut self, now: Time, source: NodeId, replica: usize) {
         (self.source, self.replica) = (source, replica);
         self.since = now;
+        self.lost = None;
         self.patience = PATIENCE_FIRST;
         self.heard = false;
     }
@@ -126,6 +133,11 @@ impl Feed {
     pub(crate) fn disconnected(&mut self, now: Time) {
         self.request = None;
         self.since = now + RECONNECT_AFTER;
+    }
+
+    /// What comes next is lost: there is nothing more to ask for.
+    pub(crate) fn lost(&mut self, position: Position, end: Position) {
+        self.lost = Some((position, end));
     }
 
     /// The replica cannot serve it at present.
@@ -166,13 +178,14 @@ impl Feed {
     }
 
     pub(crate) fn take(&mut self, position: Position) -> Taken {
-        match self.buffer.front() {
-            Some(front) if front.position == position => {
+        match (self.buffer.front(), self.lost) {
+            (Some(front), _) if front.position == position => {
                 let stored = self.buffer.pop_front().expect("the front was just seen");
                 self.buffered -= stored.record.size() as u64;
                 Taken::Record(stored)
             }
-            None if self.upto <= position => Taken::NotYet,
+            (None, Some((lost, end))) if lost == position => Taken::Lost(end),
+            (None, _) if self.upto <= position => Taken::NotYet,
             _ => Taken::Missing,
         }
     }
@@ -183,6 +196,7 @@ impl Feed {
             let stored = self.buffer.pop_front().expect("the front was just seen");
             self.buffered -= stored.record.size() as u64;
         }
+        self.lost = self.lost.filter(|(position, _)| *position >= first);
     }
 
     /// The credit to give back now, if it is enough to be worth a message.

@@ -252,6 +252,9 @@ impl Fetch {
             ReadError::Trimmed { first } => {
                 return self.reply(Reply::Failed(Failure::Trimmed { first }), out);
             }
+            ReadError::Lost { position, end } => {
+                return self.reply(Reply::Failed(Failure::Lost { position, shard, end }), out);
+            }
             ReadError::Damaged { position } => Some(Failure::Damaged { position, shard }),
             ReadError::Missing { position } => Some(Failure::Missing { position, shard }),
             ReadError::Disk { reason } => Some(Failure::Disk { shard, reason }),

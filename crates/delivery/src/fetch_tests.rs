@@ -180,6 +180,18 @@ fn what_a_replica_does_not_hold_yet_is_asked_of_the_next() {
 }
 
 #[test]
+fn what_is_lost_is_named_at_once() {
+    let mut script = Script::new(entry(1, 2, 1));
+    script.read(0, 8, Duration::ZERO);
+    assert_eq!(script.answer(1, vec![], 1), []);
+    assert_eq!(script.answer(0, run([0, 2]), 4), records([0], 1));
+    script.read(1, 8, Duration::ZERO);
+    let error = ReadError::Lost { position: Position(1), end: Position(6) };
+    let failure = Failure::Lost { position: Position(1), shard: ShardId(1), end: Position(6) };
+    assert_eq!(script.fail(1, error), [Reply::Failed(failure)]);
+}
+
+#[test]
 fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     let mut script = Script::new(entry(1, 1, 64));
     script.read(0, 8, Duration::ZERO);

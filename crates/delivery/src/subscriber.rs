@@ -206,6 +206,11 @@ impl Subscriber {
             ReadError::Missing { position } => {
                 self.try_next_replica(now, shard, Failure::Missing { position, shard }, out);
             }
+            ReadError::Lost { position, end } => {
+                // What lies before it on other shards is still to be handed over.
+                self.feeds.get_mut(&shard).expect("checked by the caller").lost(position, end);
+                self.hand_over(now, out);
+            }
             ReadError::Disk { reason } => {
                 self.try_next_replica(now, shard, Failure::Disk { shard, reason }, out);
             }
@@ -342,7 +347,7 @@ impl Subscriber {
     fn hand_over(&mut self, now: Time, out: &mut Out) {
         let Some(view) = self.directory.view() else { return };
         let mut records = vec![];
-        let mut missing = None;
+        let (mut missing, mut lost) = (None, None);
         while self.next < self.end && self.wants_more() && self.doubt.is_none() {
             let shard = view.placement.shard_of(self.next);
             match self.feeds.get_mut(&shard).map_or(Taken::NotYet, |feed| feed.take(self.next)) {
@@ -356,6 +361,10 @@ impl Subscriber {
                     }
                 }
                 Taken::NotYet => break,
+                Taken::Lost(end) => {
+                    lost = Some(Failure::Lost { position: self.next, shard, end });
+                    break;
+                }
                 Taken::Missing => {
                     missing = Some(shard);
                     break;
@@ -368,6 +377,9 @@ impl Subscriber {
         }
         if !records.is_empty() {
             self.reply(Event::Deliver { records, speculative: false }, out);
+        }
+        if let Some(failure) = lost {
+            return self.fail(failure, out);
         }
         if self.next >= self.end {
             self.reply(Event::Finished, out);

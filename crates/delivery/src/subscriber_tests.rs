@@ -301,6 +301,36 @@ fn replicas_that_lack_something_each_are_asked_in_turn() {
 }
 
 #[test]
+fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
+    let mut script = Script::new(entry(1, 2, 1), 0, None);
+    script.want(100);
+    script.deliver(1, 0, vec![], 1);
+    let lost = |script: &mut Script, position| {
+        let (node, request, ..) = script.asked[&1];
+        let error = ReadError::Lost { position: Position(position), end: Position(6) };
+        script.step(from_shard(node, 1, shard::Message::ReadFailed { request, error }))
+    };
+    assert_eq!(lost(&mut script, 1), []);
+    script.asked.remove(&1);
+    script.wait(20 * crate::feed::IDLE);
+    assert!(!script.asked.contains_key(&1), "there is nothing to ask for again");
+    // What is trimmed is no loss any more.
+    let (node, request, ..) = script.asked[&0];
+    let first = Position(2);
+    let error = ReadError::Trimmed { first };
+    let events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
+    assert_eq!(events, [Event::Trimmed { first }]);
+    script.wait(20 * MS);
+    assert_eq!(script.asked[&1].2, first);
+    assert_eq!(lost(&mut script, 3), []);
+    let events = script.deliver(0, 2, run([2, 4]), 6);
+    assert_eq!(positions(&events[..1]), [2]);
+    let failure = Failure::Lost { position: Position(3), shard: ShardId(1), end: Position(6) };
+    assert!(failure.to_string().contains("read on from 4"), "{failure}");
+    assert_eq!(events[1..], [Event::Failed(failure)]);
+}
+
+#[test]
 fn a_log_without_a_view_is_waited_for() {
     let mut script = Script::new(entry(0, 1, 64), 0, None);
     assert!(script.asked.is_empty() && script.looked_up == 1);

@@ -19,4 +19,6 @@ pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer,
 pub use position::{Placement, PlacementStep, Position};
 pub use record::{Record, RecordId, SessionId};
 pub use time::Time;
-pub use view::{Incarnation, LogId, Member, NodeId, ShardId, ShardMembers, View, ViewHistory, ViewNumber};
+pub use view::{
+    Gap, Incarnation, LogId, Member, NodeId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+};

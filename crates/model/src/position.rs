@@ -136,6 +136,20 @@ impl Placement {
         (shard, end)
     }
 
+    /// The first position in `from..end` that `shard` holds.
+    #[must_use]
+    pub fn first_of(&self, shard: ShardId, from: Position, end: Position) -> Option<Position> {
+        let mut position = from;
+        while position < end {
+            let (holder, stripe_end) = self.stripe_at(position);
+            if holder == shard {
+                return Some(position);
+            }
+            position = stripe_end;
+        }
+        None
+    }
+
     /// Every shard that holds some position, in order, each once.
     #[must_use]
     pub fn shards(&self) -> Vec<ShardId> {
@@ -168,6 +182,8 @@ mod tests {
         assert_eq!(placement.stripe_at(Position(3)), (ShardId(0), Position(5)));
         assert_eq!(placement.stripe_at(Position(7)), (ShardId(1), Position(9)));
         assert_eq!(placement.stripe_at(Position(10)), (ShardId(0), Position(11)));
+        assert_eq!(placement.first_of(ShardId(1), Position(2), Position(20)), Some(Position(7)));
+        assert_eq!(placement.first_of(ShardId(1), Position(2), Position(7)), None);
         assert_eq!(placement.shards(), vec![ShardId(0), ShardId(1)]);
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::config::LogConfig;
 use crate::position::Position;
 use crate::record::{Record, RecordId};
-use crate::view::{Incarnation, View, ViewHistory, ViewNumber};
+use crate::view::{Gap, Incarnation, View, ViewHistory, ViewNumber};
 use crate::wire::{wire_enum, wire_struct};
 
 /// Records at consecutive positions.
@@ -75,8 +75,34 @@ impl Lacking {
     /// The smallest range that covers both.
     #[must_use]
     pub fn join(self, other: Option<Self>) -> Self {
-        let Some(other) = other else { return self };
-        Self { from: self.from.min(other.from), end: self.end.max(other.end) }
+        match other.filter(|other| !other.is_empty()) {
+            None => self,
+            Some(other) if self.is_empty() => other,
+            Some(other) => Self { from: self.from.min(other.from), end: self.end.max(other.end) },
+        }
+    }
+
+    /// What is in both; possibly nothing.
+    #[must_use]
+    pub fn meet(self, other: Self) -> Self {
+        let end = self.end.min(other.end);
+        Self { from: self.from.max(other.from).min(end), end }
+    }
+
+    /// The same without what is lost at either end of it; possibly nothing. `gaps` are in order.
+    #[must_use]
+    pub fn without(mut self, gaps: impl DoubleEndedIterator<Item = Gap> + Clone) -> Self {
+        for gap in gaps.clone() {
+            if gap.contains(self.from) {
+                self.from = gap.end.min(self.end);
+            }
+        }
+        for gap in gaps.rev() {
+            if self.from < self.end && gap.from < self.end && self.end <= gap.end {
+                self.end = gap.from.max(self.from);
+            }
+        }
+        self
     }
 
     /// The same without what lies below `position`; possibly nothing.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::position::{Placement, Position};
-use crate::wire::{wire_newtype, wire_struct};
+use crate::wire::{Decoder, Encoder, Wire, WireError, wire_newtype, wire_struct};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -119,20 +119,69 @@ impl View {
     }
 }
 
-/// For each registered view, where it starts to decide what is valid: `(view, first)`.
+/// Positions that a shard lost: no replica that took part held them when a view was registered, and an
+/// operator accepted that. Those of them that are the shard's, with `from <= position < end`, are gone for
+/// good, whoever comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gap {
+    /// The shard.
+    pub shard: ShardId,
+    /// The first position.
+    pub from: Position,
+    /// The position after the last.
+    pub end: Position,
+}
+
+wire_struct! { Gap { shard, from, end } }
+
+impl Gap {
+    /// Whether it has this position, if that is the shard's.
+    #[must_use]
+    pub fn contains(&self, position: Position) -> bool {
+        self.from <= position && position < self.end
+    }
+}
+
+/// For each registered view, where it starts to decide what is valid: `(view, first)`; and what is lost.
 ///
 /// A position may have been pushed under several views. The valid version is that of the latest
 /// registered view whose `first` is at or below the position. A view hides what earlier views pushed
 /// at or above its `first`.
 ///
 /// Invariant: numbers increase, and so do the `first` values: a view that starts at or below an earlier
-/// one's `first` removes the earlier one from the list, because it hides all of it.
+/// one's `first` removes the earlier one from the list, because it hides all of it. Gaps are in the order of
+/// shards and positions, and those of one shard do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewHistory {
     steps: Vec<(ViewNumber, Position)>,
+    gaps: Vec<Gap>,
 }
 
-wire_struct! { ViewHistory { steps } }
+/// In the number of steps, says that gaps follow them. Whoever does not know of gaps refuses the number.
+const HAS_GAPS: u32 = 1 << 31;
+
+impl Wire for ViewHistory {
+    fn encode(&self, out: &mut Encoder) {
+        let has_gaps = if self.gaps.is_empty() { 0 } else { HAS_GAPS };
+        (self.steps.len() as u32 | has_gaps).encode(out);
+        self.steps.iter().for_each(|step| step.encode(out));
+        if has_gaps != 0 {
+            self.gaps.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let count = u32::decode(input)?;
+        let mut history = Self::default();
+        for _ in 0..count & !HAS_GAPS {
+            history.steps.push(Wire::decode(input)?);
+        }
+        if count & HAS_GAPS != 0 {
+            history.gaps = Wire::decode(input)?;
+        }
+        Ok(history)
+    }
+}
 
 impl ViewHistory {
     /// Adds a registered view. A view that is not newer than the latest one changes nothing.
@@ -170,6 +219,34 @@ impl ViewHistory {
     pub fn forget_below(&mut self, trim: Position) {
         let index = self.steps.partition_point(|(_, first)| *first <= trim);
         self.steps.drain(..index.saturating_sub(1));
+        self.gaps.retain(|gap| gap.end > trim);
+    }
+
+    /// Adds what a shard lost. A gap without positions changes nothing.
+    pub fn give_up(&mut self, mut gap: Gap) {
+        if gap.from >= gap.end {
+            return;
+        }
+        self.gaps.retain(|known| {
+            let touches = known.shard == gap.shard && known.from <= gap.end && gap.from <= known.end;
+            if touches {
+                (gap.from, gap.end) = (gap.from.min(known.from), gap.end.max(known.end));
+            }
+            !touches
+        });
+        let index = self.gaps.partition_point(|known| *known < gap);
+        self.gaps.insert(index, gap);
+    }
+
+    /// What the shards lost, in the order of shards and positions.
+    #[must_use]
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// What one shard lost, in the order of positions.
+    pub fn gaps_of(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = Gap> + Clone + '_ {
+        self.gaps.iter().copied().filter(move |gap| gap.shard == shard)
     }
 
     /// The list itself, oldest first.
@@ -182,6 +259,7 @@ impl ViewHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{decode_one, encode_one};
 
     #[test]
     fn the_latest_view_at_or_below_a_position_decides() {
@@ -198,5 +276,26 @@ mod tests {
         assert_eq!(history.cover(Position(12)), Some(ViewNumber(4)));
         history.forget_below(Position(8));
         assert_eq!(history.steps(), &[(ViewNumber(4), Position(7))]);
+    }
+
+    #[test]
+    fn gaps_that_touch_become_one() {
+        let gap = |shard, from, end| Gap { shard: ShardId(shard), from: Position(from), end: Position(end) };
+        let mut history = ViewHistory::default();
+        for lost in [gap(1, 5, 9), gap(0, 3, 3), gap(0, 20, 30), gap(0, 2, 6), gap(1, 9, 12), gap(0, 6, 7)] {
+            history.give_up(lost);
+        }
+        assert_eq!(history.gaps(), [gap(0, 2, 7), gap(0, 20, 30), gap(1, 5, 12)]);
+        history.forget_below(Position(12));
+        assert_eq!(history.gaps(), [gap(0, 20, 30)]);
+    }
+
+    #[test]
+    fn a_history_without_gaps_is_written_as_before_there_were_any() {
+        let mut history = ViewHistory::default();
+        history.push(ViewNumber(1), Position(0));
+        assert_eq!(encode_one(&history), encode_one(&vec![(ViewNumber(1), Position(0))]));
+        history.give_up(Gap { shard: ShardId(2), from: Position(3), end: Position(4) });
+        assert_eq!(decode_one(encode_one(&history)), Ok(history));
     }
 }

@@ -207,6 +207,8 @@ pub struct History {
     pub accepted: Option<Acceptance>,
     /// Where a replica did not do what it had promised to a controller.
     pub broken_promises: Vec<String>,
+    /// The positions that a reader was told are lost, and when first.
+    pub told_lost: BTreeMap<Position, Moment>,
     /// Roles and nodes that could not be brought back, and invariants that broke.
     pub problems: Vec<String>,
     /// How it ended.
@@ -238,6 +240,7 @@ impl History {
             lost_too_much: false,
             accepted: None,
             broken_promises: vec![],
+            told_lost: BTreeMap::new(),
             problems: vec![],
             end: End::Running,
             calm_since: None,
@@ -414,6 +417,16 @@ impl History {
         gaps.any(|(of, from, end)| *of == shard && *from <= position && position < *end)
     }
 
+    /// A reader was told that what a shard held at a position is lost.
+    pub fn was_told_lost(&mut self, shard: ShardId, position: Position) {
+        let moment = self.tick();
+        self.told_lost.entry(position).or_insert(moment);
+        if !self.is_gap_of(shard, position) {
+            let problem = format!("shard {shard} says that {position} is lost, which nobody accepted");
+            self.problems.push(problem);
+        }
+    }
+
     /// How many appends were acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
@@ -423,22 +436,27 @@ impl History {
     /// Where each append is, as far as anybody saw: at the end, by a reader, or by its own client.
     #[must_use]
     pub fn positions(&self) -> BTreeMap<usize, Position> {
-        let mut positions = BTreeMap::new();
-        for observation in &self.observations {
-            if let Some(append) = observation.append {
-                positions.insert(append, observation.position);
-            }
-        }
-        for (position, (_, append)) in &self.last {
-            if let Some(append) = append {
-                positions.insert(*append, *position);
+        self.places().into_iter().map(|(append, (position, _))| (append, position)).collect()
+    }
+
+    /// The same, with when it was first known to be there.
+    #[must_use]
+    pub fn places(&self) -> BTreeMap<usize, (Position, Moment)> {
+        let mut places: BTreeMap<usize, (Position, Moment)> = BTreeMap::new();
+        let observed = self.observations.iter().map(|seen| (seen.append, seen.position, seen.at));
+        let at_the_end = self.last.iter().map(|(position, (_, append))| (*append, *position, Moment::MAX));
+        for (append, position, moment) in observed.chain(at_the_end) {
+            let Some(append) = append else { continue };
+            let place = places.entry(append).or_insert((position, moment));
+            if place.0 != position {
+                *place = (position, moment);
             }
         }
         for (index, append) in self.appends.iter().enumerate() {
             if let Some(position) = append.position {
-                positions.entry(index).or_insert(position);
+                places.entry(index).or_insert((position, append.completed.unwrap_or(Moment::MAX)));
             }
         }
-        positions
+        places
     }
 }

@@ -279,8 +279,7 @@ impl Reader {
     }
 
     /// A replica cannot give out what it was asked for.
-    fn refused(&mut self, now: Time, shard: ShardId, error: &ReadError, history: &History) {
-        let drains = matches!(self.style, Style::Drain { .. });
+    fn refused(&mut self, now: Time, shard: ShardId, error: &ReadError, history: &mut History) {
         let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
         cursor.asked = None;
         cursor.ask_at = now + Duration::from_millis(5);
@@ -289,8 +288,11 @@ impl Reader {
                 cursor.next = cursor.next.max(first);
                 self.trimmed = self.trimmed.max(first);
             }
-            ReadError::Missing { position } if drains && history.is_gap_of(shard, position) => {
+            // The application that reads here takes note, and goes on.
+            ReadError::Lost { position, .. } => {
+                history.was_told_lost(shard, position);
                 cursor.next = cursor.next.max(position.next());
+                cursor.ask_at = now;
             }
             // Maybe another view has somebody who holds it.
             ReadError::Missing { .. } => self.look_up_at = self.look_up_at.or(Some(now)),

@@ -112,7 +112,11 @@ impl Subscription {
                 self.next = records.last().map_or(self.next, |last| last.position.next());
             }
             Event::Trimmed { first } => self.next = first,
-            Event::Failed(Failure::Missing { .. } | Failure::Gap { .. }) if history.lost_too_much => {
+            Event::Failed(Failure::Lost { position, shard, .. }) if position >= self.next => {
+                history.was_told_lost(shard, position);
+                self.has_ended = true;
+            }
+            Event::Failed(Failure::Missing { .. }) if history.lost_too_much => {
                 self.has_ended = true;
             }
             other => history.problems.push(format!("a subscription at {} ended: {other:?}", self.next)),

@@ -56,6 +56,18 @@ fn every_profile_is_clean_without_a_defect() {
 }
 
 #[test]
+fn seeds_that_once_failed_are_clean() {
+    // After an accepted loss, all replicas of a shard lacked the same positions for ever.
+    for seed in [5_010_590, 5_016_649, 5_018_252] {
+        all_clean("all faults", Plan::from_seed, seed..seed + 1);
+    }
+    // A copy that stood before a gap did not get what lay behind it.
+    for seed in [5, 2_000_175, 2_017_743] {
+        all_clean("accepted losses", profiles::accepted_losses, seed..seed + 1);
+    }
+}
+
+#[test]
 fn a_seed_run_twice_gives_the_same_run() {
     for seed in [3, 14, 159, 2653] {
         let (once, again) = (run(Plan::from_seed(seed), false), run(Plan::from_seed(seed), false));

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use seriatim_model::storage::Lacking;
 use seriatim_model::{
-    Address, Endpoint, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time, View,
-    ViewNumber, limits,
+    Address, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time,
+    View, ViewNumber, limits,
 };
 
+use super::loss::{Loss, Trouble};
 use super::message::{LogEntry, Message, SealedState};
 use super::send;
 use crate::deviation::{Deviation, Options};
@@ -31,6 +33,8 @@ pub(super) struct Attempt {
     spare_sequencers: BTreeSet<NodeId>,
     chosen: Option<Member>,
     shards: Vec<ShardMembers>,
+    /// What none of them holds.
+    gaps: Vec<Gap>,
     /// How far the flush is known to be.
     flushing: Position,
     flushed: Option<Flushed>,
@@ -60,28 +64,6 @@ pub(super) enum Step {
     Flush,
     Stage,
     Register,
-}
-
-/// Why there can be no view at present.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Somebody who does not answer is needed.
-    Waits(String),
-    /// What nobody holds any more is needed. Only an operator can go on without it.
-    Lost(Loss),
-}
-
-/// What is kept and what is lost if the log goes on without what nobody holds any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Loss {
-    /// What nobody holds, for a person.
-    pub(super) what: Vec<String>,
-    /// Positions below it are kept, apart from `gaps`.
-    pub(super) certain: Position,
-    /// Positions of a shard that no replica is known to hold.
-    pub(super) gaps: Vec<(ShardId, Position, Position)>,
-    /// Whether acknowledged appends at `certain` and above may be lost.
-    pub(super) tail: bool,
 }
 
 /// Who answers, as the node of the controller sees it.
@@ -117,6 +99,7 @@ impl Attempt {
             spare_sequencers: BTreeSet::new(),
             chosen: None,
             shards: vec![],
+            gaps: vec![],
             flushing: Position::ZERO,
             flushed: None,
             staged: BTreeMap::new(),
@@ -349,19 +332,19 @@ impl Attempt {
             self.since = now;
             return Ok(None);
         }
-        let lost = self.what_is_lost(around)?;
-        if let Some(loss) = lost.filter(|_| !self.accepts_loss) {
+        let selected = |shard| ShardMembers { shard, replicas: self.select(shard, around) };
+        let shards: Vec<ShardMembers> = self.shard_ids().map(selected).collect();
+        let lost = self.what_is_lost(&shards, around)?;
+        if let Some(loss) = lost.clone().filter(|_| !self.accepts_loss) {
             return Err(Trouble::Lost(loss));
         }
-        let mut shards = vec![];
-        for shard in self.shard_ids() {
-            let replicas = self.select(shard, around);
+        for ShardMembers { shard, replicas } in &shards {
             self.check_count(around, replicas.len(), self.entry.config.least_replicas(), || {
-                (format!("replicas of shard {shard}"), self.replicas(shard))
+                (format!("replicas of shard {shard}"), self.replicas(*shard))
             })?;
-            shards.push(ShardMembers { shard, replicas });
         }
         self.shards = shards;
+        self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
         if self.chosen.is_none() {
             let start = if self.old() == ViewNumber::NONE { Position::ZERO } else { self.highest_stable() };
             self.flushed = Some(Flushed { first: start, end: start, sessions: Sessions::default() });
@@ -403,7 +386,7 @@ impl Attempt {
 
     /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
     /// among the others, those that were members, and those that are meant to be; or, where nobody is
-    /// complete, those that know most.
+    /// complete, those that hold most together.
     /// One that is silent although it answered is taken only if nobody else holds everything.
     fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
         let assigned = &self.entry.shards[shard.0 as usize];
@@ -423,21 +406,39 @@ impl Attempt {
                 let rank = (
                     !complete,
                     !around.answers(*node),
-                    // Where nobody is complete, who knows most comes first.
-                    std::cmp::Reverse(if all_is_held { Position::ZERO } else { knows }),
                     if complete { was.unwrap_or(usize::MAX) } else { 0 },
                     place.is_none(),
                     std::cmp::Reverse(knows),
                     place.unwrap_or(usize::MAX),
                 );
-                (rank, member)
+                (rank, member, *held)
             })
             .collect();
-        ranked.sort();
+        ranked.sort_by_key(|(rank, ..)| *rank);
+        let ranked = ranked.into_iter().map(|(_, member, held)| (member, held)).collect();
+        let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, around) };
         let wanted = self.entry.config.replicas as usize;
-        let ranked = ranked.into_iter().map(|(_, member)| member).take(wanted).enumerate();
+        let ranked = ranked.into_iter().map(|(member, _)| member).take(wanted).enumerate();
         let taken = ranked.filter(|(index, member)| *index == 0 || around.answers(member.node));
         taken.map(|(_, member)| member).collect()
+    }
+
+    /// First the replica that lacks least, then always the one that has most of what those before it lack.
+    fn most_held_first(&self, mut ranked: Vec<(Member, Held)>, around: Around<'_>) -> Vec<(Member, Held)> {
+        let certain = self.certain();
+        let mut left = Lacking { from: Position::ZERO, end: certain };
+        let mut ordered = vec![];
+        while !ranked.is_empty() {
+            let left_by = |held: &Held| left.meet(held.lacks_in(&self.entry.history, certain));
+            let cost = |(member, held): &(Member, Held)| {
+                let left = left_by(held);
+                (!around.answers(member.node), left.end - left.from)
+            };
+            let best = (0..ranked.len()).min_by_key(|index| cost(&ranked[*index])).unwrap_or_default();
+            left = left_by(&ranked[best].1);
+            ordered.push(ranked.remove(best));
+        }
+        ordered
     }
 
     /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
@@ -462,19 +463,18 @@ impl Attempt {
         true
     }
 
-    /// What nobody holds any more.
-    fn what_is_lost(&self, around: Around<'_>) -> Result<Option<Loss>, Trouble> {
+    /// What nobody holds any more, if the shards go on with these replicas.
+    fn what_is_lost(&self, shards: &[ShardMembers], around: Around<'_>) -> Result<Option<Loss>, Trouble> {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
-        let certain = self.highest_stable().max(self.chosen_ordered());
-        let mut loss = Loss { certain, tail: self.chosen.is_none(), ..Loss::default() };
+        let mut loss = Loss { certain: self.certain(), tail: self.chosen.is_none(), ..Loss::default() };
         if self.chosen.is_none() {
             loss.what.push("the sequencing replicas".into());
         }
-        for shard in self.shard_ids() {
-            let best = self.select(shard, around).into_iter().next();
-            if self.is_complete(shard, best.as_ref()) {
+        for ShardMembers { shard, replicas } in shards {
+            let shard = *shard;
+            if self.is_complete(shard, replicas.first()) {
                 continue;
             }
             if !self.accepts_loss {
@@ -482,17 +482,16 @@ impl Attempt {
                 let answered = |node| self.fenced.contains_key(&(shard, node));
                 self.need(around, &nodes, &format!("replicas of shard {shard}"), answered)?;
             }
-            let held = best.and_then(|member| self.fenced.get(&(shard, member.node)));
-            let held = held.map_or(Held::default(), |(_, held)| *held);
-            loss.what.push(format!("the replicas of shard {shard}"));
-            let mut known = held.stable;
-            if let Some(lacks) = held.lacks.filter(|lacks| lacks.from <= known) {
-                loss.gaps.push((shard, lacks.from, lacks.end.min(loss.certain)));
-                known = known.max(lacks.end);
-            }
-            loss.gaps.push((shard, known, loss.certain));
+            let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
+            let held: Vec<Held> = held.map(|(_, held)| *held).collect();
+            loss.add_shard(shard, &held, &self.entry.history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
+    }
+
+    /// Where the new view's flush begins: what lies below, the old view's shards held.
+    fn certain(&self) -> Position {
+        self.highest_stable().max(self.chosen_ordered())
     }
 
     /// How far the chosen replica got: from there on its flush binds what it holds, and below the shards do.
@@ -597,6 +596,7 @@ impl Attempt {
             entry.shards[members.shard.0 as usize] = self.assignment(members);
         }
         entry.history.push(view.number, view.first);
+        self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
         entry.unavailable = None;
         entry.view = Some(view);
         entry
@@ -649,40 +649,5 @@ impl Attempt {
                 send(register, Message::CompareAndSet { entry: self.registered_entry(options) }, out);
             }
         }
-    }
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Waits(why) => f.write_str(why),
-            Self::Lost(loss) => write!(
-                f,
-                "{} restarted without their memory, and with it went what nobody else holds: no view can be \
-                 formed; what is stable can be read; 'seriatim admin recover' tells what would be lost",
-                loss.what.join(" and ")
-            ),
-        }
-    }
-}
-
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "positions below {} are certain", self.certain)?;
-        for (shard, from, end) in self.gaps.iter().filter(|(_, from, end)| from < end) {
-            write!(
-                f,
-                ", except those of shard {shard} from {from} to {end}, which no replica is known to hold"
-            )?;
-        }
-        if self.tail {
-            write!(
-                f,
-                "; appends acknowledged beyond {} may be gone, and clients that repeat appends from before may \
-                 append them twice",
-                self.certain
-            )?;
-        }
-        Ok(())
     }
 }

@@ -14,7 +14,8 @@ use seriatim_model::{
     Address, Endpoint, Input, LogId, Machine, NodeId, ShardMembers, Time, View, ViewNumber, limits,
 };
 
-use super::attempt::{Around, Attempt, Purpose, Step, Trouble};
+use super::attempt::{Around, Attempt, Purpose, Step};
+use super::loss::Trouble;
 use super::message::{LogEntry, Message, NodeAddress};
 use super::send;
 use super::timings::Timings;

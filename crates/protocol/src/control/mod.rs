@@ -26,6 +26,7 @@
 mod attempt;
 pub mod catalog;
 pub mod controller;
+mod loss;
 pub mod message;
 pub mod register;
 mod timings;

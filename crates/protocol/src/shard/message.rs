@@ -2,7 +2,7 @@
 
 use seriatim_model::storage::{Lacking, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{Incarnation, Member, Position, ViewNumber};
+use seriatim_model::{Incarnation, Member, Position, ViewHistory, ViewNumber};
 
 use crate::control::LogEntry;
 
@@ -36,6 +36,14 @@ pub enum ReadError {
         /// The stable bound.
         stable: Position,
     },
+    /// An operator accepted that what the shard held here is lost. No replica gives it out any more.
+    #[error("the record at position {position} is lost: an operator accepted that")]
+    Lost {
+        /// Where.
+        position: Position,
+        /// The shard's other positions below it are lost, too.
+        end: Position,
+    },
     /// The replica is being copied to, and has not got this position yet.
     #[error("the replica that was asked does not hold position {position} yet")]
     Missing {
@@ -52,6 +60,7 @@ wire_enum! {
         4 => Busy {},
         5 => NotStable { stable },
         6 => Missing { position },
+        7 => Lost { position, end },
     }
 }
 
@@ -67,6 +76,28 @@ pub struct Held {
 }
 
 wire_struct! { Held { view, stable, lacks } }
+
+impl Held {
+    /// What it lacks as a member of a view whose flush began at `first`: what it lacked before, and what was
+    /// bound in views that it was no member of. `history` is that of the registered views. A life that no
+    /// view named yet is whole below what it knew as stable when it began.
+    #[must_use]
+    pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<Lacking> {
+        let from = if self.view == ViewNumber::NONE {
+            self.stable
+        } else {
+            let mut later = history.steps().iter().filter(|(number, _)| *number > self.view);
+            later.next().map_or(first, |(_, from)| *from)
+        };
+        if from < first { Some(Lacking { from, end: first }.join(self.lacks)) } else { self.lacks }
+    }
+
+    /// The same as a range, which is empty if it lacks nothing.
+    #[must_use]
+    pub fn lacks_in(&self, history: &ViewHistory, first: Position) -> Lacking {
+        self.lacks_from(history, first).unwrap_or(Lacking { from: first, end: first })
+    }
+}
 
 /// Messages of the shard contract.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
 use seriatim_model::{
-    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
+    Address, Durability, Endpoint, Gap, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
     ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
 use super::copying::{Copying, Got, as_pushed};
 use super::message::{Held, Message, ReadError};
-use super::readers::{Bounds, Outcome, Readers};
+use super::readers::{Bounds, Lost, Outcome, Readers};
 use super::unstored::{Before, Unstored};
 use crate::control;
 use crate::deviation::{Deviation, Options};
@@ -45,8 +45,6 @@ pub struct Replica {
     pub(super) trim: Position,
     /// What it has still to get from others.
     lacks: Option<Lacking>,
-    /// Everything below it is held, whatever views this life was no member of.
-    whole_below: Position,
     copying: Copying,
     /// Whether it was a member of the view that was registered when it was fenced last.
     was_member: bool,
@@ -100,7 +98,7 @@ impl Machine for Replica {
             Input::Persisted(ticket) => self.persisted(ticket, out),
             Input::StoreFailed(ticket, _) => self.store_failed(now, ticket),
             Input::Read(ticket, outcome) => {
-                let outcome = self.readers.read(ticket, outcome, self.bounds(), out);
+                let outcome = self.readers.read(ticket, outcome, &self.bounds(), out);
                 self.has_read(now, outcome);
             }
             Input::Disconnected(peer) => self.disconnected(peer),
@@ -156,7 +154,6 @@ impl Replica {
             stable,
             trim: recovery.trim,
             lacks: recovery.lacks.map(|range| range.not_below(recovery.trim)),
-            whole_below: stable,
             copying: Copying::default(),
             was_member: false,
             scrub: (stable > recovery.trim).then_some(recovery.trim),
@@ -213,7 +210,11 @@ impl Replica {
     fn bounds(&self) -> Bounds {
         let trim_is_known = self.lacks.is_none() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
-        Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks }
+        let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
+        let placement =
+            self.memory.view.as_ref().map(|view| view.placement.clone()).filter(|_| !gaps.is_empty());
+        let lost = placement.map(|placement| Lost { placement, gaps });
+        Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks, lost }
     }
 
     /// Whether nobody could tell it more of the trim point.
@@ -263,7 +264,7 @@ impl Replica {
             }
             Message::Trim { .. } => send(from, self.fenced(), out),
             message => {
-                self.readers.receive(now, from, message, self.bounds(), out);
+                self.readers.receive(now, from, message, &self.bounds(), out);
             }
         }
     }
@@ -290,9 +291,13 @@ impl Replica {
     }
 
     fn fenced(&self) -> Message {
+        Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation, held: self.held() }
+    }
+
+    /// What it brings to a view change.
+    fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
-        let held = Held { view, stable: self.stable, lacks: self.lacks };
-        Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation, held }
+        Held { view, stable: self.stable, lacks: self.lacks }
     }
 
     fn bind(
@@ -459,7 +464,7 @@ impl Replica {
     fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.stable = stable;
-            self.readers.stable_advanced(self.bounds(), out);
+            self.readers.stable_advanced(&self.bounds(), out);
         }
     }
 
@@ -498,31 +503,25 @@ impl Replica {
         if view.number <= self.view_number() || !named || self.memory.claim < view.number {
             return false;
         }
-        let missed = self.missed(now, entry, view.first).and_then(|range| range.above(self.trim));
-        // Who was away may also have missed a trim.
-        let nothing = Lacking { from: view.first, end: view.first };
-        if let Some(range) = missed.or((!self.was_member && self.lacks.is_none()).then_some(nothing)) {
-            self.lacks = Some(range.join(self.lacks));
+        if !self.is_named() {
+            self.copying.newborn(now);
         }
+        // Who was away may also have missed a trim.
+        let nothing = (!self.was_member).then_some(Lacking { from: view.first, end: view.first });
+        let lacks = self.held().lacks_from(&entry.history, view.first).or(nothing);
+        self.lacks = lacks.map(|range| range.not_below(self.trim));
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
         self.memory.history.forget_below(self.trim);
+        self.leave_gaps();
         self.copying.restart();
         true
     }
 
-    /// What was bound in views that it was no member of, when it becomes one of a view whose flush began
-    /// at `first`. A life that starts with what another left is whole only below what that knew as stable.
-    fn missed(&mut self, now: Time, entry: &control::LogEntry, first: Position) -> Option<Lacking> {
-        let from = if self.is_named() {
-            let steps = entry.history.steps().iter();
-            let mut later = steps.filter(|(number, _)| *number > self.view_number());
-            later.next().map_or(first, |(_, from)| *from)
-        } else {
-            self.copying.newborn(now);
-            self.whole_below
-        };
-        (from < first).then_some(Lacking { from, end: first })
+    /// What is lost, nobody has to give.
+    fn leave_gaps(&mut self) {
+        let gaps = self.memory.history.gaps_of(self.shard);
+        self.lacks = self.lacks.map(|range| range.without(gaps.clone()));
     }
 
     /// The defect: versions at or above the stable bound count for nothing any more.
@@ -585,6 +584,7 @@ impl Replica {
                 self.trim_below(first, out);
             }
             ReadError::Missing { .. } => self.copying.lacked(now, request),
+            // Also what is lost: this replica does not know that view yet.
             _ => self.copying.refused(now, request),
         }
     }
@@ -594,6 +594,7 @@ impl Replica {
         if let Some(lacks) = self.copying.written(ticket, self.lacks) {
             let before = self.before();
             self.lacks = lacks;
+            self.leave_gaps();
             self.remember(before, out);
         }
     }
@@ -616,7 +617,12 @@ impl Replica {
             self.lacks = None;
             self.remember(before, out);
         }
-        self.copying.ask(now, self.shard, &others, self.trim, self.lacks, out);
+        // What lies behind a gap is asked for when what lies before it is there.
+        let next = self.lacks.map(|range| {
+            let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
+            gap.map_or(range, |gap| Lacking { end: range.end.min(gap.from), ..range })
+        });
+        self.copying.ask(now, self.shard, &others, self.trim, next, out);
     }
 
     /// After a restart: reads on, to find what is damaged.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::{Lacking, ReadFailure, ReadOutcome, ReadRange, Stored};
-use seriatim_model::{Address, Peer, Position, Ticket, Time, limits};
+use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, limits};
 
 use super::message::{Message, ReadError};
 use super::primary_backup::send;
@@ -52,7 +52,7 @@ enum Purpose {
 }
 
 /// What may be read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bounds {
     /// Positions below it, ...
     pub(super) readable: Position,
@@ -60,21 +60,48 @@ pub(super) struct Bounds {
     pub(super) trim: Position,
     /// (if that is known, or it is another replica that asks,)
     pub(super) trim_is_known: bool,
-    /// ... but not these.
+    /// ... but not these, ...
     pub(super) lacks: Option<Lacking>,
+    /// ... and these never again.
+    pub(super) lost: Option<Lost>,
+}
+
+/// What the shard lost.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    /// Which positions are the shard's.
+    pub(super) placement: Placement,
+    /// Where it lost them.
+    pub(super) gaps: Vec<Gap>,
+}
+
+impl Lost {
+    /// The first of the shard's positions from `from` on that is lost, and where its gap ends.
+    fn next(&self, from: Position) -> Option<(Position, Position)> {
+        let first = |gap: &Gap| {
+            let position = self.placement.first_of(gap.shard, gap.from.max(from), gap.end)?;
+            Some((position, gap.end))
+        };
+        self.gaps.iter().find_map(first)
+    }
 }
 
 impl Bounds {
-    fn hides(self, reader: Address, position: Position) -> bool {
+    /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there.
+    fn end_from(&self, reader: Address, from: Position) -> Result<Position, ReadError> {
         let is_replica = matches!(reader, Address::Node(..));
-        !self.trim_is_known && !is_replica || self.lacks.is_some_and(|lacks| lacks.contains(position))
-    }
-
-    /// How far a read may go that starts at `from`.
-    fn end_from(self, from: Position) -> Position {
-        match self.lacks {
-            Some(lacks) if from < lacks.from => self.readable.min(lacks.from),
-            _ => self.readable,
+        if !self.trim_is_known && !is_replica {
+            return Err(ReadError::Missing { position: from });
+        }
+        let lost = self.lost.as_ref().and_then(|lost| lost.next(from));
+        match (lost, self.lacks) {
+            (Some((position, end)), _) if position == from => Err(ReadError::Lost { position, end }),
+            (_, Some(lacks)) if lacks.contains(from) => Err(ReadError::Missing { position: from }),
+            (lost, lacks) => {
+                let lacking = lacks.map(|lacks| lacks.from).filter(|lacking| *lacking > from);
+                let lost = lost.map(|(position, _)| position);
+                Ok([lacking, lost].into_iter().flatten().fold(self.readable, Position::min))
+            }
         }
     }
 }
@@ -94,10 +121,10 @@ impl Readers {
         now: Time,
         from: Address,
         message: Message,
-        bounds: Bounds,
+        bounds: &Bounds,
         out: &mut Vec<RoleEffect>,
     ) {
-        let Bounds { readable: stable, trim, .. } = bounds;
+        let (stable, trim) = (bounds.readable, bounds.trim);
         match message {
             Message::Read { request, from: first, end, max_records, wait_ms } => {
                 if first < trim {
@@ -150,18 +177,24 @@ impl Readers {
         reader: Address,
         request: u64,
         read: &WaitingRead,
-        bounds: Bounds,
+        bounds: &Bounds,
         out: &mut Vec<RoleEffect>,
     ) {
         // Who asks for no records asks where the trim point is.
-        let is_empty = read.from >= read.end;
-        let hides = if is_empty { !bounds.trim_is_known } else { bounds.hides(reader, read.from) };
-        if hides {
-            return fail(reader, request, ReadError::Missing { position: read.from }, out);
-        }
+        let end = if read.from < read.end {
+            bounds.end_from(reader, read.from)
+        } else if bounds.trim_is_known {
+            Ok(read.end)
+        } else {
+            Err(ReadError::Missing { position: read.from })
+        };
+        let end = match end {
+            Ok(end) => end,
+            Err(error) => return fail(reader, request, error, out),
+        };
         let range = ReadRange {
             from: read.from,
-            end: read.end.min(bounds.end_from(read.from)),
+            end: read.end.min(end),
             max_records: read.max_records.clamp(1, limits::READ_RECORDS),
             max_bytes: limits::READ_BYTES,
         };
@@ -182,20 +215,23 @@ impl Readers {
     }
 
     /// Sends a subscription what is final, as far as its credit goes.
-    fn feed(&mut self, reader: Address, request: u64, bounds: Bounds, out: &mut Vec<RoleEffect>) {
+    fn feed(&mut self, reader: Address, request: u64, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
         let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else { return };
         if subscription.is_reading || subscription.credit == 0 || subscription.next >= bounds.readable {
             return;
         }
         let next = subscription.next;
-        if bounds.hides(reader, next) {
-            self.subscriptions.remove(&(reader, request));
-            return fail(reader, request, ReadError::Missing { position: next }, out);
-        }
+        let end = match bounds.end_from(reader, next) {
+            Ok(end) => end,
+            Err(error) => {
+                self.subscriptions.remove(&(reader, request));
+                return fail(reader, request, error, out);
+            }
+        };
         subscription.is_reading = true;
         let range = ReadRange {
             from: next,
-            end: bounds.end_from(next),
+            end,
             max_records: limits::READ_RECORDS,
             max_bytes: limits::READ_BYTES.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
         };
@@ -215,7 +251,7 @@ impl Readers {
         &mut self,
         ticket: Ticket,
         outcome: ReadOutcome,
-        bounds: Bounds,
+        bounds: &Bounds,
         out: &mut Vec<RoleEffect>,
     ) -> Outcome {
         let Some((reader, request, purpose, range)) = self.reading.remove(&ticket) else {
@@ -270,8 +306,8 @@ impl Readers {
         }
     }
 
-    pub(super) fn stable_advanced(&mut self, bounds: Bounds, out: &mut Vec<RoleEffect>) {
-        let Bounds { readable: stable, trim, .. } = bounds;
+    pub(super) fn stable_advanced(&mut self, bounds: &Bounds, out: &mut Vec<RoleEffect>) {
+        let (stable, trim) = (bounds.readable, bounds.trim);
         let ready: Vec<_> =
             self.waiting.iter().filter(|(_, read)| read.from < stable).map(|(key, _)| *key).collect();
         for (reader, request) in ready {

@@ -147,6 +147,7 @@ fn read_error(error: &ReadError) -> String {
         ReadError::Busy => "busy".into(),
         ReadError::NotStable { stable, .. } => format!("not-stable stable={stable}"),
         ReadError::Missing { position } => format!("missing at={position}"),
+        ReadError::Lost { position, end } => format!("lost at={position} end={end}"),
     }
 }
 

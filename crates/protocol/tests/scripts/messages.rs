@@ -189,6 +189,7 @@ fn read_error(words: &mut Words) -> Parsed<ReadError> {
         "trimmed" => ReadError::Trimmed { first: words.position("first")? },
         "damaged" => ReadError::Damaged { position: words.position("at")? },
         "missing" => ReadError::Missing { position: words.position("at")? },
+        "lost" => ReadError::Lost { position: words.position("at")?, end: words.position("end")? },
         "busy" => ReadError::Busy,
         other => return Err(format!("no read fails with '{other}'")),
     })

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use seriatim_model::{
-    Address, ConnectionId, Endpoint, Incarnation, Member, NodeId, Placement, Position, Record, RecordId,
+    Address, ConnectionId, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, Record, RecordId,
     SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::LogEntry;
@@ -265,8 +265,20 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     })
 }
 
+/// `0@3..5`: what shard 0 lost.
+pub(crate) fn read_gap(text: &str) -> Parsed<Gap> {
+    let wrong = || format!("'{text}' is no gap");
+    let (shard, range) = text.split_once('@').ok_or_else(wrong)?;
+    let (from, end) = range.split_once("..").ok_or_else(wrong)?;
+    let shard = ShardId(shard.parse().map_err(|_| wrong())?);
+    let position = |text: &str| text.parse().map(Position).map_err(|_| wrong());
+    Ok(Gap { shard, from: position(from)?, end: position(end)? })
+}
+
 pub(crate) fn history(history: &ViewHistory) -> String {
-    list(history.steps(), ",", |(view, first)| format!("v{view}@{first}"))
+    let steps = history.steps().iter().map(|(view, first)| format!("v{view}@{first}"));
+    let gaps = history.gaps().iter().map(|gap| format!("lost{}@{}..{}", gap.shard, gap.from, gap.end));
+    list(steps.chain(gaps), ",", |word| word)
 }
 
 /// The next number of each session, and where its numbers are bound, as far as it remembers.

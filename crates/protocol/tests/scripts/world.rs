@@ -21,7 +21,7 @@ use seriatim_protocol::{Message, Options};
 
 use crate::effects;
 use crate::messages;
-use crate::words::{Parsed, Words, address, read_address, read_member, read_view};
+use crate::words::{Parsed, Words, address, read_address, read_gap, read_member, read_view};
 
 /// The node of the register and of the controllers.
 const CONTROL: NodeId = NodeId(1);
@@ -184,12 +184,14 @@ impl World {
         Ok(())
     }
 
-    /// Registers a view.
+    /// Registers a view. `lost=0@3..5` gives up positions of a shard with it.
     fn view(&mut self, words: &mut Words) -> Parsed<()> {
+        let gap = words.value::<String>("lost")?.map(|word| read_gap(&word)).transpose()?;
         let view = read_view(words, &self.entry)?;
         let entry = &mut self.entry;
         entry.claimed = entry.claimed.max(view.number);
         entry.history.push(view.number, view.first);
+        gap.into_iter().for_each(|gap| entry.history.give_up(gap));
         entry.view = Some(view);
         entry.version += 1;
         Ok(())

@@ -1,34 +1,38 @@
 //! If append B started after append A was acknowledged, B's position is greater than A's.
 
+use seriatim_model::Position;
+
 use super::Finding;
-use crate::history::{Append, History, Outcome};
+use crate::history::{Append, History, Moment, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
-    let positions = history.positions();
+    let places = history.places();
     let placed = |(index, append): (usize, &'_ Append)| {
-        positions.get(&index).map(|position| (append.clone(), *position))
+        places.get(&index).map(|(position, known)| (append.clone(), *position, *known))
     };
     let placed: Vec<_> = history.appends.iter().enumerate().filter_map(placed).collect();
     let acknowledged = |append: &Append| append.outcome == Outcome::Acknowledged;
-    let mut done: Vec<_> = placed.iter().filter(|(append, _)| acknowledged(append)).collect();
-    done.sort_by_key(|(append, _)| append.completed);
+    let mut done: Vec<_> = placed.iter().filter(|(append, ..)| acknowledged(append)).collect();
+    done.sort_by_key(|(append, ..)| append.completed);
     let mut started: Vec<_> = placed.iter().collect();
-    started.sort_by_key(|(append, _)| append.invoked);
+    started.sort_by_key(|(append, ..)| append.invoked);
     let mut done = done.into_iter().peekable();
-    let mut highest: Option<&(Append, seriatim_model::Position)> = None;
+    let mut highest: Option<&(Append, Position, Moment)> = None;
     for later in started {
-        while let Some(earlier) = done.next_if(|(append, _)| append.completed < Some(later.0.invoked)) {
-            if highest.is_none_or(|(_, position)| earlier.1 > *position) {
+        while let Some(earlier) = done.next_if(|(append, ..)| append.completed < Some(later.0.invoked)) {
+            if highest.is_none_or(|(_, position, _)| earlier.1 > *position) {
                 highest = Some(earlier);
             }
         }
         let given_up = |earlier: &Append, position| {
-            let bound = later.0.completed.unwrap_or(u64::MAX);
+            // What was acknowledged and then lost may have been appended again, for who waited for more than
+            // that: the position is that of the second time.
+            let bound = later.0.completed.unwrap_or(Moment::MAX).max(later.2);
             history.was_given_up(position, earlier.completed.unwrap_or_default(), bound)
         };
         let above =
-            highest.filter(|(earlier, position)| *position >= later.1 && !given_up(earlier, *position));
-        if let Some((earlier, position)) = above {
+            highest.filter(|(earlier, position, _)| *position >= later.1 && !given_up(earlier, *position));
+        if let Some((earlier, position, _)) = above {
             return Err(format!(
                 "{:?} was acknowledged, at position {position}, before {:?} started, at position {}",
                 earlier.payload, later.0.payload, later.1

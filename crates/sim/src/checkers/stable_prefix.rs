@@ -1,4 +1,5 @@
-//! What was read at a position is there for every reader after, and in the end.
+//! What was read at a position is there for every reader after, and in the end. What one reader was told is lost, no
+//! reader gets that asks later.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,16 @@ pub(super) fn check(history: &History) -> Finding {
                 "position {} had {} of append {:?} at moment {}, and {} of append {:?} at moment {}",
                 seen.position, before.id, before.append, before.at, seen.id, seen.append, seen.at
             ));
+        }
+    }
+    for served in &history.served {
+        for seen in &history.observations[served.records.clone()] {
+            if history.told_lost.get(&seen.position).is_some_and(|told| *told < served.asked) {
+                return Err(format!(
+                    "position {} is lost, a reader was told, and node {} gave out {} at moment {}",
+                    seen.position, served.node, seen.id, seen.at
+                ));
+            }
         }
     }
     let End::Settled { trim, tail } = history.end else { return Ok(()) };

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use seriatim_model::storage::Lacking;
 use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
 use seriatim_store::ShardStore;
 
@@ -100,17 +99,11 @@ impl World {
                 let memory = role.memory();
                 memory.incarnation == member.incarnation
                     && memory.view.as_ref().is_some_and(|view| Some(view) == self.latest_view())
-                    && role.lacks().is_none_or(|lacks| self.was_given_up(members.shard, lacks))
+                    && role.lacks().is_none()
                     && (role.stable() == ordered || member.node != primary)
             })
         };
         members.replicas.len() == self.plan.config.replicas as usize && members.replicas.iter().all(is_whole)
-    }
-
-    /// Whether an operator was told that nobody is known to hold these positions of a shard.
-    fn was_given_up(&self, shard: ShardId, lacks: Lacking) -> bool {
-        let positions = (lacks.from.0..lacks.end.0).map(Position);
-        positions.into_iter().all(|position| self.history.is_gap_of(shard, position))
     }
 
     /// Whether a node has only those roles of the log that the view names.

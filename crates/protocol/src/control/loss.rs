@@ -1,0 +1,77 @@
+//! Why a view cannot be formed; and what is lost if an operator lets the log go on.
+
+use seriatim_model::storage::Lacking;
+use seriatim_model::{Gap, Position, ShardId, ViewHistory};
+
+use crate::shard::Held;
+
+/// Why there can be no view at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Somebody who does not answer is needed.
+    Waits(String),
+    /// What nobody holds any more is needed. Only an operator can go on without it.
+    Lost(Loss),
+}
+
+/// What is kept and what is lost if the log goes on without what nobody holds any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// What nobody holds, for a person.
+    pub(super) what: Vec<String>,
+    /// Positions below it are kept, apart from `gaps`.
+    pub(super) certain: Position,
+    /// What no replica that takes part is known to hold.
+    pub(super) gaps: Vec<Gap>,
+    /// Whether acknowledged appends at `certain` and above may be lost.
+    pub(super) tail: bool,
+}
+
+impl Loss {
+    /// Notes what none of the replicas of a shard holds that are to go on with it. What one of them holds, the
+    /// others get from it.
+    pub(super) fn add_shard(&mut self, shard: ShardId, replicas: &[Held], history: &ViewHistory) {
+        self.what.push(format!("the replicas of shard {shard}"));
+        let everything = Lacking { from: Position::ZERO, end: self.certain };
+        let lacks = replicas.iter().map(|held| held.lacks_in(history, self.certain));
+        let Lacking { from, end } = lacks.fold(everything, Lacking::meet).without(history.gaps_of(shard));
+        if from < end {
+            self.gaps.push(Gap { shard, from, end });
+        }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Waits(why) => f.write_str(why),
+            Self::Lost(loss) => write!(
+                f,
+                "{} restarted without their memory, and with it went what nobody else holds: no view can be \
+                 formed; what is stable can be read; 'seriatim admin recover' tells what would be lost",
+                loss.what.join(" and ")
+            ),
+        }
+    }
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "positions below {} are certain", self.certain)?;
+        for Gap { shard, from, end } in &self.gaps {
+            write!(
+                f,
+                ", except those of shard {shard} from {from} to {end}, which no replica is known to hold"
+            )?;
+        }
+        if self.tail {
+            write!(
+                f,
+                "; appends acknowledged beyond {} may be gone, and clients that repeat appends from before may \
+                 append them twice",
+                self.certain
+            )?;
+        }
+        Ok(())
+    }
+}
