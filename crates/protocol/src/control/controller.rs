@@ -328,6 +328,14 @@ impl Controller {
         self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
     }
 
+    /// Tells the roles that the view names of it, if it is newer than the one that was known: who registered it
+    /// may be gone. One that lost its disk since does not know that it is a member.
+    fn pass_on_news(&self, known: Option<ViewNumber>, out: &mut Vec<RoleEffect>) {
+        if let Some(entry) = self.current.as_ref().filter(|entry| Some(entry.view_number()) > known) {
+            self.tell(named(entry).collect(), out);
+        }
+    }
+
     /// Tells the roles that a node has, or should have, which view stands.
     fn remind_roles_of(&self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
@@ -371,10 +379,16 @@ impl Controller {
     }
 
     fn register_answered(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
+        let known = self.current.as_ref().map(|known| known.view_number());
         self.learn(now, &entry);
         match &self.phase {
             Phase::Idle | Phase::Resting => {}
-            Phase::Reading => self.decide(now, entry, out),
+            Phase::Reading => {
+                self.decide(now, entry, out);
+                if matches!(self.phase, Phase::Idle) {
+                    self.pass_on_news(known, out);
+                }
+            }
             Phase::Claiming(wanted) => {
                 let won = entry.claimed == wanted.claimed && entry.claimant == wanted.claimant;
                 if won {

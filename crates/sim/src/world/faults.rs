@@ -147,8 +147,10 @@ impl World {
         if kind == FaultKind::ClientCrash {
             return !self.clients.is_empty();
         }
+        // Loss and damage together are more than anybody was told to expect, also of an operator.
+        let is_damaged = self.spoiled.as_ref().is_some_and(|spoiled| spoiled.is_damaged);
         let bears_it = self.history.is_on_disk()
-            || self.plan.may_lose_too_much
+            || self.plan.may_lose_too_much && !is_damaged
             || !kind.loses_memory()
             || self.does_without(victims);
         let reachable = match kind {
