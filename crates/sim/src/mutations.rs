@@ -62,7 +62,7 @@ pub const MUTATIONS: [Mutation; 31] = [
     mutation(Deviation::AmnesiaAcknowledges, "amnesia", 30, Plan::from_seed),
     mutation(Deviation::ConfirmBeforeSync, "durability", 10, profiles::power_losses),
     mutation(Deviation::MixedViews, "durability", 40, profiles::half_seen),
-    mutation(Deviation::OneAcknowledgement, "durability", 5, profiles::dying_leaders),
+    mutation(Deviation::OneAcknowledgement, "durability", 20, profiles::dying_leaders),
     mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
     mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::half_seen),
     mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 200, profiles::half_seen),

@@ -1,7 +1,7 @@
 //! What replicas promised to controllers, and whether they keep it.
 //!
 //! An answer to a seal or a fence promises to obey no older view any more, in all of this life of the
-//! replica: also after a restart, if it comes back as the same.
+//! replica: also after a restart, if it comes back as the same. Others than controllers are only told.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,9 @@ impl World {
             Message::Control(
                 control::Message::Sealed { claim, .. } | control::Message::Staged { claim, .. },
             )
-            | Message::Shard(shard::Message::Fenced { claim, .. }) => {
+            | Message::Shard(shard::Message::Fenced { claim, .. })
+                if outgoing.to == Endpoint::Controller =>
+            {
                 let known = self.promises.given.entry((id, outgoing.from, life)).or_default();
                 *known = (*known).max(*claim);
                 return;
