@@ -117,11 +117,11 @@ pub struct Host {
     pub(crate) roles: BTreeMap<RoleKey, Role>,
     pub(crate) timers: Timers,
     /// Inputs for roles that arose here.
-    local: VecDeque<(RoleKey, RoleInput)>,
+    pub(crate) local: VecDeque<(RoleKey, RoleInput)>,
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) questions: Vec<RegisterQuestion>,
     /// Which writes of which roles become durable with which journal entry, in order.
-    writes: VecDeque<(Lsn, RoleKey, Ticket)>,
+    pub(crate) writes: VecDeque<(Lsn, RoleKey, Ticket)>,
     /// The roles of which the journal does not tell yet, and the entry that will.
     pub(crate) births: BTreeMap<RoleKey, Lsn>,
     /// Who is told when a log's roles are gone for good.

@@ -1,6 +1,6 @@
 //! Roles that go for good, with everything that they kept.
 
-use seriatim_model::{Endpoint, LogId, ShardId, ViewNumber};
+use seriatim_model::{Endpoint, Input, LogId, ShardId, ViewNumber};
 use seriatim_protocol::control;
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
@@ -74,6 +74,9 @@ impl Host {
 
     fn remove(&mut self, key: RoleKey) {
         self.roles.remove(&key);
+        // A new life counts its writes anew: what this one waited for is not for it.
+        self.writes.retain(|(_, writer, _)| *writer != key);
+        self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));
         self.timers.set(key, None);
         self.births.remove(&key);
         self.append(key, &encode(&RoleRecord::Gone));

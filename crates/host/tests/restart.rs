@@ -147,6 +147,37 @@ fn a_replica_comes_back_only_when_its_old_store_is_gone() {
 }
 
 #[test]
+fn a_new_life_does_not_take_its_predecessors_write_for_its_own() {
+    let disk = MemoryDisk::new();
+    let mut host = open(&disk);
+    let seal = |host: &mut Host, claim| {
+        let config = LogConfig { durability: Durability::Disk, shards: 1, ..LogConfig::default() };
+        let message = control::Message::Seal { claim: ViewNumber(claim), old: ViewNumber::NONE, config };
+        tell(host, Endpoint::Sequencer, message.into());
+    };
+    let has_sealed = |host: &mut Host| {
+        let is_sealed =
+            |message| matches!(message, protocol::Message::Control(control::Message::Sealed { .. }));
+        host.take_sends().into_iter().any(|sent| is_sealed(sent.message))
+    };
+    seal(&mut host, 1);
+    write_all(&mut host, &disk);
+    assert!(has_sealed(&mut host));
+    seal(&mut host, 2);
+    let slow = host.next_journal_write(Time::ZERO).unwrap();
+    let message = control::Message::Dismiss { log: LOG, role: Endpoint::Sequencer, view: ViewNumber(2) };
+    tell(&mut host, Endpoint::Node, message.into());
+    assert!(host.sequencer(LOG).is_none());
+    seal(&mut host, 3);
+    assert!(host.sequencer(LOG).is_some());
+    host.handle(Time::ZERO, Event::JournalWritten(slow.perform(&disk)));
+    host.settle(Time::ZERO);
+    assert!(!has_sealed(&mut host), "nothing of the new life is written");
+    write_all(&mut host, &disk);
+    assert!(has_sealed(&mut host));
+}
+
+#[test]
 fn a_new_replica_does_not_find_what_a_life_without_a_journal_entry_left() {
     for durability in [Durability::Disk, Durability::Memory] {
         let disk = MemoryDisk::new();

@@ -161,7 +161,10 @@ impl Disk for RealDisk {
             fs::create_dir_all(parent)?;
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        self.handles().put(name, &Arc::new(file));
+        // A sync on another thread may have kept a file that was deleted under this name.
+        let mut handles = self.handles();
+        handles.open.remove(name);
+        handles.put(name, &Arc::new(file));
         Ok(())
     }
 
@@ -213,10 +216,13 @@ impl Disk for RealDisk {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.file(name)?.sync_data()?;
+        let file = self.file(name)?;
+        file.sync_data()?;
         if !self.handles().name_is_durable(name) {
             self.sync_directories_above(&self.path(name)?)?;
-            if let Some(handle) = self.handles().open.get_mut(name) {
+            let mut handles = self.handles();
+            let handle = handles.open.get_mut(name);
+            if let Some(handle) = handle.filter(|handle| Arc::ptr_eq(&handle.file, &file)) {
                 handle.name_is_durable = true;
             }
         }
@@ -262,6 +268,20 @@ mod tests {
         assert!(matches!(RealDisk::open(dir.path()), Err(DataDirectoryError::InUse(_))));
         drop(first);
         RealDisk::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_made_anew_is_not_the_one_that_was_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(dir.path()).unwrap();
+        disk.create("file").unwrap();
+        disk.write_at("file", 0, &[Bytes::from_static(b"before")]).unwrap();
+        // As a thread finds it that deletes while another syncs: the handle is still there.
+        fs::remove_file(dir.path().join("file")).unwrap();
+        disk.create("file").unwrap();
+        disk.write_at("file", 0, &[Bytes::from_static(b"after")]).unwrap();
+        disk.sync("file").unwrap();
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"after");
     }
 
     #[test]
