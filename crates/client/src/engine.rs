@@ -105,7 +105,7 @@ pub(crate) fn start(connected: Connected, address: &str, hello: Hello) -> mpsc::
         arrivals,
         links,
         addresses,
-        register: Route { node: register, unanswered_since: None },
+        register: Route { node: register, unanswered_since: None, trouble: None },
         entries: BTreeMap::new(),
         started: Instant::now(),
         machines: BTreeMap::new(),
@@ -130,12 +130,14 @@ struct Engine {
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
 }
 
-/// The node through which the register is asked: whoever answered last. The machines name one node for it; any node passes
-/// questions on.
+/// The node through which the register is asked: whoever answered last. The machines name one node for it;
+/// any node passes questions on.
 struct Route {
     node: NodeId,
     /// Since when it owes an answer.
     unanswered_since: Option<Time>,
+    /// Why the register cannot be used, if it was said last.
+    trouble: Option<String>,
 }
 
 /// A machine, and those who wait for it.
@@ -311,6 +313,8 @@ impl Engine {
         let slot = handle.and_then(|handle| self.machines.get(&handle));
         let mut obstacles = vec![];
         let mut silent = vec![];
+        obstacles
+            .extend(self.register.trouble.iter().map(|why| format!("the register cannot be used: {why}")));
         if let Some(Kind::Appender(appender)) = slot.map(|slot| &slot.kind) {
             obstacles.extend(appender.machine.unavailable().map(str::to_owned));
             for (node, busy) in appender.machine.waits_for() {
@@ -357,8 +361,13 @@ impl Engine {
     fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
         // What cannot be understood is as good as lost: whoever needs it asks again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
+        if let Message::Control(control::Message::Unanswered { why }) = message {
+            // Another node may be able to use it: this one still owes an answer.
+            self.register.trouble = Some(why);
+            return;
+        }
         if from == Endpoint::Register {
-            self.register = Route { node, unanswered_since: None };
+            self.register = Route { node, unanswered_since: None, trouble: None };
         }
         if let Message::Control(message) = &message {
             self.learn(message);
@@ -513,13 +522,14 @@ impl Engine {
     fn register_route(&mut self) -> NodeId {
         let now = self.now();
         let is_down = |node: &NodeId| self.links.unreachable().any(|(down, _)| down == *node);
-        let Route { node: current, unanswered_since } = self.register;
+        let Route { node: current, unanswered_since, .. } = self.register;
         let is_late = unanswered_since.is_some_and(|since| now >= since + REGISTER_PATIENCE);
         if is_late || is_down(&current) {
             let after = self.addresses.range((Bound::Excluded(current), Bound::Unbounded));
             let nodes = || after.clone().chain(self.addresses.iter()).map(|(node, _)| *node);
             let next = nodes().find(|node| !is_down(node)).or_else(|| nodes().next());
-            self.register = Route { node: next.unwrap_or(current), unanswered_since: None };
+            self.register.node = next.unwrap_or(current);
+            self.register.unanswered_since = None;
         }
         self.register.unanswered_since.get_or_insert(now);
         self.register.node

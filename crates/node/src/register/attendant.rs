@@ -112,15 +112,24 @@ async fn answer_all(
         while under_way.try_join_next().is_some() {}
         let (entries, answered, trouble) = (entries.clone(), answered.clone(), trouble.clone());
         under_way.spawn(async move {
+            let (asker, log) = (question.asker, question.log);
             let outcome = answer(&entries, me, question).await;
             note(&trouble, outcome.as_ref().err());
-            for event in outcome.unwrap_or_default() {
+            let answers = outcome.unwrap_or_else(|error| unanswered(asker, log, &error));
+            for event in answers {
                 // If the node is gone, so is whoever asked.
                 let _ = answered.send(event).await;
             }
             drop(permit);
         });
     }
+}
+
+/// Clients are told that they wait in vain; controllers have nobody to tell.
+fn unanswered(asker: Address, log: LogId, error: &EtcdError) -> Vec<Event> {
+    let message = Message::Unanswered { why: error.to_string() };
+    let told = matches!(asker, Address::Client(..));
+    told.then_some(Event::RegisterAnswered { to: asker, log, message }).into_iter().collect()
 }
 
 /// The answers to one question; none if there is nothing to say.

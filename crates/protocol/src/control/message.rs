@@ -211,6 +211,12 @@ pub enum Message {
         refusal: Refusal,
     },
 
+    /// Register to client: it cannot be used at present. Whoever asked asks again.
+    Unanswered {
+        /// What an operator can read.
+        why: String,
+    },
+
     /// Node to register: I am here.
     Join {
         /// Who, and where it listens.
@@ -394,6 +400,7 @@ wire_enum! {
         19 => Retire { log },
         20 => Retired { log, node },
         21 => Delete { request, name, log },
+        22 => Unanswered { why },
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
         32 => Outbid { claim },

@@ -232,6 +232,10 @@ async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when
     goes_on(&log, WHAT, "before anything is lost", &members).await;
     members.kill_etcd().await;
     goes_on(&log, WHAT, "without etcd", &members).await;
+    // Who has the log not open yet is told what is missing.
+    let impatient = members.client(Duration::from_secs(3)).await;
+    let refused = impatient.lookup(&entry.name).await.expect_err("nobody knows the log").to_string();
+    assert!(refused.contains("etcd does not answer"), "{refused}");
     members.kill(lost[0]).await;
     members.restart_etcd().await;
     goes_on(&log, WHAT, "with etcd, without the leader", &members).await;
