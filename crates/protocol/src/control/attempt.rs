@@ -373,14 +373,14 @@ impl Attempt {
         )))
     }
 
-    /// Whether a replica holds everything that the old view's members held.
+    /// Whether a replica holds everything that the old view's members held, and knows what they trimmed.
     fn is_complete(&self, shard: ShardId, member: Option<&Member>) -> bool {
         let Some(member) = member else { return false };
         let Some((incarnation, held)) = self.fenced.get(&(shard, member.node)) else { return false };
         let was_member = self.old_replicas(shard).any(|old| old == *member)
             && *incarnation == member.incarnation
             && held.view == self.old()
-            && (self.counts_lacking || held.lacks.is_none_or(|lacks| lacks.is_empty()));
+            && (self.counts_lacking || held.lacks.is_none());
         self.old() == ViewNumber::NONE || was_member
     }
 

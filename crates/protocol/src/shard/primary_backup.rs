@@ -43,11 +43,9 @@ pub struct Replica {
     restarted: bool,
     pub(super) stable: Position,
     pub(super) trim: Position,
-    /// What it has still to get from others.
+    /// What it has still to get from others. An empty range: no records, but how far the log is trimmed.
     lacks: Option<Lacking>,
     copying: Copying,
-    /// Whether it was a member of the view that was registered when it was fenced last.
-    was_member: bool,
     /// After a restart everything is read once, to find what is damaged: where that goes on.
     scrub: Option<Position>,
     scrub_at: Time,
@@ -155,7 +153,6 @@ impl Replica {
             trim: recovery.trim,
             lacks: recovery.lacks.map(|range| range.not_below(recovery.trim)),
             copying: Copying::default(),
-            was_member: false,
             scrub: (stable > recovery.trim).then_some(recovery.trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
@@ -295,7 +292,8 @@ impl Replica {
     }
 
     /// What it brings to a view change.
-    fn held(&self) -> Held {
+    #[must_use]
+    pub fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
         Held { view, stable: self.stable, lacks: self.lacks }
     }
@@ -371,9 +369,9 @@ impl Replica {
         self.writes.retain(|(written, _)| *written != ticket);
         self.gate.failed(ticket);
         if let Some(before) = self.unstored.failed(ticket) {
-            let Before { memory, stable, restarted, lacks, was_member } = before;
+            let Before { memory, stable, restarted, lacks } = before;
             (self.memory, self.stable, self.restarted) = (memory, stable, restarted);
-            (self.lacks, self.was_member) = (lacks, was_member);
+            self.lacks = lacks;
             self.readers.discard_reads();
         }
     }
@@ -395,7 +393,6 @@ impl Replica {
             stable: self.stable,
             restarted: self.restarted,
             lacks: self.lacks,
-            was_member: self.was_member,
         }
     }
 
@@ -481,8 +478,12 @@ impl Replica {
             let before = self.before();
             // A view that was registered, and that it did not see start, is the old view now.
             self.learn(now, entry);
-            self.was_member =
+            let was_member =
                 entry.view.is_none() || self.is_named() && self.view_number() == entry.view_number();
+            if !was_member {
+                // Who is away may also miss a trim.
+                self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
+            }
             self.memory.claim = claim;
             self.memory.config = entry.config.clone();
             self.batches.clear();
@@ -506,9 +507,7 @@ impl Replica {
         if !self.is_named() {
             self.copying.newborn(now);
         }
-        // Who was away may also have missed a trim.
-        let nothing = (!self.was_member).then_some(Lacking { from: view.first, end: view.first });
-        let lacks = self.held().lacks_from(&entry.history, view.first).or(nothing);
+        let lacks = self.held().lacks_from(&entry.history, view.first);
         self.lacks = lacks.map(|range| range.not_below(self.trim));
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();

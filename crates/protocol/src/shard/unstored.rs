@@ -12,7 +12,6 @@ pub(super) struct Before {
     pub(super) stable: Position,
     pub(super) restarted: bool,
     pub(super) lacks: Option<Lacking>,
-    pub(super) was_member: bool,
 }
 
 /// Changes on their way to the store, oldest first, with what was before each of them.

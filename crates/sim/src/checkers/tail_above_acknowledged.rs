@@ -4,13 +4,13 @@ use super::Finding;
 use crate::history::{History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
-    let positions = history.positions();
+    let places = history.places();
     let mut done: Vec<_> = history
         .appends
         .iter()
         .enumerate()
         .filter(|(_, append)| append.outcome == Outcome::Acknowledged)
-        .filter_map(|(index, append)| Some((append.completed?, *positions.get(&index)?, &append.payload)))
+        .filter_map(|(index, append)| Some((append.completed?, *places.get(&index)?, &append.payload)))
         .collect();
     done.sort_unstable();
     let mut questions: Vec<_> =
@@ -24,9 +24,12 @@ pub(super) fn check(history: &History) -> Finding {
         {
             highest = highest.max(Some((position, completed, payload)));
         }
-        let given_up = |(position, completed, _): &_| history.was_given_up(*position, *completed, returned);
-        let above = highest.filter(|known| known.0 >= tail && !given_up(known));
-        if let Some((position, _, payload)) = above {
+        let given_up = |((position, known), completed, _): &_| {
+            // What was lost may have been appended again: the position is that of the second time.
+            history.was_given_up(*position, *completed, returned.max(*known))
+        };
+        let above = highest.filter(|found| found.0.0 >= tail && !given_up(found));
+        if let Some(((position, _), _, payload)) = above {
             return Err(format!(
                 "the tail asked for at moment {invoked} was {tail}, but {payload:?}, acknowledged before, \
                  is at position {position}"

@@ -88,12 +88,9 @@ impl Node {
 
     pub(super) fn lives(&self, log: LogId, shards: u32) -> Lives {
         let Some(host) = &self.host else { return self.asleep.clone().unwrap_or_default() };
-        let whole =
-            |shard| host.replica(log, shard).filter(|role| role.lacks().is_none_or(|lacks| lacks.is_empty()));
         let replica = |shard| {
-            let memory = whole(shard)?.memory();
-            let view = memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number);
-            Some((shard, (memory.incarnation, view)))
+            let role = host.replica(log, shard).filter(|role| role.lacks().is_none())?;
+            Some((shard, (role.memory().incarnation, role.held().view)))
         };
         Lives {
             sequencer: host.sequencer(log).map(|role| role.member().incarnation),
