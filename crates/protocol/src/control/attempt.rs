@@ -146,8 +146,16 @@ impl Attempt {
         (0..self.entry.shards.len() as u32).map(ShardId)
     }
 
-    pub(super) fn is_sealed(&mut self, node: NodeId, incarnation: Incarnation, state: Option<SealedState>) {
-        self.sealed.insert(node, (incarnation, state));
+    /// A replica is sealed. Says whether that is news, as do the other answers: what is only repeated is no
+    /// progress.
+    pub(super) fn is_sealed(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        state: Option<SealedState>,
+    ) -> bool {
+        let answer = (incarnation, state);
+        self.sealed.insert(node, answer) != Some(answer)
     }
 
     /// The replicas of the shards that take part; none before the flush.
@@ -155,30 +163,35 @@ impl Attempt {
         &self.shards
     }
 
-    pub(super) fn is_fenced(&mut self, shard: ShardId, node: NodeId, incarnation: Incarnation, held: Held) {
-        if self.step < Step::Register {
-            self.fenced.insert((shard, node), (incarnation, held));
-        }
+    pub(super) fn is_fenced(
+        &mut self,
+        shard: ShardId,
+        node: NodeId,
+        incarnation: Incarnation,
+        held: Held,
+    ) -> bool {
+        let answer = (incarnation, held);
+        self.step < Step::Register && self.fenced.insert((shard, node), answer) != Some(answer)
     }
 
-    pub(super) fn is_flushed(&mut self, first: Position, end: Position, sessions: Sessions) {
-        if self.step == Step::Flush {
+    pub(super) fn is_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
+        let awaited = self.step == Step::Flush;
+        if awaited {
             self.flushed = Some(Flushed { first, end, sessions });
         }
+        awaited
     }
 
-    /// The chosen replica is on its way. Says whether it got further.
+    /// The chosen replica is on its way.
     pub(super) fn is_flushing(&mut self, bound: Position) -> bool {
         let further = bound > self.flushing;
         self.flushing = self.flushing.max(bound);
         further
     }
 
-    pub(super) fn is_staged(&mut self, node: NodeId, incarnation: Incarnation) {
+    pub(super) fn is_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         // What is being registered stays as it is: it may be registered already.
-        if self.step < Step::Register {
-            self.staged.insert(node, incarnation);
-        }
+        self.step < Step::Register && self.staged.insert(node, incarnation) != Some(incarnation)
     }
 
     /// A node does not answer any more. Says whether the attempt cannot go on as it began.
@@ -509,15 +522,17 @@ impl Attempt {
     fn after_stage(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
         let least = self.entry.config.least_sequencers();
         let candidates = self.to_stage(around);
+        let is_spare = |node: &&NodeId| around.answers(**node) && !candidates.contains(node);
+        let spare: Vec<NodeId> = around.nodes.iter().filter(is_spare).copied().collect();
         let enough = self.staged.len() >= least;
-        if !self.has_gathered(now, around, &candidates, |node| self.staged.contains_key(&node), enough) {
+        // One whose node is heard may be mute all the same: others can stand in for it.
+        let go_on = enough || !spare.is_empty();
+        if !self.has_gathered(now, around, &candidates, |node| self.staged.contains_key(&node), go_on) {
             return Ok(None);
         }
         if enough {
             return Ok(Some(Step::Register));
         }
-        let is_spare = |node: &&NodeId| around.answers(**node) && !candidates.contains(node);
-        let spare: Vec<NodeId> = around.nodes.iter().filter(is_spare).copied().collect();
         let missing = least - self.staged.len();
         if spare.is_empty() {
             self.check_count(around, self.staged.len(), least, || {

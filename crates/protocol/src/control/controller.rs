@@ -594,20 +594,31 @@ impl Controller {
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         let (Phase::Attempt(attempt), Address::Node(node, _)) = (&mut self.phase, from) else { return };
         let ours = attempt.claim();
-        match message {
+        let is_news = match message {
             Message::Sealed { claim, incarnation, state } if claim == ours => {
-                attempt.is_sealed(node, incarnation, state);
+                attempt.is_sealed(node, incarnation, state)
             }
-            Message::Flushing { claim, bound } if claim == ours && attempt.is_flushing(bound) => {}
+            Message::Flushing { claim, bound } if claim == ours => attempt.is_flushing(bound),
             Message::Flushed { claim, first, end, sessions } if claim == ours => {
-                attempt.is_flushed(first, end, sessions);
+                attempt.is_flushed(first, end, sessions)
             }
             Message::Staged { claim, incarnation } if claim == ours => attempt.is_staged(node, incarnation),
-            Message::Outbid { claim } if claim > ours => return self.rest(now, self.backoff()),
-            _ => return,
+            // An equal number: it takes part in a view of that number. Unless that is the one that is being
+            // registered, the number was given out twice.
+            Message::Outbid { claim } if claim > ours || claim == ours && attempt.step < Step::Register => {
+                return self.rest(now, self.backoff());
+            }
+            _ => false,
+        };
+        self.progressed(now, is_news, out);
+    }
+
+    /// An answer came. Only one that brings news gives the attempt more time.
+    fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
+        if is_news {
+            self.give_up_at = now + limits::ATTEMPT_FOR;
+            self.proceed(now, out);
         }
-        self.give_up_at = now + limits::ATTEMPT_FOR;
-        self.proceed(now, out);
     }
 
     fn shard_answered(
@@ -626,9 +637,8 @@ impl Controller {
             return;
         };
         if *claim == attempt.claim() {
-            attempt.is_fenced(shard, node, *incarnation, *held);
-            self.give_up_at = now + limits::ATTEMPT_FOR;
-            self.proceed(now, out);
+            let is_news = attempt.is_fenced(shard, node, *incarnation, *held);
+            self.progressed(now, is_news, out);
         } else if *claim > attempt.claim() {
             self.rest(now, self.backoff());
         }
