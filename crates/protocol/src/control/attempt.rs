@@ -603,6 +603,16 @@ impl Attempt {
         nodes
     }
 
+    /// Below it, every replica of the new view has trimmed. One that is away learns so from the history.
+    fn trimmed(&self, view: &View) -> Position {
+        let trim =
+            |shard, node| self.fenced.get(&(shard, node)).map_or(Position::ZERO, |(_, held)| held.trim);
+        let members = view.shards.iter().flat_map(|ShardMembers { shard, replicas }| {
+            replicas.iter().map(|member| trim(*shard, member.node))
+        });
+        members.min().unwrap_or(Position::ZERO)
+    }
+
     /// The register's entry with the new view.
     fn registered_entry(&self, options: Options) -> LogEntry {
         let view = self.view(options);
@@ -612,6 +622,7 @@ impl Attempt {
         }
         entry.history.push(view.number, view.first);
         self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
+        entry.history.forget_views_below(self.trimmed(&view));
         entry.unavailable = None;
         entry.view = Some(view);
         entry

@@ -297,7 +297,7 @@ impl Replica {
     /// What it brings to a view change.
     fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
-        Held { view, stable: self.stable, lacks: self.lacks }
+        Held { view, stable: self.stable, lacks: self.lacks, trim: self.trim }
     }
 
     fn bind(
@@ -480,7 +480,7 @@ impl Replica {
         if claim > self.memory.claim {
             let before = self.before();
             // A view that was registered, and that it did not see start, is the old view now.
-            self.learn(now, entry);
+            self.learn(now, entry, out);
             self.was_member =
                 entry.view.is_none() || self.is_named() && self.view_number() == entry.view_number();
             self.memory.claim = claim;
@@ -496,7 +496,7 @@ impl Replica {
 
     /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
     /// one to take note of. To be remembered by the caller.
-    fn learn(&mut self, now: Time, entry: &control::LogEntry) -> bool {
+    fn learn(&mut self, now: Time, entry: &control::LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let Some(view) = &entry.view else { return false };
         let members = view.shard(self.shard);
         let named = members.is_some_and(|members| members.replicas.contains(&self.me()));
@@ -506,7 +506,9 @@ impl Replica {
         if !self.is_named() {
             self.copying.newborn(now);
         }
-        // Who was away may also have missed a trim.
+        // Who was away may also have missed a trim: one that the history tells of, and later ones.
+        self.trim_below(entry.history.start(), out);
+        self.raise_stable(entry.history.start(), out);
         let nothing = (!self.was_member).then_some(Lacking { from: view.first, end: view.first });
         let lacks = self.held().lacks_from(&entry.history, view.first).or(nothing);
         self.lacks = lacks.map(|range| range.not_below(self.trim));
@@ -537,7 +539,7 @@ impl Replica {
             return;
         }
         let before = self.before();
-        if !self.learn(now, entry) {
+        if !self.learn(now, entry, out) {
             // It is not counted on there: only a new view can bring it back.
             self.cannot_start = self.cannot_start.max(view.number);
             self.report_at = now;

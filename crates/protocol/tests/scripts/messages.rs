@@ -151,7 +151,8 @@ fn shard(
             };
             let view = words.value::<String>("member-of")?.map(|word| Words::new(&word).view());
             let view = view.transpose()?.unwrap_or(entry.view_number());
-            let held = Held { view, stable: words.position("stable")?, lacks: range(words)? };
+            let (stable, lacks) = (words.position("stable")?, range(words)?);
+            let held = Held { view, stable, lacks, trim: words.position("trim")? };
             Fenced { claim: words.view()?, incarnation: life, held }
         }
         "read" => Read {
