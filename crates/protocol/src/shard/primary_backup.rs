@@ -142,8 +142,10 @@ impl Replica {
         memory.incarnation = me.incarnation;
         let forgetful = options.deviates(Deviation::ConfirmBeforeSync);
         let waits = !(forgetful && memory.config.durability == Durability::Disk);
-        // Only what is stable is trimmed, and a store may have kept one of the two and not the other.
-        let stable = recovery.stable.max(recovery.trim);
+        // Only what is stable is trimmed, and what no view decides about is: a store may have kept one of them
+        // and not the others.
+        let trim = recovery.trim.max(memory.history.start());
+        let stable = recovery.stable.max(trim);
         Some(Self {
             node: me.node,
             shard,
@@ -152,11 +154,11 @@ impl Replica {
             memory,
             restarted: true,
             stable,
-            trim: recovery.trim,
-            lacks: recovery.lacks.map(|range| range.not_below(recovery.trim)),
+            trim,
+            lacks: recovery.lacks.map(|range| range.not_below(trim)),
             copying: Copying::default(),
             was_member: false,
-            scrub: (stable > recovery.trim).then_some(recovery.trim),
+            scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
             writes: VecDeque::new(),

@@ -326,7 +326,11 @@ impl World {
                 self.durable = words.next().map_or(Ok(self.issued), |word| number(word).map(Ticket))?;
                 Input::Persisted(self.durable)
             }
-            "store-failed" => Input::StoreFailed(Ticket(number(words.next()?)?), StorageFailure::Full),
+            "store-failed" => {
+                let ticket = Ticket(number(words.next()?)?);
+                self.store.retain(|(stored, _)| *stored != ticket);
+                Input::StoreFailed(ticket, StorageFailure::Full)
+            }
             "read" => {
                 let ticket = Ticket(number(words.next()?)?);
                 let damaged = words.value("damaged")?.map(Position);
