@@ -202,13 +202,7 @@ impl Controller {
         match &self.phase {
             Phase::Idle | Phase::Reading | Phase::Resting => None,
             Phase::Claiming(_) => Some("claim"),
-            Phase::Attempt(attempt) => Some(match attempt.step {
-                Step::Seal => "seal",
-                Step::Fence => "fence",
-                Step::Flush => "flush",
-                Step::Stage => "stage",
-                Step::Register => "register",
-            }),
+            Phase::Attempt(attempt) => Some(attempt.step.name()),
         }
     }
 
@@ -494,9 +488,10 @@ impl Controller {
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         let was_silent = self.silent.remove(&node);
         match &self.phase {
-            _ if !was_silent => self.remind_roles_of(node, out),
-            Phase::Attempt(_) => self.ask(now, out),
-            Phase::Resting if self.wanted.is_some() => self.ask_at = now.max(self.ask_at.min(now + STAGGER)),
+            Phase::Attempt(_) if was_silent => self.ask(now, out),
+            Phase::Resting if was_silent && self.wanted.is_some() => {
+                self.ask_at = now.max(self.ask_at.min(now + STAGGER))
+            }
             _ => self.remind_roles_of(node, out),
         }
     }
@@ -584,10 +579,9 @@ impl Controller {
     fn has_spares(&self, entry: &LogEntry) -> bool {
         let Some(view) = &entry.view else { return false };
         view.shards.iter().any(|members| {
-            let takes_part = |node: &NodeId| members.replicas.iter().any(|member| member.node == *node);
-            let free = |node: &&NodeId| !takes_part(node) && !self.silent.contains(*node);
+            let take_part = members.replicas.iter().map(|member| member.node).collect();
             members.replicas.len() < entry.config.replicas as usize
-                && self.nodes.iter().any(|node| free(&node))
+                && self.around().spares(&take_part).next().is_some()
         })
     }
 
@@ -657,9 +651,7 @@ impl Controller {
             }
             Ok(Some(step)) => {
                 attempt.enter(now, step);
-                if let Some(name) = Timings::name(done) {
-                    self.timings.reached(now, name);
-                }
+                self.timings.reached(now, done.name());
                 self.ask(now, out);
                 self.proceed(now, out);
             }

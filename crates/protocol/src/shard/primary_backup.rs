@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
+use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, Stored};
 use seriatim_model::{
     Address, Durability, Endpoint, Gap, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
     ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::copying::{Copying, Got, as_pushed};
+use super::copying::{Copying, as_pushed};
 use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Outcome, Readers};
 use super::unstored::{Before, Unstored};
@@ -108,7 +108,7 @@ impl Machine for Replica {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let report = self.wants_a_view().then_some(self.report_at);
+        let report = (!self.is_open()).then_some(self.report_at);
         let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
@@ -205,10 +205,6 @@ impl Replica {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
-    fn wants_a_view(&self) -> bool {
-        !self.is_open()
-    }
-
     fn bounds(&self) -> Bounds {
         let trim_is_known = self.lacks.is_none() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
@@ -253,8 +249,10 @@ impl Replica {
             Message::StableKnown { view, stable } => self.inform_backup(from, view, stable, out),
             Message::Fence { claim, entry } => self.fence(now, from, claim, &entry, out),
             Message::Records { request, records, upto } => {
-                let got = self.copying.records(now, request, records, upto);
-                self.got(now, got, out);
+                if let Some(records) = self.copying.records(now, request, records, upto) {
+                    self.got(records, out);
+                }
+                self.copy(now, out);
             }
             Message::ReadFailed { request, error } => self.not_got(now, request, error, out),
             Message::Status { request } => {
@@ -562,23 +560,17 @@ impl Replica {
     }
 
     /// Records came from another replica.
-    fn got(&mut self, now: Time, got: Got, out: &mut Vec<RoleEffect>) {
-        match got {
-            Got::Nothing => {}
-            Got::Records(records) => {
-                let before = self.gate.issued();
-                // If nothing was there, nothing is to be written.
-                let mut ticket = Ticket(0);
-                for (view, runs) in as_pushed(&self.memory.history, records) {
-                    ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
-                }
-                self.copying.writing(before, ticket);
-                if self.gate.is_durable(ticket) {
-                    self.copied(ticket, out);
-                }
-            }
+    fn got(&mut self, records: Vec<Stored>, out: &mut Vec<RoleEffect>) {
+        let before = self.gate.issued();
+        // If nothing was there, nothing is to be written.
+        let mut ticket = Ticket(0);
+        for (view, runs) in as_pushed(&self.memory.history, records) {
+            ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
         }
-        self.copy(now, out);
+        self.copying.writing(before, ticket);
+        if self.gate.is_durable(ticket) {
+            self.copied(ticket, out);
+        }
     }
 
     fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
@@ -608,19 +600,17 @@ impl Replica {
         if !self.is_open() {
             return;
         }
-        let others: Vec<Member> = self
-            .members()
-            .into_iter()
-            .flat_map(|m| &m.replicas)
-            .filter(|m| **m != self.me())
-            .copied()
-            .collect();
         let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
         if is_complete && self.copying.may_finish(now) {
             let before = self.before();
             self.lacks = None;
             self.remember(before, out);
         }
+        if self.copying.deadline(self.lacks).is_none_or(|at| now < at) {
+            return;
+        }
+        let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
+        let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
         // What lies behind a gap is asked for when what lies before it is there.
         let next = self.lacks.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
@@ -673,7 +663,7 @@ impl Replica {
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if self.wants_a_view() && now >= self.report_at {
+        if !self.is_open() && now >= self.report_at {
             self.report_at = now + limits::REPORT_EVERY;
             let message = control::Message::Report {
                 view: self.view_number(),
