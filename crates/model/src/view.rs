@@ -222,6 +222,21 @@ impl ViewHistory {
         self.gaps.retain(|gap| gap.end > trim);
     }
 
+    /// Where the oldest view decides from. Nobody decides about what lies below: it is trimmed.
+    #[must_use]
+    pub fn start(&self) -> Position {
+        self.steps.first().map_or(Position::ZERO, |(_, first)| *first)
+    }
+
+    /// Forgets views that only decide about positions below `trim`, and of what was lost no more than what
+    /// then lies below the [`start`](Self::start): whoever is shown the history can tell that it is gone.
+    pub fn forget_views_below(&mut self, trim: Position) {
+        let decides = self.steps.iter().rev().find(|(_, first)| *first <= trim);
+        if let Some((_, start)) = decides.copied() {
+            self.forget_below(start);
+        }
+    }
+
     /// Adds what a shard lost. A gap without positions changes nothing.
     pub fn give_up(&mut self, mut gap: Gap) {
         if gap.from >= gap.end {
@@ -288,6 +303,24 @@ mod tests {
         assert_eq!(history.gaps(), [gap(0, 2, 7), gap(0, 20, 30), gap(1, 5, 12)]);
         history.forget_below(Position(12));
         assert_eq!(history.gaps(), [gap(0, 20, 30)]);
+    }
+
+    #[test]
+    fn what_is_forgotten_lies_below_the_start() {
+        let gap = |from, end| Gap { shard: ShardId(0), from: Position(from), end: Position(end) };
+        let mut history = ViewHistory::default();
+        history.forget_views_below(Position(9));
+        for (view, first) in [(1, 0), (2, 5), (4, 9)] {
+            history.push(ViewNumber(view), Position(first));
+        }
+        [gap(1, 3), gap(4, 6), gap(7, 8)].into_iter().for_each(|lost| history.give_up(lost));
+        history.forget_views_below(Position(4));
+        assert_eq!((history.steps().len(), history.gaps().len()), (3, 3));
+        history.forget_views_below(Position(8));
+        assert_eq!(history.steps(), [(ViewNumber(2), Position(5)), (ViewNumber(4), Position(9))]);
+        assert_eq!((history.start(), history.gaps()), (Position(5), [gap(4, 6), gap(7, 8)].as_slice()));
+        history.forget_views_below(Position(100));
+        assert_eq!((history.start(), history.latest()), (Position(9), ViewNumber(4)));
     }
 
     #[test]

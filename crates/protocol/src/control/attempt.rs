@@ -41,12 +41,7 @@ pub(super) struct Attempt {
     staged: BTreeMap<NodeId, Incarnation>,
     /// Nodes that fell silent while the view was being registered, which may name them.
     left: BTreeSet<NodeId>,
-    /// Whether the operator accepts that what nobody holds any more is lost.
-    accepts_loss: bool,
-    /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
-    replaces: bool,
-    /// The defect of counting on replicas that lack something.
-    counts_lacking: bool,
+    purpose: Purpose,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +61,18 @@ pub(super) enum Step {
     Register,
 }
 
+impl Step {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Seal => "seal",
+            Self::Fence => "fence",
+            Self::Flush => "flush",
+            Self::Stage => "stage",
+            Self::Register => "register",
+        }
+    }
+}
+
 /// Who answers, as the node of the controller sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around<'a> {
@@ -73,17 +80,26 @@ pub(super) struct Around<'a> {
     pub(super) silent: &'a BTreeSet<NodeId>,
 }
 
-impl Around<'_> {
+impl<'a> Around<'a> {
     fn answers(self, node: NodeId) -> bool {
         !self.silent.contains(&node)
+    }
+
+    /// The nodes that answer and are none of `taken`.
+    pub(super) fn spares(self, taken: &BTreeSet<NodeId>) -> impl Iterator<Item = NodeId> + use<'a, '_> {
+        let free = move |node: &NodeId| self.answers(*node) && !taken.contains(node);
+        self.nodes.iter().copied().filter(free)
     }
 }
 
 /// What an attempt is to achieve beyond a view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Purpose {
+    /// Whether the operator accepts that what nobody holds any more is lost.
     pub(super) accepts_loss: bool,
+    /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
+    /// The defect of counting on replicas that lack something.
     pub(super) counts_lacking: bool,
 }
 
@@ -104,9 +120,7 @@ impl Attempt {
             flushed: None,
             staged: BTreeMap::new(),
             left: BTreeSet::new(),
-            accepts_loss: purpose.accepts_loss,
-            replaces: purpose.replaces,
-            counts_lacking: purpose.counts_lacking,
+            purpose,
         }
     }
 
@@ -146,8 +160,16 @@ impl Attempt {
         (0..self.entry.shards.len() as u32).map(ShardId)
     }
 
-    pub(super) fn is_sealed(&mut self, node: NodeId, incarnation: Incarnation, state: Option<SealedState>) {
-        self.sealed.insert(node, (incarnation, state));
+    /// A replica is sealed. Says whether that is news, as do the other answers: what is only repeated is no
+    /// progress.
+    pub(super) fn is_sealed(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        state: Option<SealedState>,
+    ) -> bool {
+        let answer = (incarnation, state);
+        self.sealed.insert(node, answer) != Some(answer)
     }
 
     /// The replicas of the shards that take part; none before the flush.
@@ -155,30 +177,35 @@ impl Attempt {
         &self.shards
     }
 
-    pub(super) fn is_fenced(&mut self, shard: ShardId, node: NodeId, incarnation: Incarnation, held: Held) {
-        if self.step < Step::Register {
-            self.fenced.insert((shard, node), (incarnation, held));
-        }
+    pub(super) fn is_fenced(
+        &mut self,
+        shard: ShardId,
+        node: NodeId,
+        incarnation: Incarnation,
+        held: Held,
+    ) -> bool {
+        let answer = (incarnation, held);
+        self.step < Step::Register && self.fenced.insert((shard, node), answer) != Some(answer)
     }
 
-    pub(super) fn is_flushed(&mut self, first: Position, end: Position, sessions: Sessions) {
-        if self.step == Step::Flush {
+    pub(super) fn is_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
+        let awaited = self.step == Step::Flush;
+        if awaited {
             self.flushed = Some(Flushed { first, end, sessions });
         }
+        awaited
     }
 
-    /// The chosen replica is on its way. Says whether it got further.
+    /// The chosen replica is on its way.
     pub(super) fn is_flushing(&mut self, bound: Position) -> bool {
         let further = bound > self.flushing;
         self.flushing = self.flushing.max(bound);
         further
     }
 
-    pub(super) fn is_staged(&mut self, node: NodeId, incarnation: Incarnation) {
+    pub(super) fn is_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         // What is being registered stays as it is: it may be registered already.
-        if self.step < Step::Register {
-            self.staged.insert(node, incarnation);
-        }
+        self.step < Step::Register && self.staged.insert(node, incarnation) != Some(incarnation)
     }
 
     /// A node does not answer any more. Says whether the attempt cannot go on as it began.
@@ -271,38 +298,14 @@ impl Attempt {
         if !self.has_gathered(now, around, &candidates, |node| self.sealed.contains_key(&node), enough) {
             return Ok(None);
         }
-        if !fresh && chosen.is_none() && !self.accepts_loss {
-            let away: Vec<NodeId> = self.old_members().map(|member| member.node).collect();
-            self.need(around, &away, "sequencing replicas", |node| self.sealed.contains_key(&node))?;
-            // All of them answered, and none has its memory.
-            self.chosen = None;
-            return Ok(Some(Step::Fence));
+        if !fresh && chosen.is_none() && !self.purpose.accepts_loss {
+            let nodes = self.old_members().map(|member| member.node);
+            let answered = |node| self.sealed.contains_key(&node);
+            // If all of them answered, none has its memory.
+            need(around, nodes, "sequencing replicas", answered)?;
         }
         self.chosen = chosen;
         Ok(Some(Step::Fence))
-    }
-
-    /// Fails if one of `nodes`, each of which could help, does not answer.
-    fn need(
-        &self,
-        around: Around<'_>,
-        nodes: &[NodeId],
-        what: &str,
-        answered: impl Fn(NodeId) -> bool,
-    ) -> Result<(), Trouble> {
-        let away: Vec<String> = nodes
-            .iter()
-            .filter(|node| !around.answers(**node) || !answered(**node))
-            .map(|node| format!("node {node}"))
-            .collect();
-        if away.is_empty() {
-            return Ok(());
-        }
-        let names = away.join(", ");
-        Err(Trouble::Waits(format!(
-            "none of the {what} that hold what was acknowledged last answers: the log goes on when {names} \
-             is back; what is stable can be read"
-        )))
     }
 
     /// Step 3: a sealed replica that the old view names, this life of it. The one that got furthest has
@@ -327,7 +330,10 @@ impl Attempt {
                 return Ok(None);
             }
         }
-        let asks_more = self.shard_ids().filter(|shard| self.add_spares(*shard, around)).count() > 0;
+        let mut asks_more = false;
+        for shard in self.shard_ids() {
+            asks_more |= self.add_spares(shard, around);
+        }
         if asks_more {
             self.since = now;
             return Ok(None);
@@ -335,13 +341,12 @@ impl Attempt {
         let selected = |shard| ShardMembers { shard, replicas: self.select(shard, around) };
         let shards: Vec<ShardMembers> = self.shard_ids().map(selected).collect();
         let lost = self.what_is_lost(&shards, around)?;
-        if let Some(loss) = lost.clone().filter(|_| !self.accepts_loss) {
+        if let Some(loss) = lost.clone().filter(|_| !self.purpose.accepts_loss) {
             return Err(Trouble::Lost(loss));
         }
         for ShardMembers { shard, replicas } in &shards {
-            self.check_count(around, replicas.len(), self.entry.config.least_replicas(), || {
-                (format!("replicas of shard {shard}"), self.replicas(*shard))
-            })?;
+            let what = || (format!("replicas of shard {shard}"), self.replicas(*shard));
+            check_count(around, replicas.len(), self.entry.config.least_replicas(), what)?;
         }
         self.shards = shards;
         self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
@@ -353,26 +358,6 @@ impl Attempt {
         Ok(Some(Step::Flush))
     }
 
-    fn check_count(
-        &self,
-        around: Around<'_>,
-        count: usize,
-        least: usize,
-        what: impl Fn() -> (String, BTreeSet<NodeId>),
-    ) -> Result<(), Trouble> {
-        if count >= least {
-            return Ok(());
-        }
-        let (what, nodes) = what();
-        let away: Vec<String> =
-            nodes.iter().filter(|node| !around.answers(**node)).map(|node| format!("node {node}")).collect();
-        Err(Trouble::Waits(format!(
-            "only {count} of the at least {least} {what} that an append needs answer; away: {}; what is stable can \
-             be read",
-            if away.is_empty() { "nobody else".to_owned() } else { away.join(", ") }
-        )))
-    }
-
     /// Whether a replica holds everything that the old view's members held, and knows what they trimmed.
     fn is_complete(&self, shard: ShardId, member: Option<&Member>) -> bool {
         let Some(member) = member else { return false };
@@ -380,7 +365,7 @@ impl Attempt {
         let was_member = self.old_replicas(shard).any(|old| old == *member)
             && *incarnation == member.incarnation
             && held.view == self.old()
-            && (self.counts_lacking || held.lacks.is_none());
+            && (self.purpose.counts_lacking || held.lacks.is_none());
         self.old() == ViewNumber::NONE || was_member
     }
 
@@ -444,15 +429,9 @@ impl Attempt {
     /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
     fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
         let config = &self.entry.config;
-        let wanted = if self.replaces { config.replicas as usize } else { config.least_replicas() };
+        let wanted = if self.purpose.replaces { config.replicas as usize } else { config.least_replicas() };
         let missing = wanted.saturating_sub(self.select(shard, around).len());
-        let candidates = self.replicas(shard);
-        let mut spare: Vec<NodeId> = around
-            .nodes
-            .iter()
-            .copied()
-            .filter(|node| around.answers(*node) && !candidates.contains(node))
-            .collect();
+        let mut spare: Vec<NodeId> = around.spares(&self.replicas(shard)).collect();
         if missing == 0 || spare.is_empty() {
             return false;
         }
@@ -477,10 +456,10 @@ impl Attempt {
             if self.is_complete(shard, replicas.first()) {
                 continue;
             }
-            if !self.accepts_loss {
-                let nodes: Vec<NodeId> = self.old_replicas(shard).map(|member| member.node).collect();
+            if !self.purpose.accepts_loss {
+                let nodes = self.old_replicas(shard).map(|member| member.node);
                 let answered = |node| self.fenced.contains_key(&(shard, node));
-                self.need(around, &nodes, &format!("replicas of shard {shard}"), answered)?;
+                need(around, nodes, &format!("replicas of shard {shard}"), answered)?;
             }
             let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
             let held: Vec<Held> = held.map(|(_, held)| *held).collect();
@@ -509,20 +488,20 @@ impl Attempt {
     fn after_stage(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
         let least = self.entry.config.least_sequencers();
         let candidates = self.to_stage(around);
+        let spare: Vec<NodeId> = around.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
-        if !self.has_gathered(now, around, &candidates, |node| self.staged.contains_key(&node), enough) {
+        // One whose node is heard may be mute all the same: others can stand in for it.
+        let go_on = enough || !spare.is_empty();
+        if !self.has_gathered(now, around, &candidates, |node| self.staged.contains_key(&node), go_on) {
             return Ok(None);
         }
         if enough {
             return Ok(Some(Step::Register));
         }
-        let is_spare = |node: &&NodeId| around.answers(**node) && !candidates.contains(node);
-        let spare: Vec<NodeId> = around.nodes.iter().filter(is_spare).copied().collect();
         let missing = least - self.staged.len();
         if spare.is_empty() {
-            self.check_count(around, self.staged.len(), least, || {
-                ("sequencing replicas".to_owned(), self.sequencers())
-            })?;
+            let what = || ("sequencing replicas".to_owned(), self.sequencers());
+            check_count(around, self.staged.len(), least, what)?;
         }
         self.spare_sequencers.extend(spare.into_iter().take(missing));
         self.since = now;
@@ -588,6 +567,16 @@ impl Attempt {
         nodes
     }
 
+    /// Below it, every replica of the new view has trimmed. One that is away learns so from the history.
+    fn trimmed(&self, view: &View) -> Position {
+        let trim =
+            |shard, node| self.fenced.get(&(shard, node)).map_or(Position::ZERO, |(_, held)| held.trim);
+        let members = view.shards.iter().flat_map(|ShardMembers { shard, replicas }| {
+            replicas.iter().map(|member| trim(*shard, member.node))
+        });
+        members.min().unwrap_or(Position::ZERO)
+    }
+
     /// The register's entry with the new view.
     fn registered_entry(&self, options: Options) -> LogEntry {
         let view = self.view(options);
@@ -597,6 +586,7 @@ impl Attempt {
         }
         entry.history.push(view.number, view.first);
         self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
+        entry.history.forget_views_below(self.trimmed(&view));
         entry.unavailable = None;
         entry.view = Some(view);
         entry
@@ -650,4 +640,45 @@ impl Attempt {
             }
         }
     }
+}
+
+/// Fails if one of `nodes`, each of which could help, does not answer.
+fn need(
+    around: Around<'_>,
+    nodes: impl Iterator<Item = NodeId>,
+    what: &str,
+    answered: impl Fn(NodeId) -> bool,
+) -> Result<(), Trouble> {
+    let away = names(nodes.filter(|node| !around.answers(*node) || !answered(*node)));
+    if away.is_empty() {
+        return Ok(());
+    }
+    Err(Trouble::Waits(format!(
+        "none of the {what} that hold what was acknowledged last answers: the log goes on when {away} is back; \
+         what is stable can be read"
+    )))
+}
+
+/// Fails if fewer than `least` take part of those that `what` tells, and where they are.
+fn check_count(
+    around: Around<'_>,
+    count: usize,
+    least: usize,
+    what: impl Fn() -> (String, BTreeSet<NodeId>),
+) -> Result<(), Trouble> {
+    if count >= least {
+        return Ok(());
+    }
+    let (what, nodes) = what();
+    let away = names(nodes.into_iter().filter(|node| !around.answers(*node)));
+    Err(Trouble::Waits(format!(
+        "only {count} of the at least {least} {what} that an append needs answer; away: {}; what is stable can \
+         be read",
+        if away.is_empty() { "nobody else" } else { &away }
+    )))
+}
+
+/// Nodes, for a person.
+fn names(nodes: impl Iterator<Item = NodeId>) -> String {
+    nodes.map(|node| format!("node {node}")).collect::<Vec<_>>().join(", ")
 }

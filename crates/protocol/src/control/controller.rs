@@ -202,13 +202,7 @@ impl Controller {
         match &self.phase {
             Phase::Idle | Phase::Reading | Phase::Resting => None,
             Phase::Claiming(_) => Some("claim"),
-            Phase::Attempt(attempt) => Some(match attempt.step {
-                Step::Seal => "seal",
-                Step::Fence => "fence",
-                Step::Flush => "flush",
-                Step::Stage => "stage",
-                Step::Register => "register",
-            }),
+            Phase::Attempt(attempt) => Some(attempt.step.name()),
         }
     }
 
@@ -494,9 +488,10 @@ impl Controller {
     fn heard(&mut self, now: Time, node: NodeId, out: &mut Vec<RoleEffect>) {
         let was_silent = self.silent.remove(&node);
         match &self.phase {
-            _ if !was_silent => self.remind_roles_of(node, out),
-            Phase::Attempt(_) => self.ask(now, out),
-            Phase::Resting if self.wanted.is_some() => self.ask_at = now.max(self.ask_at.min(now + STAGGER)),
+            Phase::Attempt(_) if was_silent => self.ask(now, out),
+            Phase::Resting if was_silent && self.wanted.is_some() => {
+                self.ask_at = now.max(self.ask_at.min(now + STAGGER))
+            }
             _ => self.remind_roles_of(node, out),
         }
     }
@@ -584,30 +579,40 @@ impl Controller {
     fn has_spares(&self, entry: &LogEntry) -> bool {
         let Some(view) = &entry.view else { return false };
         view.shards.iter().any(|members| {
-            let takes_part = |node: &NodeId| members.replicas.iter().any(|member| member.node == *node);
-            let free = |node: &&NodeId| !takes_part(node) && !self.silent.contains(*node);
+            let take_part = members.replicas.iter().map(|member| member.node).collect();
             members.replicas.len() < entry.config.replicas as usize
-                && self.nodes.iter().any(|node| free(&node))
+                && self.around().spares(&take_part).next().is_some()
         })
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         let (Phase::Attempt(attempt), Address::Node(node, _)) = (&mut self.phase, from) else { return };
         let ours = attempt.claim();
-        match message {
+        let is_news = match message {
             Message::Sealed { claim, incarnation, state } if claim == ours => {
-                attempt.is_sealed(node, incarnation, state);
+                attempt.is_sealed(node, incarnation, state)
             }
-            Message::Flushing { claim, bound } if claim == ours && attempt.is_flushing(bound) => {}
+            Message::Flushing { claim, bound } if claim == ours => attempt.is_flushing(bound),
             Message::Flushed { claim, first, end, sessions } if claim == ours => {
-                attempt.is_flushed(first, end, sessions);
+                attempt.is_flushed(first, end, sessions)
             }
             Message::Staged { claim, incarnation } if claim == ours => attempt.is_staged(node, incarnation),
-            Message::Outbid { claim } if claim > ours => return self.rest(now, self.backoff()),
-            _ => return,
+            // An equal number: it takes part in a view of that number. Unless that is the one that is being
+            // registered, the number was given out twice.
+            Message::Outbid { claim } if claim > ours || claim == ours && attempt.step < Step::Register => {
+                return self.rest(now, self.backoff());
+            }
+            _ => false,
+        };
+        self.progressed(now, is_news, out);
+    }
+
+    /// An answer came. Only one that brings news gives the attempt more time.
+    fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
+        if is_news {
+            self.give_up_at = now + limits::ATTEMPT_FOR;
+            self.proceed(now, out);
         }
-        self.give_up_at = now + limits::ATTEMPT_FOR;
-        self.proceed(now, out);
     }
 
     fn shard_answered(
@@ -626,9 +631,8 @@ impl Controller {
             return;
         };
         if *claim == attempt.claim() {
-            attempt.is_fenced(shard, node, *incarnation, *held);
-            self.give_up_at = now + limits::ATTEMPT_FOR;
-            self.proceed(now, out);
+            let is_news = attempt.is_fenced(shard, node, *incarnation, *held);
+            self.progressed(now, is_news, out);
         } else if *claim > attempt.claim() {
             self.rest(now, self.backoff());
         }
@@ -647,9 +651,7 @@ impl Controller {
             }
             Ok(Some(step)) => {
                 attempt.enter(now, step);
-                if let Some(name) = Timings::name(done) {
-                    self.timings.reached(now, name);
-                }
+                self.timings.reached(now, done.name());
                 self.ask(now, out);
                 self.proceed(now, out);
             }

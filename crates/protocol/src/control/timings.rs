@@ -15,17 +15,6 @@ pub(super) struct Timings {
 }
 
 impl Timings {
-    /// The name of a step, when it is done.
-    pub(super) fn name(step: Step) -> Option<&'static str> {
-        match step {
-            Step::Seal => Some("seal"),
-            Step::Fence => Some("fence"),
-            Step::Flush => Some("flush"),
-            Step::Stage => Some("stage"),
-            Step::Register => None,
-        }
-    }
-
     /// A view is needed.
     pub(super) fn noticed(&mut self, now: Time) {
         self.noticed = now;
@@ -41,7 +30,7 @@ impl Timings {
     }
 
     pub(super) fn registered(&mut self, now: Time, view: ViewNumber) {
-        self.reached(now, "register");
+        self.reached(now, Step::Register.name());
         self.view = view;
         self.last = std::mem::take(&mut self.steps);
         self.last.insert(0, ("notice", self.noticed));

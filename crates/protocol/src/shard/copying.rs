@@ -77,14 +77,6 @@ enum About {
     Damage,
 }
 
-/// What an answer brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Got {
-    Nothing,
-    /// To be written, and then reported with [`Copying::written`].
-    Records(Vec<Stored>),
-}
-
 impl Copying {
     /// The replica was made anew: there is time.
     pub(super) fn newborn(&mut self, now: Time) {
@@ -175,22 +167,29 @@ impl Copying {
         self.question.as_mut().filter(|question| question.request == request && question.writing.is_none())
     }
 
-    /// Another replica answered with records.
-    pub(super) fn records(&mut self, now: Time, request: u64, records: Vec<Stored>, upto: Position) -> Got {
-        let Some(question) = self.asked(request) else { return Got::Nothing };
+    /// Another replica answered with records. Returns those that are to be written and then reported with
+    /// [`written`](Self::written).
+    pub(super) fn records(
+        &mut self,
+        now: Time,
+        request: u64,
+        records: Vec<Stored>,
+        upto: Position,
+    ) -> Option<Vec<Stored>> {
+        let question = self.asked(request)?;
         if question.about == About::Trim {
             self.learned_trim(now, request);
-            return Got::Nothing;
+            return None;
         }
         if upto <= question.range.from && !question.range.is_empty() {
             // It does not know yet that this is final.
             self.refused(now, request);
-            return Got::Nothing;
+            return None;
         }
         question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
         // Who answers well is asked again.
         self.turn -= 1;
-        Got::Records(records)
+        Some(records)
     }
 
     /// What was got is being written, with the tickets after `after` up to `last`.

@@ -73,14 +73,17 @@ pub struct Held {
     pub stable: Position,
     /// What it should hold of that view and does not yet.
     pub lacks: Option<Lacking>,
+    /// The trim point that it knows.
+    pub trim: Position,
 }
 
-wire_struct! { Held { view, stable, lacks } }
+wire_struct! { Held { view, stable, lacks, trim } }
 
 impl Held {
     /// What it lacks as a member of a view whose flush began at `first`: what it lacked before, and what was
-    /// bound in views that it was no member of. `history` is that of the registered views. A life that no
-    /// view named yet is whole below what it knew as stable when it began.
+    /// bound in views that it was no member of. `history` is that of the registered views: if it has forgotten
+    /// some of those, the oldest that it knows decides from a position on that is trimmed. A life that no view
+    /// named yet is whole below what it knew as stable when it began.
     #[must_use]
     pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<Lacking> {
         let from = if self.view == ViewNumber::NONE {

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
+use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, Stored};
 use seriatim_model::{
     Address, Durability, Endpoint, Gap, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
     ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::copying::{Copying, Got, as_pushed};
+use super::copying::{Copying, as_pushed};
 use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Outcome, Readers};
 use super::unstored::{Before, Unstored};
@@ -106,7 +106,7 @@ impl Machine for Replica {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let report = self.wants_a_view().then_some(self.report_at);
+        let report = (!self.is_open()).then_some(self.report_at);
         let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
@@ -140,8 +140,10 @@ impl Replica {
         memory.incarnation = me.incarnation;
         let forgetful = options.deviates(Deviation::ConfirmBeforeSync);
         let waits = !(forgetful && memory.config.durability == Durability::Disk);
-        // Only what is stable is trimmed, and a store may have kept one of the two and not the other.
-        let stable = recovery.stable.max(recovery.trim);
+        // Only what is stable is trimmed, and what no view decides about is: a store may have kept one of them
+        // and not the others.
+        let trim = recovery.trim.max(memory.history.start());
+        let stable = recovery.stable.max(trim);
         Some(Self {
             node: me.node,
             shard,
@@ -150,10 +152,10 @@ impl Replica {
             memory,
             restarted: true,
             stable,
-            trim: recovery.trim,
-            lacks: recovery.lacks.map(|range| range.not_below(recovery.trim)),
+            trim,
+            lacks: recovery.lacks.map(|range| range.not_below(trim)),
             copying: Copying::default(),
-            scrub: (stable > recovery.trim).then_some(recovery.trim),
+            scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
             writes: VecDeque::new(),
@@ -200,10 +202,6 @@ impl Replica {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
-    fn wants_a_view(&self) -> bool {
-        !self.is_open()
-    }
-
     fn bounds(&self) -> Bounds {
         let trim_is_known = self.lacks.is_none() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
@@ -248,8 +246,10 @@ impl Replica {
             Message::StableKnown { view, stable } => self.inform_backup(from, view, stable, out),
             Message::Fence { claim, entry } => self.fence(now, from, claim, &entry, out),
             Message::Records { request, records, upto } => {
-                let got = self.copying.records(now, request, records, upto);
-                self.got(now, got, out);
+                if let Some(records) = self.copying.records(now, request, records, upto) {
+                    self.got(records, out);
+                }
+                self.copy(now, out);
             }
             Message::ReadFailed { request, error } => self.not_got(now, request, error, out),
             Message::Status { request } => {
@@ -295,7 +295,7 @@ impl Replica {
     #[must_use]
     pub fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
-        Held { view, stable: self.stable, lacks: self.lacks }
+        Held { view, stable: self.stable, lacks: self.lacks, trim: self.trim }
     }
 
     fn bind(
@@ -477,7 +477,7 @@ impl Replica {
         if claim > self.memory.claim {
             let before = self.before();
             // A view that was registered, and that it did not see start, is the old view now.
-            self.learn(now, entry);
+            self.learn(now, entry, out);
             let was_member =
                 entry.view.is_none() || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
@@ -497,7 +497,7 @@ impl Replica {
 
     /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
     /// one to take note of. To be remembered by the caller.
-    fn learn(&mut self, now: Time, entry: &control::LogEntry) -> bool {
+    fn learn(&mut self, now: Time, entry: &control::LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let Some(view) = &entry.view else { return false };
         let members = view.shard(self.shard);
         let named = members.is_some_and(|members| members.replicas.contains(&self.me()));
@@ -507,6 +507,9 @@ impl Replica {
         if !self.is_named() {
             self.copying.newborn(now);
         }
+        // Who was away may also have missed a trim: one that the history tells of, and later ones.
+        self.trim_below(entry.history.start(), out);
+        self.raise_stable(entry.history.start(), out);
         let lacks = self.held().lacks_from(&entry.history, view.first);
         self.lacks = lacks.map(|range| range.not_below(self.trim));
         self.memory.view = Some(view.clone());
@@ -536,7 +539,7 @@ impl Replica {
             return;
         }
         let before = self.before();
-        if !self.learn(now, entry) {
+        if !self.learn(now, entry, out) {
             // It is not counted on there: only a new view can bring it back.
             self.cannot_start = self.cannot_start.max(view.number);
             self.report_at = now;
@@ -557,23 +560,17 @@ impl Replica {
     }
 
     /// Records came from another replica.
-    fn got(&mut self, now: Time, got: Got, out: &mut Vec<RoleEffect>) {
-        match got {
-            Got::Nothing => {}
-            Got::Records(records) => {
-                let before = self.gate.issued();
-                // If nothing was there, nothing is to be written.
-                let mut ticket = Ticket(0);
-                for (view, runs) in as_pushed(&self.memory.history, records) {
-                    ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
-                }
-                self.copying.writing(before, ticket);
-                if self.gate.is_durable(ticket) {
-                    self.copied(ticket, out);
-                }
-            }
+    fn got(&mut self, records: Vec<Stored>, out: &mut Vec<RoleEffect>) {
+        let before = self.gate.issued();
+        // If nothing was there, nothing is to be written.
+        let mut ticket = Ticket(0);
+        for (view, runs) in as_pushed(&self.memory.history, records) {
+            ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
         }
-        self.copy(now, out);
+        self.copying.writing(before, ticket);
+        if self.gate.is_durable(ticket) {
+            self.copied(ticket, out);
+        }
     }
 
     fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
@@ -603,19 +600,17 @@ impl Replica {
         if !self.is_open() {
             return;
         }
-        let others: Vec<Member> = self
-            .members()
-            .into_iter()
-            .flat_map(|m| &m.replicas)
-            .filter(|m| **m != self.me())
-            .copied()
-            .collect();
         let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
         if is_complete && self.copying.may_finish(now) {
             let before = self.before();
             self.lacks = None;
             self.remember(before, out);
         }
+        if self.copying.deadline(self.lacks).is_none_or(|at| now < at) {
+            return;
+        }
+        let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
+        let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
         // What lies behind a gap is asked for when what lies before it is there.
         let next = self.lacks.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
@@ -668,7 +663,7 @@ impl Replica {
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if self.wants_a_view() && now >= self.report_at {
+        if !self.is_open() && now >= self.report_at {
             self.report_at = now + limits::REPORT_EVERY;
             let message = control::Message::Report {
                 view: self.view_number(),

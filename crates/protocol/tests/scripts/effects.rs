@@ -97,8 +97,8 @@ fn shard(message: &shard::Message) -> String {
         StableKnown { view, stable, .. } => format!("stable-known v{view} at={stable}"),
         Fenced { claim, incarnation, held } => {
             let lacks = held.lacks.map(|lacks| format!(" lacks={}..{}", lacks.from, lacks.end));
-            let lacks = lacks.unwrap_or_default();
-            format!("fenced v{claim}{} member-of=v{}{lacks}", unless(1, "life", incarnation.0), held.view)
+            let rest = lacks.unwrap_or_default() + &unless(0, "trim", held.trim.0);
+            format!("fenced v{claim}{} member-of=v{}{rest}", unless(1, "life", incarnation.0), held.view)
         }
         Fence { claim, .. } => format!("fence v{claim}"),
         Replicate { view, batch, incarnation, stable, runs: of, .. } => {

@@ -112,6 +112,14 @@ fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
     Ok(Some(if kind == "end" { end } else { erwin::Message::Ended { view, session, at } }))
 }
 
+/// `lacks=3..7`.
+fn lacking(words: &mut Words) -> Parsed<Option<Lacking>> {
+    let Some(text) = words.value::<String>("lacks")? else { return Ok(None) };
+    let (from, end) = text.split_once("..").ok_or("lacks what?")?;
+    let position = |text: &str| text.parse().map(Position).map_err(|_| "lacks what?".to_owned());
+    Ok(Some(Lacking { from: position(from)?, end: position(end)? }))
+}
+
 fn shard(
     kind: &str,
     words: &mut Words,
@@ -143,15 +151,10 @@ fn shard(
         "stable-known" => StableKnown { view: words.view()?, stable: words.position("at")? },
         "fence" => Fence { claim: words.view()?, entry: entry.clone() },
         "fenced" => {
-            let range = |words: &mut Words| -> Parsed<Option<Lacking>> {
-                let Some(text) = words.value::<String>("lacks")? else { return Ok(None) };
-                let (from, end) = text.split_once("..").ok_or("lacks what?")?;
-                let position = |text: &str| text.parse().map(Position).map_err(|_| "lacks what?".to_owned());
-                Ok(Some(Lacking { from: position(from)?, end: position(end)? }))
-            };
             let view = words.value::<String>("member-of")?.map(|word| Words::new(&word).view());
             let view = view.transpose()?.unwrap_or(entry.view_number());
-            let held = Held { view, stable: words.position("stable")?, lacks: range(words)? };
+            let (stable, lacks) = (words.position("stable")?, lacking(words)?);
+            let held = Held { view, stable, lacks, trim: words.position("trim")? };
             Fenced { claim: words.view()?, incarnation: life, held }
         }
         "read" => Read {

@@ -184,14 +184,17 @@ impl World {
         Ok(())
     }
 
-    /// Registers a view. `lost=0@3..5` gives up positions of a shard with it.
+    /// Registers a view. `lost=0@3..5` gives up positions of a shard with it; `trimmed=7` says that every
+    /// replica has trimmed below.
     fn view(&mut self, words: &mut Words) -> Parsed<()> {
         let gap = words.value::<String>("lost")?.map(|word| read_gap(&word)).transpose()?;
+        let trimmed = words.position("trimmed")?;
         let view = read_view(words, &self.entry)?;
         let entry = &mut self.entry;
         entry.claimed = entry.claimed.max(view.number);
         entry.history.push(view.number, view.first);
         gap.into_iter().for_each(|gap| entry.history.give_up(gap));
+        entry.history.forget_views_below(trimmed);
         entry.view = Some(view);
         entry.version += 1;
         Ok(())
@@ -323,7 +326,11 @@ impl World {
                 self.durable = words.next().map_or(Ok(self.issued), |word| number(word).map(Ticket))?;
                 Input::Persisted(self.durable)
             }
-            "store-failed" => Input::StoreFailed(Ticket(number(words.next()?)?), StorageFailure::Full),
+            "store-failed" => {
+                let ticket = Ticket(number(words.next()?)?);
+                self.store.retain(|(stored, _)| *stored != ticket);
+                Input::StoreFailed(ticket, StorageFailure::Full)
+            }
             "read" => {
                 let ticket = Ticket(number(words.next()?)?);
                 let damaged = words.value("damaged")?.map(Position);
