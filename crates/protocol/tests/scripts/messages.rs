@@ -253,6 +253,10 @@ fn view_change(
             Sealed { claim: words.view()?, incarnation, state }
         }
         "outbid" => Outbid { claim: words.view()? },
+        "ahead" => {
+            let view = view_in(words, "view")?;
+            Ahead { claim: words.view()?, view }
+        }
         "flush" => {
             // Of the first life's state of view 1, unless it says otherwise.
             let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
@@ -265,8 +269,11 @@ fn view_change(
             Flushed { claim, first: words.position("first")?, end, sessions: words.sessions(end)? }
         }
         "stage" => {
-            let old = view_in(words, "old")?;
+            // In place of the view that is registered, unless it says otherwise.
+            let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
             let (claim, ordered) = (words.view()?, words.position("ordered")?);
+            let registered = Some(entry.view_number()).filter(|view| *view < claim);
+            let old = old.or(registered).unwrap_or(ViewNumber::NONE);
             let (config, sessions) = (entry.config.clone(), words.sessions(ordered)?);
             Stage { claim, old, config, ordered, sessions }
         }
