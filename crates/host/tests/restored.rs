@@ -71,7 +71,7 @@ impl Cluster {
             journal: JournalOptions::default(),
             shard_options: ShardOptions::default(),
         };
-        let disk = self.disks.entry(NodeId(node)).or_insert_with(MemoryDisk::new).clone();
+        let disk = self.disks.entry(NodeId(node)).or_default().clone();
         self.hosts.insert(NodeId(node), Host::open(config, Arc::new(disk)).unwrap());
     }
 
@@ -188,11 +188,11 @@ impl Cluster {
         let recover = control::Message::Recover { request: 1, accepts: true };
         self.say(NodeId(node), Endpoint::Controller, recover);
         self.run(5000);
-        let answers = self.heard.iter().filter_map(|message| match message {
+        let answer = self.heard.iter().find_map(|message| match message {
             Message::Control(control::Message::Recovered { done, text, .. }) => Some((*done, text.clone())),
             _ => None,
         });
-        answers.last().unwrap_or_else(|| panic!("node {node} does not answer"))
+        answer.unwrap_or_else(|| panic!("node {node} does not answer"))
     }
 
     /// Why a node refuses an append to the first view.
@@ -202,11 +202,11 @@ impl Cluster {
         let append = erwin::Message::Append { view, session: session(), first: 8, lowest: 0, records };
         self.say(NodeId(node), Endpoint::Sequencer, append);
         self.run(20);
-        let reasons = self.heard.iter().filter_map(|message| match message {
+        let reason = self.heard.iter().find_map(|message| match message {
             Message::Erwin(erwin::Message::Rejected { why, .. }) => why.clone(),
             _ => None,
         });
-        reasons.last().unwrap_or_else(|| panic!("node {node} says nothing: {:?}", self.heard))
+        reason.unwrap_or_else(|| panic!("node {node} says nothing: {:?}", self.heard))
     }
 }
 
