@@ -15,6 +15,7 @@ use seriatim_model::{
 };
 
 use super::attempt::{Around, Attempt, Purpose, Step};
+use super::behind::{Known, Verdict};
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, NodeAddress};
 use super::send;
@@ -55,6 +56,8 @@ pub struct Controller {
     reports: BTreeMap<Address, Report>,
     /// The latest entry that was seen with a view.
     current: Option<Box<LogEntry>>,
+    /// The latest view that anybody is known to have seen registered.
+    known: Known,
     /// A view is wanted in place of this one, whatever else is the case.
     wanted: Option<ViewNumber>,
     /// The highest claim of another that was given its time.
@@ -173,6 +176,7 @@ impl Controller {
             give_up_at: Time::ZERO,
             reports: BTreeMap::new(),
             current: None,
+            known: Known::default(),
             wanted: None,
             stood_back_for: ViewNumber::NONE,
             nodes: BTreeSet::from([node]),
@@ -212,6 +216,9 @@ impl Controller {
             Message::Report { view, cannot_start, .. } => {
                 self.reports.insert(from, Report { view, cannot_start });
                 self.dropped.remove(&from);
+                if let Address::Node(node, _) = from {
+                    self.known.note(node, view.max(cannot_start));
+                }
                 if !self.is_postponed(now, from) {
                     self.begin(now, out);
                 }
@@ -247,6 +254,7 @@ impl Controller {
         self.phase = Phase::Idle;
         self.look_at = None;
         self.current = None;
+        self.known = Known::default();
         self.wanted = None;
         self.dropped.clear();
     }
@@ -428,6 +436,7 @@ impl Controller {
     fn learn(&mut self, now: Time, entry: &LogEntry) {
         let known = self.current.as_ref().map(|known| (known.view_number(), known.version));
         let Some(view) = &entry.view else { return };
+        self.known.note(self.node, view.number);
         if known.is_some_and(|known| (entry.view_number(), entry.version) <= known) {
             return;
         }
@@ -525,6 +534,11 @@ impl Controller {
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
     fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
+        match self.known.judge(now, entry.view_number()) {
+            Verdict::Sound => {}
+            Verdict::Doubtful => return self.rest(now, self.backoff()),
+            Verdict::Behind(trouble) => return self.cannot_form(now, entry, &trouble, out),
+        }
         let needed = self.is_needed(now, &entry, out);
         if !needed {
             self.phase = Phase::Idle;
@@ -586,7 +600,11 @@ impl Controller {
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
-        let (Phase::Attempt(attempt), Address::Node(node, _)) = (&mut self.phase, from) else { return };
+        let Address::Node(node, _) = from else { return };
+        if let Message::Ahead { view, .. } = message {
+            self.known.note(node, view);
+        }
+        let Phase::Attempt(attempt) = &mut self.phase else { return };
         let ours = attempt.claim();
         let is_news = match message {
             Message::Sealed { claim, incarnation, state } if claim == ours => {
@@ -597,6 +615,14 @@ impl Controller {
                 attempt.is_flushed(first, end, sessions)
             }
             Message::Staged { claim, incarnation } if claim == ours => attempt.is_staged(node, incarnation),
+            // While it is being registered, the view that they know may be ours.
+            Message::Ahead { claim, view }
+                if claim == ours && view > attempt.old() && attempt.step < Step::Register =>
+            {
+                let entry = attempt.entry.clone();
+                let trouble = self.known.is_proved(now, entry.view_number());
+                return self.cannot_form(now, entry, &trouble, out);
+            }
             // An equal number: it takes part in a view of that number. Unless that is the one that is being
             // registered, the number was given out twice.
             Message::Outbid { claim } if claim > ours || claim == ours && attempt.step < Step::Register => {
@@ -655,24 +681,27 @@ impl Controller {
                 self.ask(now, out);
                 self.proceed(now, out);
             }
-            Err(trouble) => self.cannot_form(now, &trouble, out),
+            Err(trouble) => {
+                let entry = attempt.entry.clone();
+                self.cannot_form(now, entry, &trouble, out);
+            }
         }
     }
 
     /// No view can be formed: says so, and tries again after a while.
-    fn cannot_form(&mut self, now: Time, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
-        let Phase::Attempt(attempt) = &self.phase else { return };
+    fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
         let why = trouble.to_string();
-        for node in &attempt.entry.sequencers {
+        for node in &entry.sequencers {
             send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
         }
-        if attempt.entry.unavailable.as_deref() != Some(&why) {
-            let entry = LogEntry { unavailable: Some(why.clone()), ..attempt.entry.clone() };
+        // Into a register that was set back, nothing is written.
+        if entry.unavailable.as_deref() != Some(&why) && !matches!(trouble, Trouble::Behind { .. }) {
+            let entry = LogEntry { unavailable: Some(why.clone()), ..entry };
             send(self.register, Message::CompareAndSet { entry }, out);
         }
         let (text, lost) = match trouble {
             Trouble::Lost(loss) => (loss.to_string(), true),
-            Trouble::Waits(why) => (why.clone(), false),
+            Trouble::Waits(_) | Trouble::Behind { .. } => (why, false),
         };
         self.answer_order(false, lost, text, out);
         self.reports.clear();

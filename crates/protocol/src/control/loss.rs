@@ -1,7 +1,7 @@
 //! Why a view cannot be formed; and what is lost if an operator lets the log go on.
 
 use seriatim_model::storage::Lacking;
-use seriatim_model::{Gap, Position, ShardId, ViewHistory};
+use seriatim_model::{Gap, NodeId, Position, ShardId, ViewHistory, ViewNumber};
 
 use crate::shard::Held;
 
@@ -12,6 +12,15 @@ pub(super) enum Trouble {
     Waits(String),
     /// What nobody holds any more is needed. Only an operator can go on without it.
     Lost(Loss),
+    /// The register was set back: a node knows a later registered view.
+    Behind {
+        /// The node.
+        node: NodeId,
+        /// The view that it knows.
+        known: ViewNumber,
+        /// The view that the register knows.
+        registered: ViewNumber,
+    },
 }
 
 /// What is kept and what is lost if the log goes on without what nobody holds any more.
@@ -45,6 +54,13 @@ impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Waits(why) => f.write_str(why),
+            Self::Behind { node, known, registered } => write!(
+                f,
+                "the register is behind: node {node} knows that view {known} was registered, and the register knows \
+                 only view {registered}; it was restored from an older state, and a view formed from that would \
+                 replace acknowledged records, so none is formed; put the register's latest state back; what is \
+                 stable can be read"
+            ),
             Self::Lost(loss) => write!(
                 f,
                 "{} restarted without their memory, and with it went what nobody else holds: no view can be \

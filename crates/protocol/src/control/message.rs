@@ -284,6 +284,14 @@ pub enum Message {
         /// The highest claim seen.
         claim: ViewNumber,
     },
+    /// Replica to controller: it knows a registered view that is later than the one that the claim replaces,
+    /// so the register was set back. It does not obey the claim.
+    Ahead {
+        /// The claim.
+        claim: ViewNumber,
+        /// The view that was registered.
+        view: ViewNumber,
+    },
     /// Controller to the chosen replica: bind what you hold, under the new view.
     Flush {
         /// The claim, which the entries are tagged with.
@@ -409,6 +417,7 @@ wire_enum! {
         35 => Stage { claim, old, config, ordered, sessions },
         36 => Staged { claim, incarnation },
         37 => Flushing { claim, bound },
+        38 => Ahead { claim, view },
         40 => Dismiss { log, role, view },
         41 => Recover { request, accepts },
         42 => Recovered { request, done, lost, text },

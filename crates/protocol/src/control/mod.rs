@@ -24,6 +24,7 @@
 //! entry is proof enough to start the view.
 
 mod attempt;
+pub(crate) mod behind;
 pub mod catalog;
 pub mod controller;
 mod loss;

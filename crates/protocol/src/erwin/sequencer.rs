@@ -275,7 +275,8 @@ impl Sequencer {
         self.sessions.forget(session);
     }
 
-    fn registered_number(&self) -> ViewNumber {
+    /// The latest view that it knows to have been registered.
+    pub(super) fn registered_number(&self) -> ViewNumber {
         self.number.max(self.cannot_start)
     }
 

@@ -4,7 +4,7 @@ use seriatim_model::{Address, Position, ShardId, Time, View, ViewNumber, limits}
 
 use super::push::Pusher;
 use super::sequencer::{Sequencer, Staged, reply};
-use crate::control::Message;
+use crate::control::{Message, behind};
 use crate::deviation::Deviation;
 use crate::parts::{Entry, Sessions};
 use crate::roles::RoleEffect;
@@ -40,6 +40,9 @@ impl Sequencer {
         if claim < self.claim {
             return reply(from, Message::Outbid { claim: self.claim }, out);
         }
+        if self.is_ahead(from, claim, old, out) {
+            return;
+        }
         let skipped = self.options.deviates(Deviation::SealSkipped) && self.is_open();
         if claim > self.claim && !skipped {
             // A view that was registered, and that we did not see start, is the old view now.
@@ -61,6 +64,17 @@ impl Sequencer {
             return reply(from, sealed, out);
         }
         self.gate.confirm(from, sealed, out);
+    }
+
+    /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys nobody
+    /// who would replace that view by what came before it.
+    fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
+        let view = self.registered_number();
+        let is_ahead = behind::is_shown_by(claim, old, view);
+        if is_ahead {
+            reply(from, Message::Ahead { claim, view }, out);
+        }
+        is_ahead
     }
 
     /// Whether it is prepared for view `old`, which was registered, and did not see it start.
@@ -166,10 +180,13 @@ impl Sequencer {
         staged: Staged,
         out: &mut Vec<RoleEffect>,
     ) {
-        if staged.claim < self.claim || staged.claim <= self.number {
+        let claim = staged.claim;
+        if claim >= self.claim && self.is_ahead(from, claim, old, out) {
+            return;
+        }
+        if claim < self.claim || claim <= self.number {
             return reply(from, Message::Outbid { claim: self.claim }, out);
         }
-        let claim = staged.claim;
         if self.staged.as_ref() != Some(&staged) {
             self.claim = claim;
             self.orderer = None;

@@ -16,7 +16,7 @@ use super::copying::{Copying, as_pushed};
 use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Outcome, Readers};
 use super::unstored::{Before, Unstored};
-use crate::control;
+use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
 use crate::roles::{self, RoleEffect, RoleInput};
@@ -473,6 +473,12 @@ impl Replica {
         entry: &control::LogEntry,
         out: &mut Vec<RoleEffect>,
     ) {
+        let known = self.view_number().max(self.cannot_start);
+        if claim >= self.memory.claim && behind::is_shown_by(claim, entry.view_number(), known) {
+            // The register was set back: what it would have in place of that view is older.
+            let message = control::Message::Ahead { claim, view: known };
+            return out.push(RoleEffect::Send { to: from, message: message.into() });
+        }
         self.report_at = now + FENCED_PATIENCE;
         if claim > self.memory.claim {
             let before = self.before();

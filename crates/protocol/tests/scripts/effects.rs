@@ -171,6 +171,7 @@ fn view_change(message: &control::Message) -> Option<String> {
             format!("sealed v{claim}{life}{}", state.unwrap_or(" nothing".into()))
         }
         Outbid { claim, .. } => format!("outbid v{claim}"),
+        Ahead { claim, view } => format!("ahead v{claim} view=v{view}"),
         Flush { claim, view, .. } => format!("flush v{claim} shards={}", words::shards(&view.shards)),
         Flushed { first, end, claim, sessions, .. } => {
             format!("flushed v{claim} first={first} end={end} sessions={}", words::sessions(sessions))

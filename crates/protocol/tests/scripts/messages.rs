@@ -216,6 +216,22 @@ pub(crate) fn read_stored(words: &mut Words) -> Vec<Stored> {
     found.map(|(position, id, record)| Stored { position, id, record }).collect()
 }
 
+/// The view in `name=v1`; none if it is not there.
+fn view_in(words: &mut Words, name: &str) -> Parsed<ViewNumber> {
+    let word = words.value::<String>(name)?.unwrap_or("v0".into());
+    Words::new(&word).view()
+}
+
+fn stage(words: &mut Words, entry: &LogEntry) -> Parsed<control::Message> {
+    // In place of the view that is registered, unless it says otherwise.
+    let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
+    let (claim, ordered) = (words.view()?, words.position("ordered")?);
+    let registered = Some(entry.view_number()).filter(|view| *view < claim);
+    let old = old.or(registered).unwrap_or(ViewNumber::NONE);
+    let (config, sessions) = (entry.config.clone(), words.sessions(ordered)?);
+    Ok(control::Message::Stage { claim, old, config, ordered, sessions })
+}
+
 fn view_change(
     kind: &str,
     words: &mut Words,
@@ -223,10 +239,6 @@ fn view_change(
     entry: &LogEntry,
 ) -> Parsed<Option<control::Message>> {
     use control::Message::*;
-    let view_in = |words: &mut Words, name: &str| -> Parsed<ViewNumber> {
-        let word = words.value::<String>(name)?.unwrap_or("v0".into());
-        Words::new(&word).view()
-    };
     let message = match kind {
         "get" => Get { log: entry.id },
         "gone" => Gone { log: entry.id },
@@ -256,6 +268,10 @@ fn view_change(
             Sealed { claim: words.view()?, incarnation, state }
         }
         "outbid" => Outbid { claim: words.view()? },
+        "ahead" => {
+            let view = view_in(words, "view")?;
+            Ahead { claim: words.view()?, view }
+        }
         "flush" => {
             // Of the first life's state of view 1, unless it says otherwise.
             let old = Some(view_in(words, "old")?).filter(|old| *old != ViewNumber::NONE);
@@ -267,12 +283,7 @@ fn view_change(
             let (claim, end) = (words.view()?, words.position("end")?);
             Flushed { claim, first: words.position("first")?, end, sessions: words.sessions(end)? }
         }
-        "stage" => {
-            let old = view_in(words, "old")?;
-            let (claim, ordered) = (words.view()?, words.position("ordered")?);
-            let (config, sessions) = (entry.config.clone(), words.sessions(ordered)?);
-            Stage { claim, old, config, ordered, sessions }
-        }
+        "stage" => stage(words, entry)?,
         "flushing" => Flushing { claim: words.view()?, bound: words.position("bound")? },
         "recover" => Recover { request: words.number("request")?, accepts: words.has("accepts-loss") },
         "last-change" => LastChange { request: words.number("request")? },
