@@ -200,16 +200,17 @@ impl Host {
             config,
         };
         host.add_register();
-        for (key, record) in revived.records {
-            host.append(key, &encode(&record));
-        }
-        // Before a role without a journal says anything in its new life, its old one must be over.
-        host.flush()?;
         let keys: Vec<_> = host.roles.keys().copied().collect();
         for key in keys {
             host.remember_anew(key)?;
             host.update_timer(key);
         }
+        for (key, record) in revived.records {
+            host.append(key, &encode(&record));
+        }
+        // Before a role without a journal says anything in its new life, its old one must be over. Last: a
+        // start that finds no room must not use up what an orderly end left.
+        host.flush()?;
         Ok(host)
     }
 

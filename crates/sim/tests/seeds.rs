@@ -18,19 +18,25 @@ fn fixed_seeds_with_all_faults_are_clean() {
     all_clean("all faults", Plan::from_seed, 0..200);
 }
 
-/// Seeds that failed once, and why.
+/// Seeds that failed once, and why. A seed stands for something else whenever a kind of fault is added.
 #[test]
 fn seeds_that_failed_once_are_clean() {
     let seeds = [
         // A node died after a dismissed replica's store was removed, and before the journal told of it.
-        5_001_506, 5_003_447, 5_019_430, //
-        // A node was closed while a write was under way, and took what it had not written for written.
-        2_006_011, 5_014_707, //
-        // The only copy of what a view's flush had just written rotted.
-        1_005_914, 5_008_067,
+        8_002_440, 8_005_379, 8_010_147, 8_014_682, //
+        // A start that found no room used up what an orderly end had left.
+        11_007_069, //
+        // A replica that had been away was alone before it knew how far the log was trimmed.
+        13_001_003, //
+        // Replicas forgot in a restart that they had been members.
+        14_000_986, 14_001_073, 14_001_502,
     ];
     for seed in seeds {
         all_clean("all faults", Plan::from_seed, seed..seed + 1);
+    }
+    // A copy that stood before a gap did not get what lay behind it; nobody was complete ever again.
+    for seed in [5, 2_000_175, 2_017_743] {
+        all_clean("accepted losses", profiles::accepted_losses, seed..seed + 1);
     }
 }
 
@@ -53,18 +59,6 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("accepted losses", profiles::accepted_losses, 0..5);
     all_clean("trimmed absences", profiles::trimmed_absences, 0..10);
     all_clean("copies", profiles::copies, 0..10);
-}
-
-#[test]
-fn seeds_that_once_failed_are_clean() {
-    // After an accepted loss, all replicas of a shard lacked the same positions for ever.
-    for seed in [5_010_590, 5_016_649, 5_018_252] {
-        all_clean("all faults", Plan::from_seed, seed..seed + 1);
-    }
-    // A copy that stood before a gap did not get what lay behind it.
-    for seed in [5, 2_000_175, 2_017_743] {
-        all_clean("accepted losses", profiles::accepted_losses, seed..seed + 1);
-    }
 }
 
 #[test]
