@@ -203,7 +203,8 @@ impl Replica {
     }
 
     fn bounds(&self) -> Bounds {
-        let trim_is_known = self.lacks.is_none() || self.knows_trim();
+        // One that no view counts on may give out what it knows as final, for want of anybody else.
+        let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
         let placement =
