@@ -218,9 +218,18 @@ fn revive_role(
                 }
                 Err(cause) => return Err(cause),
             };
-            let recovery = store.recovery();
-            let role = Replica::recover(me, shard, recovery, config.options);
-            let role = role.unwrap_or_else(|| Replica::new(me, shard, birth.config, config.options));
+            let role = Replica::recover(me, shard, store.recovery(), config.options);
+            let (role, store) = match role {
+                Some(role) => (role, store),
+                None => {
+                    // What is left belongs to nobody, and a trim point among it would hide what comes.
+                    let file = ShardStore::directory(key.log, shard);
+                    ShardStore::destroy(&**disk, key.log, shard)
+                        .map_err(|source| OpenError::Io { file, source })?;
+                    let store = open_store(config, disk, key.log, shard, journaled, vec![], false)?;
+                    (Replica::new(me, shard, birth.config, config.options), store)
+                }
+            };
             Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
         }
         _ => Ok(None),

@@ -28,6 +28,8 @@ fn seeds_that_failed_once_are_clean() {
         11_007_069, //
         // A replica that had been away was alone before it knew how far the log was trimmed.
         13_001_003, //
+        // A trim point outlived the rest of a store, and hid what came after an accepted loss.
+        20_004_492, //
         // Replicas forgot in a restart that they had been members.
         14_000_986, 14_001_073, 14_001_502,
     ];
