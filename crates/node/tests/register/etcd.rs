@@ -105,12 +105,19 @@ impl Register for InEtcd {
         self.started.elapsed()
     }
 
+    /// That it cannot be used at present is no answer: whoever asked asks again.
     fn hear(&mut self, until: Duration) -> Option<(Address, Message)> {
-        let wait = until.saturating_sub(self.now());
-        let said = self.server.runtime.block_on(async { tokio::time::timeout(wait, self.said.recv()).await });
-        match said.ok()?? {
-            Event::RegisterAnswered { to, message, .. } => Some((to, message)),
-            other => panic!("a register does not say this: {other:?}"),
+        loop {
+            let wait = until.saturating_sub(self.now());
+            let said =
+                self.server.runtime.block_on(async { tokio::time::timeout(wait, self.said.recv()).await });
+            match said.ok()?? {
+                Event::RegisterAnswered { message: Message::Unanswered { why }, .. } => {
+                    assert!(why.contains("etcd does not answer"), "{why}");
+                }
+                Event::RegisterAnswered { to, message, .. } => return Some((to, message)),
+                other => panic!("a register does not say this: {other:?}"),
+            }
         }
     }
 
