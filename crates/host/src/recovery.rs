@@ -218,18 +218,12 @@ fn revive_role(
                 }
                 Err(cause) => return Err(cause),
             };
-            let role = Replica::recover(me, shard, store.recovery(), config.options);
-            let (role, store) = match role {
-                Some(role) => (role, store),
-                None => {
-                    // What is left belongs to nobody, and a trim point among it would hide what comes.
-                    let file = ShardStore::directory(key.log, shard);
-                    ShardStore::destroy(&**disk, key.log, shard)
-                        .map_err(|source| OpenError::Io { file, source })?;
-                    let store = open_store(config, disk, key.log, shard, journaled, vec![], false)?;
-                    (Replica::new(me, shard, birth.config, config.options), store)
-                }
-            };
+            if let Some(role) = Replica::recover(me, shard, store.recovery(), config.options) {
+                return Ok(Some(Role::Shard(Box::new(role), Box::new(store))));
+            }
+            drop(store);
+            let store = open_empty_store(config, disk, key.log, shard, journaled)?;
+            let role = Replica::new(me, shard, birth.config, config.options);
             Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
         }
         _ => Ok(None),
@@ -259,6 +253,20 @@ fn begin_anew(
     let me = Member { node: config.node, incarnation };
     let role = Replica::new(me, shard, log, config.options);
     Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
+}
+
+/// What is left of a store that remembers nothing belongs to nobody, and a trim point among it would hide what
+/// comes.
+fn open_empty_store(
+    config: &HostConfig,
+    disk: &Arc<dyn Disk>,
+    log: LogId,
+    shard: ShardId,
+    journaled: bool,
+) -> Result<ShardStore, Loss> {
+    let file = ShardStore::directory(log, shard);
+    ShardStore::destroy(&**disk, log, shard).map_err(|source| OpenError::Io { file, source })?;
+    open_store(config, disk, log, shard, journaled, vec![], false)
 }
 
 fn open_store(
