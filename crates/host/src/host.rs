@@ -19,13 +19,12 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, OpenError, OpenMode,
-    RoleKey, ShardOptions, ShardStore,
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
 };
 
 use crate::detector::Detector;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
-use crate::recovery::{HostError, Problem, revive};
+use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
 use crate::role::Role;
@@ -499,23 +498,11 @@ impl Host {
                 self.roles.insert(key, Role::Sequencer(Box::new(role)));
             }
             (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { entry, .. })) => {
-                let config = &entry.config;
-                let me = self.newborn(key, config);
-                let mode = match config.durability {
-                    seriatim_model::Durability::Disk => OpenMode::Journaled { checkpoint: None },
-                    seriatim_model::Durability::Memory => OpenMode::WriteBehind,
-                };
-                // A life that ended before the journal told of it may have left something.
-                let opened = ShardStore::destroy(&*self.disk, key.log, shard)
-                    .map_err(|source| OpenError::Io { file: ShardStore::directory(key.log, shard), source })
-                    .and_then(|()| {
-                        let disk = self.disk.clone();
-                        ShardStore::open(disk, key.log, shard, mode, self.config.shard_options)
-                    });
-                match opened {
-                    Ok(store) => {
-                        let role = Replica::new(me, shard, config.clone(), self.config.options);
-                        self.roles.insert(key, Role::Shard(Box::new(role), Box::new(store)));
+                let log = entry.config.clone();
+                let me = self.newborn(key, &log);
+                match new_replica(&self.config, &self.disk, key.log, shard, me, log) {
+                    Ok(role) => {
+                        self.roles.insert(key, role);
                     }
                     Err(cause) => {
                         let cause = cause.to_string();

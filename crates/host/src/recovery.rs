@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::wire::{WireError, decode_one};
-use seriatim_model::{Durability, Endpoint, Incarnation, LogId, Member, ShardId};
+use seriatim_model::{Durability, Endpoint, Incarnation, LogConfig, LogId, Member, ShardId};
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::shard::Replica;
@@ -222,9 +222,7 @@ fn revive_role(
                 return Ok(Some(Role::Shard(Box::new(role), Box::new(store))));
             }
             drop(store);
-            let store = open_empty_store(config, disk, key.log, shard, journaled)?;
-            let role = Replica::new(me, shard, birth.config, config.options);
-            Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
+            Ok(Some(new_replica(config, disk, key.log, shard, me, birth.config)?))
         }
         _ => Ok(None),
     }
@@ -248,25 +246,29 @@ fn begin_anew(
     let cause = format!("{cause}; it is put aside as {place}, and copied anew from other replicas");
     revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
     revived.records.push((key, RoleRecord::Born(birth)));
-    let journaled = log.durability == Durability::Disk;
-    let store = open_store(config, disk, key.log, shard, journaled, vec![], false)?;
     let me = Member { node: config.node, incarnation };
-    let role = Replica::new(me, shard, log, config.options);
-    Ok(Some(Role::Shard(Box::new(role), Box::new(store))))
+    Ok(Some(new_replica(config, disk, key.log, shard, me, log)?))
 }
 
-/// What is left of a store that remembers nothing belongs to nobody, and a trim point among it would hide what
-/// comes.
-fn open_empty_store(
+/// A replica that holds nothing, with an empty store. What a life left that the journal does not tell of, or in
+/// a store that remembers nothing, belongs to nobody: a trim point among it would hide what comes.
+pub(crate) fn new_replica(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
-    log: LogId,
+    id: LogId,
     shard: ShardId,
-    journaled: bool,
-) -> Result<ShardStore, Loss> {
-    let file = ShardStore::directory(log, shard);
-    ShardStore::destroy(&**disk, log, shard).map_err(|source| OpenError::Io { file, source })?;
-    open_store(config, disk, log, shard, journaled, vec![], false)
+    me: Member,
+    log: LogConfig,
+) -> Result<Role, OpenError> {
+    let file = ShardStore::directory(id, shard);
+    ShardStore::destroy(&**disk, id, shard).map_err(|source| OpenError::Io { file, source })?;
+    let mode = match log.durability {
+        Durability::Disk => OpenMode::Journaled { checkpoint: None },
+        Durability::Memory => OpenMode::WriteBehind,
+    };
+    let store = ShardStore::open(disk.clone(), id, shard, mode, config.shard_options)?;
+    let role = Replica::new(me, shard, log, config.options);
+    Ok(Role::Shard(Box::new(role), Box::new(store)))
 }
 
 fn open_store(
