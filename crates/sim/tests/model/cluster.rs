@@ -21,7 +21,7 @@ use stateright::{Model, Property};
 
 use crate::packet::Packet;
 use crate::place::{Place, Placed, Role, Told};
-use crate::rules::{self, Ghost, RULES};
+use crate::rules::{self, Ghost};
 
 /// The node of the register, and of the first controller.
 const FIRST: NodeId = NodeId(1);
@@ -56,11 +56,11 @@ pub(crate) struct State {
     /// In the order of their places.
     pub(crate) machines: Vec<Arc<Placed>>,
     /// What was sent and can still change something, in the order of digests.
-    network: Vec<Arc<Packet>>,
-    crashes_left: u8,
-    next_controller: Option<Place>,
+    pub(crate) network: Vec<Arc<Packet>>,
+    pub(crate) crashes_left: u8,
+    pub(crate) next_controller: Option<Place>,
     pub(crate) ghost: Arc<Ghost>,
-    /// Which of the [`RULES`] are broken, a bit for each.
+    /// Which of the [`rules`] are broken, a bit for each.
     pub(crate) broken: u16,
 }
 
@@ -187,38 +187,17 @@ impl Model for Cluster {
                     state.tell(index, &Told::Packet(packet));
                 }
             }
-            Action::Begin(index) => {
-                let Place::Client(number) = state.machines[index].place else { return None };
-                Arc::make_mut(&mut state.ghost).begin(number);
-                let asks = number >= self.records;
-                state.tell(index, &if asks { Told::CheckTail } else { Told::Append });
-            }
-            Action::Learn(index) => {
-                let message = control::Message::Registered { entry: state.entry().clone() };
-                state.tell_at_once(Place::Register, index, message.into());
-            }
-            Action::Alarm(index) => {
-                let view = state.entry().view_number();
-                let incarnation = Incarnation(0);
-                let report = control::Message::Report { view, cannot_start: view, incarnation };
-                let shard = state.places().find(|place| matches!(place, Place::Shard(_)))?;
-                state.tell_at_once(shard, index, report.into());
-                // Controllers are all alike: they act in their order, each once.
-                let next = state.places().nth(index + 1);
-                state.next_controller = next.filter(|next| matches!(next, Place::Controller(_)));
-            }
+            Action::Begin(index) => self.begin(&mut state, index),
+            Action::Learn(index) => state.learn(index),
+            Action::Alarm(index) => state.alarm(index),
             Action::Gathered(index) => {
-                let at = state.machines[index].clock + limits::GATHER_FOR;
                 let sent = state.network.len();
                 // Where it is not enough yet, the time passes with the next answer just as well.
-                if !state.tell(index, &Told::Late(at)) || state.network.len() == sent {
+                if !state.gathered(index) || state.network.len() == sent {
                     return None;
                 }
             }
-            Action::Again(index) => {
-                let at = state.machines[index].clock + limits::ATTEMPT_FOR + Duration::from_secs(1);
-                state.tell(index, &Told::Late(at));
-            }
+            Action::Again(index) => state.again(index),
             Action::Crash(index) => self.crash(&mut state, index),
         }
         self.forget_spent(&mut state);
@@ -227,7 +206,7 @@ impl Model for Cluster {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        RULES.iter().map(|(name, holds)| Property::always(name, *holds)).collect()
+        rules::properties()
     }
 }
 
@@ -254,13 +233,11 @@ impl Cluster {
     }
 
     /// The log with its first view, formed as any other.
-    fn formed(&self) -> State {
+    pub(crate) fn formed(&self) -> State {
         let member = |node| Member { node, incarnation: Incarnation(1) };
         let mut machines = vec![self.register()];
         for node in (1..=self.controllers).map(NodeId) {
-            let random = u64::from(node.0) << 32;
-            let controller = Controller::new(LogId(1), node, FIRST, random, self.options());
-            machines.push(Placed::new(Place::Controller(node), Role::Controller(controller), Time::ZERO));
+            machines.push(self.controller(node));
         }
         for node in (1..=self.sequencers).map(NodeId) {
             machines.push(self.newborn(member(node)));
@@ -318,7 +295,15 @@ impl Cluster {
         Placed::new(Place::Register, Role::Register(register), Time::ZERO)
     }
 
-    fn newborn(&self, me: Member) -> Placed {
+    /// A controller that knows nothing yet.
+    pub(crate) fn controller(&self, node: NodeId) -> Placed {
+        let random = u64::from(node.0) << 32;
+        let controller = Controller::new(LogId(1), node, FIRST, random, self.options());
+        Placed::new(Place::Controller(node), Role::Controller(controller), Time::ZERO)
+    }
+
+    /// A sequencing replica that knows nothing yet.
+    pub(crate) fn newborn(&self, me: Member) -> Placed {
         let replica = Sequencer::new(me, self.config(), self.options());
         let placed = Placed::new(Place::Sequencer(me.node), Role::Sequencer(Box::new(replica)), Time::ZERO);
         // It asks for a view at once.
@@ -342,7 +327,16 @@ impl Cluster {
         }
     }
 
-    fn crash(&self, state: &mut State, index: usize) {
+    /// A client begins its append, or asks for the tail.
+    pub(crate) fn begin(&self, state: &mut State, index: usize) {
+        let Place::Client(number) = state.machines[index].place else { return };
+        Arc::make_mut(&mut state.ghost).begin(number);
+        let asks = number >= self.records;
+        state.tell(index, &if asks { Told::CheckTail } else { Told::Append });
+    }
+
+    /// A sequencing replica restarts without its memory.
+    pub(crate) fn crash(&self, state: &mut State, index: usize) {
         state.crashes_left -= 1;
         let Role::Sequencer(replica) = &state.machines[index].role else { return };
         let Member { node, incarnation } = replica.member();
@@ -350,7 +344,8 @@ impl Cluster {
         state.machines[index] = Arc::new(self.newborn(me));
     }
 
-    fn forget_spent(&self, state: &mut State) {
+    /// Forgets the messages that can never change anything any more.
+    pub(crate) fn forget_spent(&self, state: &mut State) {
         let State { network, machines, crashes_left, ghost, .. } = state;
         network.retain(|packet| {
             let Some(to) = machines.iter().find(|placed| placed.place == packet.to) else { return false };
@@ -365,7 +360,7 @@ impl State {
         self.machines.iter().map(|placed| placed.place)
     }
 
-    fn index(&self, place: Place) -> Option<usize> {
+    pub(crate) fn index(&self, place: Place) -> Option<usize> {
         self.machines.iter().position(|placed| placed.place == place)
     }
 
@@ -375,11 +370,40 @@ impl State {
         register.entries().next().expect("the log is never deleted")
     }
 
-    fn tell_at_once(&mut self, from: Place, index: usize, message: Message) {
+    pub(crate) fn tell_at_once(&mut self, from: Place, index: usize, message: Message) {
         if let Some(to) = self.machines.get(index).map(|placed| placed.place) {
             let digest = crate::place::digest(&format!("{from:?} {to:?} {message:?}"));
             self.tell(index, &Told::Packet(Arc::new(Packet { from, to, message, digest })));
         }
+    }
+
+    /// A client looks up the registered view.
+    pub(crate) fn learn(&mut self, index: usize) {
+        let message = control::Message::Registered { entry: self.entry().clone() };
+        self.tell_at_once(Place::Register, index, message.into());
+    }
+
+    /// A controller is told that a new view is needed.
+    pub(crate) fn alarm(&mut self, index: usize) {
+        let view = self.entry().view_number();
+        let report = control::Message::Report { view, cannot_start: view, incarnation: Incarnation(0) };
+        let Some(shard) = self.places().find(|place| matches!(place, Place::Shard(_))) else { return };
+        self.tell_at_once(shard, index, report.into());
+        // Controllers are all alike: they act in their order, each once.
+        let next = self.places().nth(index + 1);
+        self.next_controller = next.filter(|next| matches!(next, Place::Controller(_)));
+    }
+
+    /// A controller has waited long enough for more answers than it needs. Says whether anything changed.
+    pub(crate) fn gathered(&mut self, index: usize) -> bool {
+        let at = self.machines[index].clock + limits::GATHER_FOR;
+        self.tell(index, &Told::Late(at))
+    }
+
+    /// A controller has waited in vain, or has rested.
+    pub(crate) fn again(&mut self, index: usize) {
+        let at = self.machines[index].clock + limits::ATTEMPT_FOR + Duration::from_secs(1);
+        self.tell(index, &Told::Late(at));
     }
 
     /// Tells a machine something. Says whether anything changed.
@@ -391,7 +415,7 @@ impl State {
     /// as long as it likes; and a replica that obeyed it already but was not heard yet does nothing that it
     /// could not do by being slow. The same holds of what followers confirm: it only lets the leader say what
     /// is stable.
-    fn tell(&mut self, index: usize, told: &Told) -> bool {
+    pub(crate) fn tell(&mut self, index: usize, told: &Told) -> bool {
         let outcome = self.machines[index].tell(told);
         let mut changed = outcome.placed.digest != self.machines[index].digest || outcome.panicked;
         if outcome.panicked {
@@ -446,7 +470,7 @@ impl State {
         }
     }
 
-    fn judge(&mut self, cluster: &Cluster) {
+    pub(crate) fn judge(&mut self, cluster: &Cluster) {
         if let Some(stable) = self.shards().map(|(_, replica, _)| replica.stable()).max() {
             rules::note_stable(self, stable);
         }

@@ -3,7 +3,8 @@
 //! A state is the machines of one log, and the messages between them. Messages arrive at any time, in any
 //! order, any number of times, or never; controllers stop at any point; replicas lose their memory. What is
 //! checked is in [`rules`]; what is taken together, and why nothing is lost by that, beside what takes it
-//! together: [`cluster::State::tell`], [`packet::Packet`], [`place::Placed`].
+//! together: [`cluster::State::tell`], [`packet::Packet`], [`place::Placed`]. Small models come to an end in these
+//! small steps; larger ones in [`strides`], which [`sights`] compares with small steps.
 //!
 //! Not modelled: liveness, trim, batches of more than one record, sessions of more than one record, durability
 //! `disk`, restarts of shard replicas, several shards.
@@ -13,13 +14,17 @@ mod cluster;
 mod packet;
 mod place;
 mod rules;
+mod sights;
+mod strides;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use cluster::Cluster;
+use cluster::{Cluster, State};
 use seriatim_protocol::Deviation;
 use stateright::{Checker, HasDiscoveries, Model};
+use strides::Strides;
 
 /// The least that is worth a look: one view change.
 const SMALL: Cluster = Cluster {
@@ -88,14 +93,56 @@ const REFUTED: [(Deviation, &str, Cluster); 17] = [
     (Deviation::FlushReversed, rules::REAL_TIME, Cluster { staggered: true, ..TWO_RECORDS }),
 ];
 
+/// Defects of clients that take note of answers which come to nothing, and of a shard with two replicas.
+const NEEDS_SMALL_STEPS: [Deviation; 3] =
+    [Deviation::MixedViews, Deviation::TailFromLeader, Deviation::BackupsSkipped];
+
+/// What a view change is to survive: two attempts that race, two records, and a crash.
+const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
+
+/// What a test has time for, in strides.
+const SHORT_STRIDES: [(&str, Cluster); 4] = [
+    ("two attempts that race, in strides", RACE),
+    ("two attempts that race, and a crash, in strides", Cluster { crashes: 1, ..RACE }),
+    (
+        "two of three sequencing replicas and two attempts that race, in strides",
+        Cluster { sequencers: 3, least: 2, ..RACE },
+    ),
+    ("two records and two attempts that race, in strides", Cluster { records: 2, ..RACE }),
+];
+
+/// What `cargo xtask soak` has time for, in strides, to the end.
+const LONG_STRIDES: [(&str, Cluster); 3] = [
+    ("the full model, in strides", FULL),
+    ("the full model with one record after the other, in strides", Cluster { staggered: true, ..FULL }),
+    ("the full model with a question for the tail, in strides", Cluster { tails: 1, ..FULL }),
+];
+
+/// Where small steps and strides are compared: what a test has time for.
+const COMPARED: [(&str, Cluster); 2] = [("one view change", SMALL), ("one view change and a crash", CRASH)];
+/// What `cargo xtask soak` has time for.
+const COMPARED_LONG: [(&str, Cluster); 4] = [
+    ("two of three sequencing replicas", Cluster { least: 2, ..THREE }),
+    ("two records", TWO_RECORDS),
+    ("two records, one after the other", Cluster { staggered: true, ..TWO_RECORDS }),
+    ("two attempts that race", RACE),
+];
+
 /// How much of an action is shown.
 const LINE: usize = 400;
 
+/// Longer than anything takes that comes to an end.
+const ENOUGH: Duration = Duration::from_secs(24 * 3600);
+
 /// Looks at every state that there is time for, and fails if a property does not hold in one.
-fn explore(name: &str, cluster: Cluster, most: Duration) {
+fn explore<M>(name: &str, model: M, most: Duration)
+where
+    M: Model<State = State> + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
     let began = Instant::now();
     let first = HasDiscoveries::AnyFailures;
-    let checker = cluster.checker().finish_when(first).timeout(most).threads(2).spawn_bfs().join();
+    let checker = model.checker().finish_when(first).timeout(most).threads(2).spawn_bfs().join();
     println!(
         "{name}: {} states{}, {} steps, {} deep, {:.1?}",
         checker.unique_state_count(),
@@ -114,18 +161,30 @@ fn explore(name: &str, cluster: Cluster, most: Duration) {
 #[test]
 fn every_state_is_sound() {
     for (name, cluster) in SHORT {
-        explore(name, cluster, Duration::from_secs(3600));
+        explore(name, cluster, ENOUGH);
     }
 }
 
-/// As long as `SERIATIM_MODEL_MINUTES` says.
+#[test]
+fn every_stride_is_sound() {
+    for (name, cluster) in SHORT_STRIDES {
+        explore(name, Strides(cluster), ENOUGH);
+    }
+}
+
+/// If `SERIATIM_MODEL_MINUTES` is set: strides to their end, then small steps for as long as it says.
 #[test]
 fn every_state_of_larger_models_is_sound() {
     let Ok(minutes) = std::env::var("SERIATIM_MODEL_MINUTES") else { return };
     let minutes: u32 = minutes.parse().expect("a number of minutes");
-    let most = Duration::from_secs(60) * minutes / LONG.len() as u32;
+    for (name, cluster) in LONG_STRIDES {
+        explore(name, Strides(cluster), ENOUGH);
+    }
+    for (name, cluster) in COMPARED_LONG {
+        sights::compare(name, cluster);
+    }
     for (name, cluster) in LONG {
-        explore(name, cluster, most);
+        explore(name, cluster, Duration::from_secs(60) * minutes / LONG.len() as u32);
     }
 }
 
@@ -139,4 +198,29 @@ fn every_defect_is_refuted() {
         println!("{deviation:?}: {} states, {:.1?}", checker.unique_state_count(), began.elapsed());
         assert!(checker.discovery(property).is_some(), "{deviation:?} leaves it true that {property}");
     }
+}
+
+/// By any property: what the arguments for strides count on does not hold for a defect.
+#[test]
+fn every_defect_is_refuted_by_strides() {
+    for (deviation, _, cluster) in REFUTED {
+        if NEEDS_SMALL_STEPS.contains(&deviation) {
+            continue;
+        }
+        let cluster = Cluster {
+            deviation: Some(deviation),
+            replicas: 1,
+            controllers: cluster.claims as u32,
+            ..cluster
+        };
+        let checker = Strides(cluster).checker().finish_when(HasDiscoveries::AnyFailures);
+        let checker = checker.threads(2).spawn_bfs().join();
+        println!("{deviation:?}: {} states", checker.unique_state_count());
+        assert!(!checker.discoveries().is_empty(), "{deviation:?} is not seen in strides");
+    }
+}
+
+#[test]
+fn strides_lose_nothing() {
+    COMPARED.into_iter().for_each(|(name, cluster)| sights::compare(name, cluster));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use seriatim_model::Position;
+use seriatim_model::{Position, ViewNumber};
 use seriatim_protocol::{Deviation, Message, control, erwin, shard};
 
 use crate::place::{Place, Placed, Role, digest};
@@ -17,6 +17,21 @@ pub(crate) struct Packet {
     pub(crate) to: Place,
     pub(crate) message: Message,
     pub(crate) digest: u64,
+}
+
+/// What a message is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Appending and ordering in a view, or the flush under a claim.
+    Data(ViewNumber),
+    /// What a client is told.
+    Answer,
+    /// Staging under a claim.
+    Stage(ViewNumber),
+    /// That a view is registered.
+    Registered(ViewNumber),
+    /// Anything else that is asked under a claim.
+    Attempt(ViewNumber),
 }
 
 impl PartialEq for Packet {
@@ -63,6 +78,37 @@ impl Packet {
         }
         let digest = digest(&format!("{from:?} {to:?} {message:?}"));
         matters.then_some(Self { from, to, message, digest })
+    }
+
+    /// What it is part of.
+    pub(crate) fn part(&self) -> Part {
+        use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
+        match &self.message {
+            Message::Erwin(
+                Erwin::Append { view, .. }
+                | Erwin::CheckTail { view, .. }
+                | Erwin::Drop { view, .. }
+                | Erwin::Dropped { view, .. },
+            )
+            | Message::Shard(
+                Shard::Bind { view, .. }
+                | Shard::Bound { view, .. }
+                | Shard::Stable { view, .. }
+                | Shard::Replicate { view, .. }
+                | Shard::Replicated { view, .. },
+            ) => Part::Data(*view),
+            Message::Control(Control::Stage { claim, .. }) => Part::Stage(*claim),
+            Message::Control(Control::Registered { entry }) => Part::Registered(entry.view_number()),
+            Message::Control(Control::Seal { claim, .. } | Control::Flush { claim, .. })
+            | Message::Shard(Shard::Fence { claim, .. }) => Part::Attempt(*claim),
+            Message::Control(Control::CompareAndSet { entry }) => Part::Attempt(entry.claimed),
+            _ => Part::Answer,
+        }
+    }
+
+    /// Whether it seals a replica.
+    pub(crate) fn is_seal(&self) -> bool {
+        matches!(self.message, Message::Control(control::Message::Seal { .. }))
     }
 
     /// Whether it asks for the tail. Another answer to the same question would only take the place of the first.

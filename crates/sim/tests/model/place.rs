@@ -81,6 +81,22 @@ impl Store {
         self.versions.get(&position)?.get(&history.cover(position)?).copied()
     }
 
+    /// Whether it holds only versions that are valid.
+    pub(crate) fn is_valid(&self, history: &ViewHistory) -> bool {
+        self.versions.iter().all(|(at, versions)| {
+            versions.len() == 1 && versions.keys().next().copied() == history.cover(*at)
+        })
+    }
+
+    /// What is left when only the valid versions are kept.
+    pub(crate) fn valid(&self, history: &ViewHistory) -> Self {
+        let valid = |(at, versions): (&Position, &BTreeMap<ViewNumber, RecordId>)| {
+            let view = history.cover(*at)?;
+            Some((*at, BTreeMap::from([(view, *versions.get(&view)?)])))
+        };
+        Self { versions: self.versions.iter().filter_map(valid).collect() }
+    }
+
     fn obey(&mut self, command: StorageCommand) {
         let StorageCommand::Bind { view, runs } = command else { return };
         for run in runs {

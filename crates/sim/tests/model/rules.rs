@@ -10,30 +10,37 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use seriatim_model::{
-    Address, ConnectionId, Effect, Endpoint, Input, Machine, NodeId, Position, RecordId, Time, View,
+    Address, ConnectionId, Effect, Endpoint, Input, Machine, Member, NodeId, Position, RecordId, Time, View,
     ViewHistory, ViewNumber,
 };
 use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Deviation, Message, control, shard};
+use stateright::{Model, Property};
 
-use crate::cluster::{Cluster, State, Views, record};
+use crate::cluster::{State, Views, record};
 use crate::place::{Place, Placed, Store};
 
-type Holds = fn(&Cluster, &State) -> bool;
+/// The properties, a bit of [`State::broken`] for each.
+pub(crate) fn properties<M: Model<State = State>>() -> Vec<Property<M>> {
+    vec![
+        Property::always(DURABLE, holds::<M, LOST>),
+        Property::always(STABLE_FIXED, holds::<M, CHANGED>),
+        Property::always(NO_HOLE, holds::<M, EMPTY>),
+        Property::always(NO_TWICE, holds::<M, TWICE>),
+        Property::always(READS_FINAL, holds::<M, UNSTABLE>),
+        Property::always(NO_AMNESIA, holds::<M, AMNESIA>),
+        Property::always(TAIL_ABOVE, holds::<M, TAIL>),
+        Property::always(REAL_TIME, holds::<M, REORDERED>),
+        Property::always(ASSERTIONS, holds::<M, ASSERTION>),
+        Property::always(DEAF, holds::<M, HEARD>),
+        Property::always(ANEW, holds::<M, KEPT>),
+    ]
+}
 
-/// A bit of [`State::broken`] for each.
-pub(crate) const RULES: [(&str, Holds); 9] = [
-    (DURABLE, |_, state| state.broken & LOST == 0),
-    (STABLE_FIXED, |_, state| state.broken & CHANGED == 0),
-    (NO_HOLE, |_, state| state.broken & EMPTY == 0),
-    (NO_TWICE, |_, state| state.broken & TWICE == 0),
-    (READS_FINAL, |_, state| state.broken & UNSTABLE == 0),
-    (NO_AMNESIA, |_, state| state.broken & AMNESIA == 0),
-    (TAIL_ABOVE, |_, state| state.broken & TAIL == 0),
-    (REAL_TIME, |_, state| state.broken & REORDERED == 0),
-    (ASSERTIONS, |_, state| state.broken & ASSERTION == 0),
-];
+fn holds<M, const RULE: u16>(_: &M, state: &State) -> bool {
+    state.broken & RULE == 0
+}
 
 pub(crate) const DURABLE: &str = "an acknowledged record is never lost";
 pub(crate) const STABLE_FIXED: &str = "a stable position never changes its record";
@@ -44,6 +51,8 @@ pub(crate) const NO_AMNESIA: &str = "nobody takes part in a view that does not n
 pub(crate) const TAIL_ABOVE: &str = "the tail is above every acknowledged record";
 pub(crate) const REAL_TIME: &str = "a later append comes after what was acknowledged before it";
 const ASSERTIONS: &str = "no machine finds an assertion broken";
+pub(crate) const ANEW: &str = "who starts a view keeps nothing of its own from before";
+pub(crate) const DEAF: &str = "who obeyed a claim is deaf to the views before it";
 
 const LOST: u16 = 1;
 const CHANGED: u16 = 2;
@@ -54,6 +63,8 @@ const TAIL: u16 = 32;
 const REORDERED: u16 = 64;
 pub(crate) const ASSERTION: u16 = 128;
 const EMPTY: u16 = 256;
+pub(crate) const HEARD: u16 = 512;
+pub(crate) const KEPT: u16 = 1024;
 
 /// A claim above all others.
 const PROBE: ViewNumber = ViewNumber(1_000_000);
@@ -96,6 +107,15 @@ impl Ghost {
     pub(crate) fn appended(&mut self, client: u64, id: RecordId) {
         self.acknowledged.insert(id);
         self.done.insert(client);
+    }
+
+    /// Every member of a view acknowledged a record, whether its client knows or not.
+    pub(crate) fn acknowledge(&mut self, id: RecordId) {
+        self.acknowledged.insert(id);
+    }
+
+    pub(crate) fn is_acknowledged(&self, id: RecordId) -> bool {
+        self.acknowledged.contains(&id)
     }
 
     pub(crate) fn answered(&mut self, client: u64, tail: Position) {
@@ -143,12 +163,8 @@ pub(crate) fn broken(state: &State, deviation: Option<Deviation>) -> u16 {
             object(CHANGED, found.is_some() && found == *expected);
         }
     }
-    for (placed, replica) in state.sequencers() {
-        let forgetful = deviation == Some(Deviation::AmnesiaAcknowledges);
-        if !view.names_sequencer(replica.member()) && !forgetful {
-            continue;
-        }
-        let Some((ordered, held)) = recoverable(placed, replica, &view) else { continue };
+    let forgetful = deviation == Some(Deviation::AmnesiaAcknowledges);
+    for (_, ordered, held) in recoveries(state, &view, forgetful) {
         for (placed, replica, store) in state.shards() {
             object(UNSTABLE, readable(placed, replica) <= ordered);
             if view.shards[0].replicas.iter().any(|member| Place::Shard(member.node) == placed.place) {
@@ -158,6 +174,62 @@ pub(crate) fn broken(state: &State, deviation: Option<Deviation>) -> u16 {
         }
     }
     broken
+}
+
+/// What a view change could start from: a replica, its `ordered`, and what it would flush from there.
+fn recoveries(
+    state: &State,
+    view: &View,
+    forgetful: bool,
+) -> impl Iterator<Item = (Member, Position, Vec<RecordId>)> {
+    state.sequencers().filter_map(move |(placed, replica)| {
+        let counts = forgetful || view.names_sequencer(replica.member());
+        let (ordered, held) = recoverable(placed, replica, view).filter(|_| counts)?;
+        Some((replica.member(), ordered, held))
+    })
+}
+
+/// What a view change would find, but for the number of the view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Prospect {
+    members: Vec<Member>,
+    leader: NodeId,
+    first: Position,
+    start: Position,
+    recovered_from: Member,
+    ordered: Position,
+    log: Vec<Option<RecordId>>,
+}
+
+impl Prospect {
+    /// The same with the records under other names.
+    pub(crate) fn renamed(mut self, name: impl Fn(RecordId) -> RecordId) -> Self {
+        self.log = self.log.into_iter().map(|id| id.map(&name)).collect();
+        self
+    }
+}
+
+/// What was promised when a view change would find that: what is acknowledged, and what is final.
+pub(crate) type Promises = (BTreeSet<RecordId>, Vec<Option<RecordId>>);
+
+/// What a view change could find now, and what was promised.
+pub(crate) fn prospects(state: &State) -> (Vec<Prospect>, Promises) {
+    let entry = state.entry();
+    let ghost = &state.ghost;
+    let promises = (ghost.acknowledged.clone(), ghost.final_records.clone());
+    let Some(view) = &entry.view else { return (vec![], promises) };
+    let found = recoveries(state, view, false).flat_map(|(recovered_from, ordered, held)| {
+        state.shards().map(move |(_, _, store)| Prospect {
+            members: view.sequencers.clone(),
+            leader: view.leader,
+            first: view.first,
+            start: view.start,
+            recovered_from,
+            ordered,
+            log: log_of(store, &entry.history, ordered, &held),
+        })
+    });
+    (found.collect(), promises)
 }
 
 /// The order of all records, should a view change recover it now.

@@ -1,0 +1,462 @@
+//! The same log in strides: what may as well happen together is one action, so larger models come to an end.
+//!
+//! A stride is a run of small steps in which nothing that happens meanwhile makes a difference. For every run
+//! of small steps there is one of strides that finds the same log and promised at least as much: [`sights`]
+//! compares the two where both come to an end, and what the arguments below count on is itself checked in
+//! every state ([`rules::DEAF`], [`rules::ANEW`]).
+//!
+//! * **A view is over for everyone when the first attempt recovers it.** After that its messages reach others
+//!   than the sealed replica and the fenced shard only. What these do then touches neither of the two, so it
+//!   may as well have happened before.
+//! * **[`Recover`](Stride::Recover) is one stride.** From the seal on, the chosen replica does nothing but what
+//!   the attempt asks, and so does the shard from the fence on. If a higher claim comes in between, the attempt
+//!   comes to nothing, and all that it did was to freeze: whoever is frozen does nothing that it could not do
+//!   by being slow. A claim may as well be made when it is first used.
+//! * **Only the chosen replica is sealed.** The attempt goes on as soon as it has one to choose. To seal another
+//!   only freezes it.
+//! * **[`Register`](Stride::Register) is one stride.** To stage a replica freezes it, until its view is registered
+//!   or it obeys a higher claim. What an attempt that is over staged matters only to who is sealed or staged
+//!   next, and arrives just before that, if at all.
+//! * **Who is named starts at once**, and may then be slow. Before anyone starts, the rules are checked as well.
+//! * **Clients learn of a view at once**, and do not notice that all members acknowledged their record, although
+//!   everyone else does: their appends may be on their way in each view, and need not arrive.
+//! * **`Bound` arrives with `Bind`, or not at all.** Until the leader hears of it, or the shard is fenced, a
+//!   batch on the shard makes no difference. `Stable` arrives at once: a shard that knows more has more to
+//!   answer for, and nobody goes by what it knows.
+//! * **A replica restarts just before it is staged.** Without being staged, a new life does nothing that the old
+//!   one could not do by being slow.
+//!
+//! [`sights`]: crate::sights
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use seriatim_model::{Incarnation, Member, View, ViewNumber};
+use seriatim_protocol::erwin::Sequencer;
+use seriatim_protocol::erwin::client::Reply;
+use seriatim_protocol::{Deviation, Message, control, shard};
+use stateright::{Model, Property};
+
+use crate::cluster::{Cluster, State, record};
+use crate::packet::{Packet, Part};
+use crate::place::{Place, Placed, Role, Told};
+use crate::rules;
+
+/// A cluster whose shard has one replica. Each controller makes one attempt.
+pub(crate) struct Strides(pub(crate) Cluster);
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stride {
+    Deliver(Arc<Packet>),
+    /// A client begins.
+    Begin(usize),
+    /// A controller claims a number, a replica is sealed, the shard fenced, and what the replica holds flushed.
+    /// Just before, some batches reach the shard, and what was staged late may reach the replica.
+    Recover {
+        controller: usize,
+        chosen: usize,
+        late: bool,
+        bound: Vec<Arc<Packet>>,
+    },
+    /// Some are staged, and the view of these is registered and started.
+    Register {
+        controller: usize,
+        members: Vec<usize>,
+    },
+    /// A sequencing replica restarts without its memory.
+    Crash(usize),
+}
+
+impl Model for Strides {
+    type State = State;
+    type Action = Stride;
+
+    fn init_states(&self) -> Vec<State> {
+        assert_eq!(self.0.replicas, 1, "who of several is fenced is not modelled");
+        let mut state = self.0.formed();
+        self.settle(&mut state);
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Stride>) {
+        let Some(view) = &state.entry().view else { return };
+        let claimed = state.entry().claimed;
+        let is_open = claimed == view.number;
+        let arrives = |packet: &&Arc<Packet>| match packet.part() {
+            Part::Data(sent) => is_open && sent == view.number && self.may_be_next(state, view, packet),
+            Part::Stage(claim) | Part::Registered(claim) => !is_open && claim < claimed,
+            Part::Attempt(_) | Part::Answer => false,
+        };
+        actions.extend(state.network.iter().filter(arrives).cloned().map(Stride::Deliver));
+        for (index, placed) in state.machines.iter().enumerate() {
+            match (&placed.role, placed.place) {
+                (Role::Client(_), Place::Client(number)) if is_open && !state.ghost.began(number) => {
+                    actions.push(Stride::Begin(index));
+                }
+                (Role::Controller(controller), place) => {
+                    if state.next_controller == Some(place) && claimed.0 <= self.0.claims {
+                        recoveries(state, view, index, actions);
+                    }
+                    if controller.step_name() == Some("stage") {
+                        self.registrations(state, index, actions);
+                    }
+                }
+                (Role::Sequencer(_), place) if state.crashes_left > 0 && is_staged(state, place, claimed) => {
+                    actions.push(Stride::Crash(index));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Stride) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Stride::Deliver(packet) => {
+                if packet.is_question() || !matches!(packet.part(), Part::Data(_)) {
+                    state.network.retain(|other| *other != packet);
+                }
+                if !deliver(&mut state, packet) {
+                    return None;
+                }
+            }
+            Stride::Begin(index) => self.0.begin(&mut state, index),
+            Stride::Recover { controller, chosen, late, bound } => {
+                for packet in bound {
+                    deliver(&mut state, packet);
+                }
+                self.recover(&mut state, controller, chosen, late)?;
+            }
+            Stride::Register { controller, members } => self.register(&mut state, controller, &members)?,
+            Stride::Crash(index) => self.0.crash(&mut state, index),
+        }
+        self.settle(&mut state);
+        self.0.forget_spent(&mut state);
+        state.judge(&self.0);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        rules::properties()
+    }
+}
+
+/// The replicas that can be recovered from, each after any of the batches reached the shard.
+fn recoveries(state: &State, view: &View, controller: usize, actions: &mut Vec<Stride>) {
+    let binds = state.network.iter().filter(|packet| {
+        packet.part() == Part::Data(view.number)
+            && matches!(packet.message, Message::Shard(shard::Message::Bind { .. }))
+    });
+    let binds: Vec<_> = binds.cloned().collect();
+    for (chosen, placed) in state.machines.iter().enumerate() {
+        let Role::Sequencer(replica) = &placed.role else { continue };
+        if !view.names_sequencer(replica.member()) {
+            continue;
+        }
+        let is_late =
+            |packet: &Arc<Packet>| packet.to == placed.place && matches!(packet.part(), Part::Stage(_));
+        let may_be_late = state.network.iter().any(is_late);
+        for bound in subsets(&binds) {
+            if may_be_late {
+                actions.push(Stride::Recover { controller, chosen, late: true, bound: bound.clone() });
+            }
+            actions.push(Stride::Recover { controller, chosen, late: false, bound });
+        }
+    }
+}
+
+impl Strides {
+    /// Clients that begin together are all alike: the first leader hears of the first of them first.
+    fn may_be_next(&self, state: &State, view: &View, packet: &Packet) -> bool {
+        let is_first_view = view.number == ViewNumber(1) && !self.0.staggered;
+        if !is_first_view || packet.to != Place::Sequencer(view.leader) {
+            return true;
+        }
+        let mut leader = state.sequencers().filter(|(placed, _)| placed.place == packet.to);
+        let is_empty = leader.any(|(_, leader)| leader.held() == 0 && leader.ordered() == view.start);
+        !is_empty || packet.from == Place::Client(0)
+    }
+
+    fn registrations(&self, state: &State, controller: usize, actions: &mut Vec<Stride>) {
+        let claimed = state.entry().claimed;
+        let candidates = (0..state.machines.len())
+            .filter(|index| is_staged(state, state.machines[*index].place, claimed))
+            .collect::<Vec<usize>>();
+        let enough = subsets(&candidates).filter(|members| members.len() >= self.0.least as usize);
+        actions.extend(enough.map(|members| Stride::Register { controller, members }));
+    }
+
+    fn recover(&self, state: &mut State, controller: usize, chosen: usize, late: bool) -> Option<()> {
+        self.renew_controllers(state);
+        let place = state.machines[chosen].place;
+        let is_late = |packet: &Packet| packet.to == place && matches!(packet.part(), Part::Stage(_));
+        while late && let Some(packet) = take(state, is_late) {
+            deliver(state, packet);
+        }
+        let old = state.entry().view_number();
+        let claim = claim(state, controller)?;
+        while step_name(state, controller) != Some("stage") {
+            let is_next = |packet: &Packet| match packet.part() {
+                Part::Attempt(asked) => asked == claim && (!packet.is_seal() || packet.to == place),
+                Part::Data(pushed) => pushed == claim,
+                _ => false,
+            };
+            if let Some(packet) = take(state, is_next) {
+                deliver(state, packet);
+            } else if !state.gathered(controller) {
+                return None;
+            }
+        }
+        if !self.are_deaf(state, chosen) {
+            state.broken |= rules::HEARD;
+        }
+        state.network.retain(|packet| match packet.part() {
+            Part::Data(view) => view > old,
+            Part::Stage(_) | Part::Registered(_) => true,
+            Part::Attempt(_) | Part::Answer => false,
+        });
+        Some(())
+    }
+
+    /// Whether those that an attempt froze, or will have frozen, take nothing from the view that it ends; and
+    /// whether new lives take no part in it.
+    fn are_deaf(&self, state: &State, chosen: usize) -> bool {
+        let claimed = state.entry().claimed;
+        let message = control::Message::Registered { entry: state.entry().clone() };
+        for (index, placed) in state.machines.iter().enumerate() {
+            let mut frozen = match &placed.role {
+                Role::Shard(..) => vec![Arc::clone(placed)],
+                Role::Sequencer(replica) => {
+                    let Member { node, incarnation } = replica.member();
+                    let life = self.life(Member { node, incarnation: Incarnation(incarnation.0 + 1) });
+                    let registered = Packet::new(Place::Register, placed.place, message.clone().into());
+                    let told = registered.map(|packet| life.tell(&Told::Packet(Arc::new(packet))));
+                    if told.is_some_and(|told| is_open(&told.placed)) {
+                        return false;
+                    }
+                    vec![life]
+                }
+                _ => continue,
+            };
+            if index == chosen {
+                frozen.push(Arc::clone(placed));
+            }
+            let stage =
+                |packet: &&Arc<Packet>| packet.to == placed.place && packet.part() == Part::Stage(claimed);
+            if let Some(stage) = state.network.iter().find(stage) {
+                frozen.push(Arc::clone(&placed.tell(&Told::Packet(Arc::clone(stage))).placed));
+            }
+            let mut data = state
+                .network
+                .iter()
+                .filter(|packet| packet.to == placed.place && matches!(packet.part(), Part::Data(_)));
+            if !data.all(|packet| frozen.iter().all(|placed| is_deaf(placed, packet))) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn register(&self, state: &mut State, controller: usize, members: &[usize]) -> Option<()> {
+        let claim = state.entry().claimed;
+        let mut blank = vec![];
+        for member in members {
+            let Role::Sequencer(replica) = &state.machines[*member].role else { return None };
+            let life = self.life(replica.member());
+            let place = state.machines[*member].place;
+            let stage = take(state, |packet| packet.to == place && packet.part() == Part::Stage(claim))?;
+            blank.push((*member, Arc::clone(&life.tell(&Told::Packet(Arc::clone(&stage))).placed)));
+            state.tell(*member, &Told::Packet(stage));
+        }
+        if step_name(state, controller) == Some("stage") {
+            state.gathered(controller);
+        }
+        propose(state)?;
+        // Nobody has started yet.
+        state.judge(&self.0);
+        deliver_prompt(state);
+        let entry = state.entry().clone();
+        for (member, blank) in blank {
+            let registered = control::Message::Registered { entry: entry.clone() };
+            let packet = Packet::new(Place::Register, state.machines[member].place, registered.into())?;
+            let blank = blank.tell(&Told::Packet(Arc::new(packet)));
+            if blank.placed.digest != state.machines[member].digest {
+                state.broken |= rules::KEPT;
+            }
+        }
+        for index in 0..state.machines.len() {
+            if matches!(state.machines[index].place, Place::Client(number) if !state.ghost.is_done(number)) {
+                state.learn(index);
+            }
+        }
+        self.tidy(state);
+        Some(())
+    }
+
+    /// Forgets what counts for nothing once a view is registered.
+    ///
+    /// Controllers keep nothing that matters. Who starts a view keeps nothing of its own, so a replica that the
+    /// view does without may as well be a new one; but for its life, which the next view may name. A version of
+    /// a position that is not valid now never will be. And when there are no more claims to come, nothing that
+    /// earlier ones left behind arrives.
+    fn tidy(&self, state: &mut State) {
+        self.renew_controllers(state);
+        let Some(view) = state.entry().view.clone() else { return };
+        let history = state.entry().history.clone();
+        let is_last = state.next_controller.is_none() || state.entry().claimed.0 > self.0.claims;
+        Arc::make_mut(&mut state.ghost).views.retain(|number, _| *number == view.number);
+        for placed in &mut state.machines {
+            match &placed.role {
+                Role::Sequencer(replica) if !view.names_sequencer(replica.member()) => {
+                    let Member { node, incarnation } = replica.member();
+                    let incarnation = if is_last { Incarnation(0) } else { incarnation };
+                    *placed = self.life(Member { node, incarnation });
+                }
+                Role::Shard(replica, store) if !store.is_valid(&history) => {
+                    let role = Role::Shard(replica.clone(), store.valid(&history));
+                    *placed = Arc::new(Placed::new(placed.place, role, placed.clock));
+                }
+                _ => {}
+            }
+        }
+        if is_last {
+            state.crashes_left = 0;
+            state.network.retain(|packet| matches!(packet.part(), Part::Data(_)));
+        }
+    }
+
+    /// Those that made their attempts have had their time.
+    fn renew_controllers(&self, state: &mut State) {
+        for placed in &mut state.machines {
+            if let Place::Controller(node) = placed.place {
+                *placed = self.fresh(placed.place, Incarnation(0), || self.0.controller(node));
+            }
+        }
+    }
+
+    /// A sequencing replica that knows nothing yet.
+    fn life(&self, me: Member) -> Arc<Placed> {
+        self.fresh(Place::Sequencer(me.node), me.incarnation, || self.0.newborn(me))
+    }
+
+    /// Machines that know nothing yet are needed often.
+    fn fresh(&self, place: Place, life: Incarnation, build: impl FnOnce() -> Placed) -> Arc<Placed> {
+        type Key = (Place, Incarnation, Option<Deviation>, u32, u32);
+        thread_local! {
+            static FRESH: RefCell<BTreeMap<Key, Arc<Placed>>> = const { RefCell::new(BTreeMap::new()) };
+        }
+        let Cluster { deviation, sequencers, least, .. } = self.0;
+        FRESH.with_borrow_mut(|fresh| {
+            let known = fresh.entry((place, life, deviation, sequencers, least));
+            Arc::clone(known.or_insert_with(|| Arc::new(build())))
+        })
+    }
+
+    /// Delivers what may as well arrive at once, and takes note of what clients could know.
+    fn settle(&self, state: &mut State) {
+        deliver_prompt(state);
+        for index in 0..state.machines.len() {
+            let place = state.machines[index].place;
+            let Place::Client(number) = place else { continue };
+            let is_settled =
+                |state: &State| state.ghost.is_done(number) || state.ghost.is_acknowledged(record(number));
+            if !is_settled(state) {
+                let mut client = Arc::clone(&state.machines[index]);
+                for packet in state.network.clone().iter().filter(|packet| packet.to == place) {
+                    let outcome = client.tell(&Told::Packet(Arc::clone(packet)));
+                    for reply in &outcome.replies {
+                        let ghost = Arc::make_mut(&mut state.ghost);
+                        match reply {
+                            Reply::Appended { id, .. } => ghost.acknowledge(*id),
+                            Reply::Tail(tail) => ghost.answered(number, *tail),
+                            Reply::Session { .. } | Reply::Ended(_) | Reply::Failed(_) => {}
+                        }
+                    }
+                    client = Arc::clone(&outcome.placed);
+                }
+            }
+            if is_settled(state) {
+                state.network.retain(|packet| packet.to != place);
+            }
+        }
+    }
+}
+
+/// A controller claims the next number.
+fn claim(state: &mut State, controller: usize) -> Option<ViewNumber> {
+    state.alarm(controller);
+    while state.machines[controller].rests {
+        state.again(controller);
+    }
+    propose(state)?;
+    Some(state.entry().claimed)
+}
+
+/// Has the register's entry changed. A proposal made before that comes to nothing: it again, for one.
+fn propose(state: &mut State) -> Option<()> {
+    let packet = take(state, |packet| packet.to == Place::Register)?;
+    deliver(state, Arc::clone(&packet));
+    if state.machines[0].tell(&Told::Packet(packet)).placed.digest != state.machines[0].digest {
+        state.broken |= rules::HEARD;
+    }
+    Some(())
+}
+
+fn step_name(state: &State, controller: usize) -> Option<&'static str> {
+    match &state.machines[controller].role {
+        Role::Controller(controller) => controller.step_name(),
+        _ => None,
+    }
+}
+
+fn is_open(placed: &Placed) -> bool {
+    matches!(&placed.role, Role::Sequencer(replica) if replica.is_open())
+}
+
+/// Whether a message changes nothing and brings nothing about.
+fn is_deaf(placed: &Placed, packet: &Arc<Packet>) -> bool {
+    let outcome = placed.tell(&Told::Packet(Arc::clone(packet)));
+    outcome.placed.digest == placed.digest && outcome.sends.is_empty() && !outcome.panicked
+}
+
+/// Whether it was asked to prepare for the view that is claimed.
+fn is_staged(state: &State, place: Place, claimed: ViewNumber) -> bool {
+    state.network.iter().any(|packet| packet.to == place && packet.part() == Part::Stage(claimed))
+}
+
+/// Takes a message out of the network.
+fn take(state: &mut State, wanted: impl Fn(&Packet) -> bool) -> Option<Arc<Packet>> {
+    let index = state.network.iter().position(|packet| wanted(packet))?;
+    Some(state.network.remove(index))
+}
+
+/// Says whether anything changed.
+fn deliver(state: &mut State, packet: Arc<Packet>) -> bool {
+    state.index(packet.to).is_some_and(|index| state.tell(index, &Told::Packet(packet)))
+}
+
+fn deliver_prompt(state: &mut State) {
+    let Some(view) = state.entry().view.clone() else { return };
+    let is_named = |replica: &Sequencer| view.names_sequencer(replica.member());
+    let named = state.sequencers().filter(|(_, replica)| is_named(replica));
+    let named: Vec<Place> = named.map(|(placed, _)| placed.place).collect();
+    let is_prompt = |packet: &Packet| match &packet.message {
+        Message::Shard(shard::Message::Stable { .. } | shard::Message::Bound { .. }) => true,
+        Message::Control(control::Message::Registered { .. }) => {
+            matches!(packet.to, Place::Shard(_)) || named.contains(&packet.to)
+        }
+        _ => false,
+    };
+    while let Some(packet) = take(state, is_prompt) {
+        deliver(state, packet);
+    }
+}
+
+fn subsets<T: Clone>(of: &[T]) -> impl Iterator<Item = Vec<T>> {
+    (0..1_u32 << of.len()).map(move |chosen| {
+        let members = of.iter().enumerate().filter(|(bit, _)| chosen >> bit & 1 == 1);
+        members.map(|(_, member)| member.clone()).collect()
+    })
+}
