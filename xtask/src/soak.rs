@@ -14,8 +14,8 @@ pub struct Options {
     pub seeds: u64,
     /// The first seed.
     pub from: u64,
-    /// For how many minutes larger models of the view change are explored in small steps, after those that come
-    /// to an end in strides.
+    /// For how many minutes larger models of the view change are explored, after those that come to an end
+    /// in strides.
     pub model_minutes: u64,
     /// How many real clusters whose processes are killed.
     pub kill_loops: u64,
