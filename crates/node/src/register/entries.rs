@@ -156,11 +156,17 @@ impl Entries {
     }
 
     async fn try_to_delete(&self, name: &str, log: LogId) -> Attempt<Result<LogId, Refusal>> {
-        let key = self.keys.log(log);
-        let found = self.client.get(&Range::key(&key)).await?.found;
-        let Some(entry) = first::<LogEntry>(&found)?.filter(|entry| entry.name == name) else {
-            return Ok(Some(Err(catalog::not_found(name.to_owned()))));
+        let (key, last_key) = (self.keys.log(log), self.keys.last_log());
+        let read = Transaction::new().get(&Range::key(&key)).get(&Range::key(&last_key));
+        let mut outcome = self.client.commit(read).await?;
+        let found = outcome.take(0);
+        let Some(entry) = first::<LogEntry>(&found)? else {
+            let last = first(&outcome.take(1))?.unwrap_or(LogId(0));
+            return Ok(Some(catalog::deleted_before(name.to_owned(), log, last)));
         };
+        if entry.name != name {
+            return Ok(Some(Err(catalog::not_found(name.to_owned()))));
+        }
         let hosts: Vec<NodeId> = catalog::hosts(&entry).into_iter().collect();
         let delete = Transaction::new()
             .if_modified_at(&key, modified_at(&found))

@@ -99,6 +99,17 @@ pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
     entries
 }
 
+/// The answer to the deletion of a log that is not there, where `last` is the id that was given last: done, if
+/// there was such a log. Whoever names it knew it: it asks again because the answer was lost, or another was
+/// faster.
+///
+/// # Errors
+/// If there never was such a log.
+pub fn deleted_before(name: String, log: LogId, last: LogId) -> Result<LogId, Refusal> {
+    check_name(&name)?;
+    if log > LogId(0) && log <= last { Ok(log) } else { Err(Refusal::NoSuchLog { name }) }
+}
+
 /// What to say about a name that no log has. One that no log could have is not repeated at any length.
 #[must_use]
 pub fn not_found(name: String) -> Refusal {
@@ -144,6 +155,16 @@ mod tests {
         let exists = Err(Refusal::Exists { name: "a".into() });
         assert_eq!(created_before(&entry, false, &config), exists);
         assert_eq!(created_before(&entry, true, &LogConfig { shards: 1, ..config }), exists);
+    }
+
+    #[test]
+    fn a_deletion_that_comes_again_is_done() {
+        let deleted = |name: &str, log| deleted_before(name.into(), LogId(log), LogId(2));
+        assert_eq!(deleted("a", 2), Ok(LogId(2)));
+        for never in [0, 3] {
+            assert_eq!(deleted("a", never), Err(Refusal::NoSuchLog { name: "a".into() }));
+        }
+        assert!(matches!(deleted("a/b", 2), Err(Refusal::Impossible { .. })));
     }
 
     #[test]

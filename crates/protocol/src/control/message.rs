@@ -187,7 +187,8 @@ pub enum Message {
         /// What it shall promise.
         config: LogConfig,
     },
-    /// Client to register: delete this log, and no other that may have its name by then.
+    /// Client to register: delete this log, and no other that may have its name by then. If it is deleted
+    /// already, that is done: whoever has no answer asks again.
     Delete {
         /// Names the question.
         request: u64,

@@ -264,9 +264,12 @@ impl Register {
         log: LogId,
         out: &mut Vec<RoleEffect>,
     ) -> Result<LogId, Refusal> {
-        let Some(entry) = self.entries.get(&log).filter(|entry| entry.name == name) else {
-            return Err(catalog::not_found(name));
+        let Some(entry) = self.entries.get(&log) else {
+            return catalog::deleted_before(name, log, self.last_log);
         };
+        if entry.name != name {
+            return Err(catalog::not_found(name));
+        }
         let nodes = catalog::hosts(entry).into_iter().collect();
         self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
