@@ -646,17 +646,8 @@ impl Host {
     fn receive_as_node(&mut self, now: Time, from: Address, message: Message) {
         let Message::Control(message) = message else { return };
         match (from, message) {
-            (_, control::Message::Cluster { nodes }) => {
-                // What tells of others only was said before this node was known.
-                let own = (self.config.node, &self.config.address);
-                let is_known = nodes.iter().any(|node| (node.node, &node.address) == own);
-                self.nodes.extend(nodes.into_iter().map(|node| (node.node, node.address)));
-                let register = self.register_node();
-                if is_known && self.silent().all(|node| node != register) {
-                    self.join_at = None;
-                }
-                self.meet(now);
-            }
+            (_, control::Message::Cluster { nodes }) => self.told_of(now, nodes),
+            (_, control::Message::Elsewhere { version }) => self.move_here(version),
             (_, control::Message::Retire { log }) => self.retire(log),
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(RoleKey { log, endpoint: role }, view)

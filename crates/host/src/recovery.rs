@@ -174,7 +174,7 @@ fn revive_role(
 ) -> Result<Option<Role>, Loss> {
     if key.endpoint == Endpoint::Register {
         let register = Register::recover(config.node, config.options, history.own)?;
-        return Ok(Some(Role::Register(register)));
+        return Ok(Some(Role::Register(register.in_life(config.seed))));
     }
     let Some(birth) = history.birth else { return Ok(None) };
     let journaled = birth.config.durability == Durability::Disk;

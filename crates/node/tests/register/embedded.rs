@@ -9,7 +9,7 @@ use seriatim_protocol::Options;
 use seriatim_protocol::control::{self, Message, NodeAddress};
 use seriatim_protocol::roles::{self, RoleInput};
 
-use crate::scenarios::SCENARIOS;
+use crate::scenarios::{SCENARIOS, Scenario, WITHIN_A_LIFE};
 use crate::talk::{Register, Talk};
 
 /// The node that hosts the register.
@@ -72,8 +72,10 @@ impl Embedded {
 
 impl Register for Embedded {
     fn ask(&mut self, _through: NodeId, asker: Address, message: Message) {
-        if let Message::Join { node } = &message {
-            self.nodes.insert(node.node, node.address.clone());
+        match &message {
+            Message::Join { node } => drop(self.nodes.entry(node.node).or_insert(node.address.clone())),
+            Message::Move { node, .. } => drop(self.nodes.insert(node.node, node.address.clone())),
+            _ => {}
         }
         self.tell(asker, message);
         if self.restarts == Restarts::AfterEveryQuestion {
@@ -113,18 +115,19 @@ impl Register for Embedded {
     }
 }
 
-fn run(restarts: Restarts) {
-    for (_, scenario) in SCENARIOS {
+fn run(restarts: Restarts, scenarios: &[Scenario]) {
+    for (_, scenario) in scenarios {
         scenario(&mut Talk::joined(Box::new(Embedded::new(restarts))));
     }
 }
 
 #[test]
 fn the_embedded_register_keeps_the_contract() {
-    run(Restarts::WhenTold);
+    run(Restarts::WhenTold, SCENARIOS);
+    run(Restarts::WhenTold, WITHIN_A_LIFE);
 }
 
 #[test]
 fn the_embedded_register_keeps_the_contract_across_restarts() {
-    run(Restarts::AfterEveryQuestion);
+    run(Restarts::AfterEveryQuestion, SCENARIOS);
 }

@@ -15,7 +15,7 @@ use seriatim_protocol::control::{LogEntry, Message};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
-use crate::scenarios::SCENARIOS;
+use crate::scenarios::{SCENARIOS, WITHIN_A_LIFE};
 use crate::talk::{NODES, Register, Talk, creation, itself};
 
 /// How much is on its way between a test and its nodes.
@@ -129,7 +129,7 @@ impl Register for InEtcd {
 #[test]
 fn etcd_keeps_the_contract() {
     let Some(server) = Server::start() else { return };
-    for (index, (_, scenario)) in SCENARIOS.iter().enumerate() {
+    for (index, (_, scenario)) in SCENARIOS.iter().chain(WITHIN_A_LIFE).enumerate() {
         scenario(&mut server.talk(&format!("cluster-{index}")));
     }
 }
@@ -152,7 +152,7 @@ fn answers_and_news_resume_after_a_kill() {
     for node in NODES {
         talk.hears(itself(node), |message| *message == Message::Retire { log: old });
     }
-    talk.join(NODES[0], "node-1:2");
+    talk.moves(NODES[0], "node-1:2");
     for node in NODES {
         talk.hears_of(node, 3, |listed| listed.address == "node-1:2");
     }

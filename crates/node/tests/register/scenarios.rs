@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::{LogConfig, LogId, NodeId};
-use seriatim_protocol::control::{LogEntry, Message, Refusal, catalog};
+use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
 
 use crate::talk::{NODES, Talk, controller, creation, deletion, itself};
 
@@ -28,6 +28,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("an id is never given again", never_again),
     ("who joins is known to all", joined),
 ];
+
+/// What holds between two starts of the register.
+pub(crate) const WITHIN_A_LIFE: &[Scenario] = &[("what an older life of a node said is late", late)];
 
 fn unknown(talk: &mut Talk) {
     assert_eq!(talk.get(NODES[0], LogId(1)), None);
@@ -233,8 +236,7 @@ fn never_again(talk: &mut Talk) {
 }
 
 fn joined(talk: &mut Talk) {
-    talk.forget();
-    talk.join(NODES[1], "node-2:2");
+    talk.moves(NODES[1], "node-2:2");
     for node in NODES {
         talk.hears_of(node, 3, |listed| listed.node == NODES[1] && listed.address == "node-2:2");
     }
@@ -252,4 +254,31 @@ fn joined(talk: &mut Talk) {
     };
     let listed: Vec<_> = nodes.iter().map(|node| (node.node.0, node.address.as_str())).collect();
     assert_eq!(listed, [(1, "node-1:1"), (2, "node-2:2"), (3, "node-3:1"), (12, "node-12:1")]);
+}
+
+fn late(talk: &mut Talk) {
+    let is_at = |address: &'static str| {
+        move |listed: &NodeAddress| listed.node == NODES[1] && listed.address == address
+    };
+    talk.join(NODES[1], "node-2:2");
+    let version = talk.is_elsewhere(NODES[1]);
+    let place = |address: &str| NodeAddress { node: NODES[1], address: address.to_owned() };
+    // That life ended before it moved, and the next one is where it always was.
+    talk.forget();
+    talk.join(NODES[1], "node-2:1");
+    talk.hears_of(NODES[1], 3, is_at("node-2:1"));
+    talk.ask(itself(NODES[1]), Message::Move { node: place("node-2:2"), version });
+    talk.is_elsewhere(NODES[1]);
+    talk.moves(NODES[1], "node-2:3");
+    talk.hears_of(NODES[1], 3, is_at("node-2:3"));
+    for late in
+        [Message::Join { node: place("node-2:1") }, Message::Move { node: place("node-2:2"), version }]
+    {
+        talk.ask(itself(NODES[1]), late);
+        talk.is_elsewhere(NODES[1]);
+    }
+    let Message::Listing { nodes, .. } = talk.answer(NODES[0], Message::List { request: 1 }) else {
+        panic!("a listing")
+    };
+    assert_eq!(nodes[1], place("node-2:3"));
 }
