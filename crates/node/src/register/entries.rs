@@ -130,7 +130,7 @@ impl Entries {
             return Ok(Some(catalog::created_before(&entry, named.request == request, config)));
         }
         let last = outcome.take(1);
-        let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)));
+        let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)), random());
         let nodes: Vec<NodeId> = self.node_list(&outcome.take(2))?.iter().map(|node| node.node).collect();
         let entry = match catalog::place(id, name.to_owned(), config.clone(), &nodes) {
             Ok(entry) => entry,

@@ -8,6 +8,7 @@ use seriatim_model::{
     View, ViewNumber, limits,
 };
 
+use super::catalog;
 use super::loss::{Loss, Trouble};
 use super::message::{LogEntry, Message, SealedState};
 use super::send;
@@ -444,7 +445,7 @@ impl Attempt {
             return false;
         }
         // Not all shards choose the same one.
-        let turn = (self.entry.id.0 as usize + shard.0 as usize) % spare.len();
+        let turn = (catalog::count(self.entry.id) as usize + shard.0 as usize) % spare.len();
         spare.rotate_left(turn);
         self.spares.entry(shard).or_default().extend(spare.into_iter().take(missing));
         true

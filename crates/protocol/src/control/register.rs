@@ -266,7 +266,7 @@ impl Register {
             let is_repeated = self.created.get(&entry.id) == Some(&request);
             return catalog::created_before(entry, is_repeated, &config);
         }
-        let id = catalog::id_after(self.last_log);
+        let id = catalog::id_after(self.last_log, self.life);
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         let entry = catalog::place(id, name, config, &nodes)?;
         self.change(JournalRecord::Created { entry, request }, out);
@@ -324,10 +324,16 @@ impl Register {
         self.apply(record);
     }
 
+    fn given(&mut self, log: LogId) {
+        if catalog::count(log) > catalog::count(self.last_log) {
+            self.last_log = log;
+        }
+    }
+
     fn apply(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Entry(entry) => {
-                self.last_log = self.last_log.max(entry.id);
+                self.given(entry.id);
                 self.entries.insert(entry.id, entry);
             }
             JournalRecord::Deleted { log, nodes } => {
@@ -341,7 +347,7 @@ impl Register {
                 }
                 self.retiring.retain(|_, nodes| !nodes.is_empty());
             }
-            JournalRecord::LastLog(log) => self.last_log = self.last_log.max(log),
+            JournalRecord::LastLog(log) => self.given(log),
             JournalRecord::Created { entry, request } => {
                 self.created.insert(entry.id, request);
                 self.apply(JournalRecord::Entry(entry));
