@@ -1,5 +1,7 @@
 //! Roles that go for good, with everything that they kept.
 
+use std::collections::BTreeMap;
+
 use seriatim_model::{Endpoint, Input, LogId, ShardId, ViewNumber};
 use seriatim_protocol::control;
 use seriatim_store::{Disk, RoleKey, ShardStore};
@@ -81,6 +83,35 @@ impl Host {
         self.births.remove(&key);
         self.append(key, &encode(&RoleRecord::Gone));
     }
+}
+
+/// Removes the stores of replicas that were killed before the journal told of them. Such a replica confirmed
+/// nothing, and nobody gave it a record. A store that has some is not touched: what told of it was lost.
+pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) -> Vec<Problem> {
+    let problem = |log, endpoint, cause| Problem { log, endpoint, cause };
+    let stores = match ShardStore::all(disk) {
+        Ok(stores) => stores,
+        Err(cause) => {
+            let cause = format!("the stores on the disk cannot be listed: {cause}");
+            return vec![problem(LogId(0), Endpoint::Node, cause)];
+        }
+    };
+    let key = |log, shard| RoleKey { log, endpoint: Endpoint::Shard(shard) };
+    let unknown = stores.into_iter().filter(|(log, shard)| !roles.contains_key(&key(*log, *shard)));
+    unknown
+        .filter_map(|(log, shard)| match ShardStore::has_records(disk, log, shard) {
+            Ok(false) => remove_store(disk, log, shard),
+            Ok(true) => {
+                let place = ShardStore::directory(log, shard);
+                let cause = format!(
+                    "{place} has records, and the journal knows nothing of them: if the journal was lost or set \
+                     back, put its latest state back; if not, nothing needs them"
+                );
+                Some(problem(log, Endpoint::Shard(shard), cause))
+            }
+            Err(cause) => Some(problem(log, Endpoint::Shard(shard), cause.to_string())),
+        })
+        .collect()
 }
 
 /// Removes what a replica kept that the journal does not tell of any more.

@@ -190,6 +190,35 @@ fn a_new_replica_does_not_find_what_a_life_without_a_journal_entry_left() {
 }
 
 #[test]
+fn a_replica_that_dies_before_the_journal_tells_of_it_leaves_nothing() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = MemoryDisk::new();
+        let mut host = open(&disk);
+        fence(&mut host, durability);
+        assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk));
+        drop(host);
+        assert_eq!(open(&disk).problems(), []);
+        assert!(!keeps_store(&disk));
+    }
+}
+
+#[test]
+fn records_that_the_journal_knows_nothing_of_are_told_of_and_kept() {
+    let disk = MemoryDisk::new();
+    let directory = ShardStore::directory(LOG, SHARD);
+    let (records, set_aside) =
+        (format!("{directory}/seg-00000001.records"), format!("{directory}.damaged-1/trim"));
+    disk.put(&records, vec![1; 100]);
+    disk.put(&set_aside, vec![1; 64]);
+    let host = open(&disk);
+    let [problem] = host.problems() else { panic!("{:?}", host.problems()) };
+    assert_eq!((problem.log, problem.endpoint), (LOG, Endpoint::Shard(SHARD)));
+    assert!(problem.cause.contains(&directory), "{}", problem.cause);
+    let files = disk.files();
+    assert!(files.contains(&records) && files.contains(&set_aside), "{files:?}");
+}
+
+#[test]
 fn an_end_is_not_orderly_while_a_write_is_under_way() {
     let (mut host, disk) = with_replica(Durability::Memory);
     dismiss(&mut host);
