@@ -1,8 +1,9 @@
 //! Roles that go for good, with everything that they kept.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use seriatim_model::{Endpoint, Input, LogId, ShardId, ViewNumber};
+use seriatim_model::{Endpoint, Input, LogId, ShardId, Time, ViewNumber};
 use seriatim_protocol::control;
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
@@ -10,6 +11,9 @@ use crate::host::Host;
 use crate::journal::{RoleRecord, encode};
 use crate::recovery::Problem;
 use crate::role::Role;
+
+/// How long a log may be unknown to the register before that is told. One that was deleted is retired by then.
+const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
     /// The log was deleted: its roles go, with their stores.
@@ -22,6 +26,24 @@ impl Host {
         self.awaited = self.last;
         self.retired.push_back((self.last, log));
         self.confirm_retired();
+    }
+
+    /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
+    /// and has replicas here, then the register was set back.
+    pub(crate) fn is_unknown(&mut self, now: Time, log: LogId) {
+        let is_replica = |key: &RoleKey| matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_));
+        if !self.roles.keys().any(|key| key.log == log && is_replica(key)) {
+            self.unknown.remove(&log);
+            return;
+        }
+        let since = self.unknown.entry(log).or_insert(Some(now));
+        if since.is_some_and(|since| now >= since + UNKNOWN_FOR) {
+            *since = None;
+            let cause = "the register does not know this log, and it has replicas here: if the register was set \
+                         back to an older state, put its latest state back; until then nobody can use the log, \
+                         and what it holds stays on the disk";
+            self.problems.push(Problem { log, endpoint: Endpoint::Node, cause: cause.into() });
+        }
     }
 
     pub(crate) fn confirm_retired(&mut self) {
