@@ -232,8 +232,6 @@ impl Client {
         let question = move |request| control::Message::Delete { request, name: asked.clone(), log };
         match self.ask_register(question).await? {
             control::Message::Done { .. } => Ok(()),
-            // It was there a moment ago: this request has deleted it, and the answer was lost; or another.
-            control::Message::Refused { refusal: Refusal::NoSuchLog { .. }, .. } => Ok(()),
             other => Err(refused(other)),
         }
     }

@@ -129,6 +129,9 @@ pub struct Host {
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
     /// Logs that were deleted: no message brings a role of theirs back.
     pub(crate) gone: BTreeSet<LogId>,
+    /// Logs that the register does not know although they have replicas here, and since when; nothing once
+    /// that was told.
+    pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
     /// The last journal entry of all, and the last that somebody waits for.
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
@@ -185,6 +188,7 @@ impl Host {
             retired: VecDeque::new(),
             doomed: VecDeque::new(),
             gone: BTreeSet::new(),
+            unknown: BTreeMap::new(),
             last,
             awaited: last,
             checkpoint: None,
@@ -235,7 +239,7 @@ impl Host {
         self.config.node
     }
 
-    /// Roles that could not be brought back.
+    /// What an operator should know: roles that could not be brought back, and what came up since.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -470,6 +474,9 @@ impl Host {
     }
 
     pub(crate) fn dispatch(&mut self, now: Time, key: RoleKey, from: Address, message: Message) {
+        if matches!(message, Message::Control(control::Message::Gone { .. })) {
+            self.is_unknown(now, key.log);
+        }
         if !self.roles.contains_key(&key) {
             self.host_new_role(now, key, &message);
         }
@@ -646,17 +653,8 @@ impl Host {
     fn receive_as_node(&mut self, now: Time, from: Address, message: Message) {
         let Message::Control(message) = message else { return };
         match (from, message) {
-            (_, control::Message::Cluster { nodes }) => {
-                // What tells of others only was said before this node was known.
-                let own = (self.config.node, &self.config.address);
-                let is_known = nodes.iter().any(|node| (node.node, &node.address) == own);
-                self.nodes.extend(nodes.into_iter().map(|node| (node.node, node.address)));
-                let register = self.register_node();
-                if is_known && self.silent().all(|node| node != register) {
-                    self.join_at = None;
-                }
-                self.meet(now);
-            }
+            (_, control::Message::Cluster { nodes }) => self.told_of(now, nodes),
+            (_, control::Message::Elsewhere { version }) => self.move_here(version),
             (_, control::Message::Retire { log }) => self.retire(log),
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(RoleKey { log, endpoint: role }, view)

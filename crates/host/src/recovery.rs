@@ -15,7 +15,7 @@ use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
 
 use crate::host::HostConfig;
 use crate::journal::{Birth, RoleRecord, RoleSnapshot};
-use crate::retire::remove_store;
+use crate::retire::{remove_store, remove_unborn};
 use crate::role::Role;
 
 /// Why a node cannot start, or go on.
@@ -127,6 +127,7 @@ pub(crate) fn revive(
             }
         }
     }
+    revived.problems.extend(remove_unborn(&**disk, &revived.roles));
     Ok(revived)
 }
 
@@ -174,7 +175,7 @@ fn revive_role(
 ) -> Result<Option<Role>, Loss> {
     if key.endpoint == Endpoint::Register {
         let register = Register::recover(config.node, config.options, history.own)?;
-        return Ok(Some(Role::Register(register)));
+        return Ok(Some(Role::Register(register.in_life(config.seed))));
     }
     let Some(birth) = history.birth else { return Ok(None) };
     let journaled = birth.config.durability == Durability::Disk;

@@ -6,7 +6,7 @@ use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_protocol::{Message, roles};
 use seriatim_store::RoleKey;
 
-use crate::host::{Host, JOIN_EVERY, Outgoing, REGISTER};
+use crate::host::{Host, HostConfig, JOIN_EVERY, Outgoing, REGISTER};
 use crate::role::Role;
 
 /// Where the view register is.
@@ -49,9 +49,10 @@ impl Host {
 
     pub(crate) fn add_register(&mut self) {
         if self.hosts_register() {
+            let HostConfig { node, options, seed, .. } = self.config;
             self.roles
                 .entry(REGISTER)
-                .or_insert_with(|| Role::Register(Register::new(self.config.node, self.config.options)));
+                .or_insert_with(|| Role::Register(Register::new(node, options).in_life(seed)));
         }
     }
 
@@ -107,8 +108,38 @@ impl Host {
             return;
         }
         self.join_at = Some(now + JOIN_EVERY);
-        let node = NodeAddress { node: self.config.node, address: self.config.address.clone() };
+        let node = self.own_address();
         self.send_to_register(control::Message::Join { node });
         self.drain_local(now);
+    }
+
+    /// The register has an address of an older life.
+    pub(crate) fn move_here(&mut self, version: u64) {
+        let node = self.own_address();
+        self.send_to_register(control::Message::Move { node, version });
+    }
+
+    /// The register tells which nodes there are.
+    pub(crate) fn told_of(&mut self, now: Time, nodes: Vec<NodeAddress>) {
+        let own = self.own_address();
+        match nodes.iter().find(|node| node.node == own.node) {
+            Some(known) if *known == own => {
+                let register = self.register_node();
+                if self.silent().all(|node| node != register) {
+                    self.join_at = None;
+                }
+            }
+            // Another life of this node was heard since.
+            Some(_) => drop(self.join_at.get_or_insert(now + JOIN_EVERY)),
+            // What tells of others only was said before this node was known.
+            None => {}
+        }
+        let others = nodes.into_iter().filter(|node| node.node != own.node);
+        self.nodes.extend(others.map(|node| (node.node, node.address)));
+        self.meet(now);
+    }
+
+    fn own_address(&self) -> NodeAddress {
+        NodeAddress { node: self.config.node, address: self.config.address.clone() }
     }
 }

@@ -1,6 +1,9 @@
 //! Roles that go for good, with everything that they kept.
 
-use seriatim_model::{Endpoint, Input, LogId, ShardId, ViewNumber};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::{Endpoint, Input, LogId, ShardId, Time, ViewNumber};
 use seriatim_protocol::control;
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
@@ -8,6 +11,9 @@ use crate::host::Host;
 use crate::journal::{RoleRecord, encode};
 use crate::recovery::Problem;
 use crate::role::Role;
+
+/// How long a log may be unknown to the register before that is told. One that was deleted is retired by then.
+const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 impl Host {
     /// The log was deleted: its roles go, with their stores.
@@ -20,6 +26,24 @@ impl Host {
         self.awaited = self.last;
         self.retired.push_back((self.last, log));
         self.confirm_retired();
+    }
+
+    /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
+    /// and has replicas here, then the register was set back.
+    pub(crate) fn is_unknown(&mut self, now: Time, log: LogId) {
+        let is_replica = |key: &RoleKey| matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_));
+        if !self.roles.keys().any(|key| key.log == log && is_replica(key)) {
+            self.unknown.remove(&log);
+            return;
+        }
+        let since = self.unknown.entry(log).or_insert(Some(now));
+        if since.is_some_and(|since| now >= since + UNKNOWN_FOR) {
+            *since = None;
+            let cause = "the register does not know this log, and it has replicas here: if the register was set \
+                         back to an older state, put its latest state back; until then nobody can use the log, \
+                         and what it holds stays on the disk";
+            self.problems.push(Problem { log, endpoint: Endpoint::Node, cause: cause.into() });
+        }
     }
 
     pub(crate) fn confirm_retired(&mut self) {
@@ -81,6 +105,35 @@ impl Host {
         self.births.remove(&key);
         self.append(key, &encode(&RoleRecord::Gone));
     }
+}
+
+/// Removes the stores of replicas that were killed before the journal told of them. Such a replica confirmed
+/// nothing, and nobody gave it a record. A store that has some is not touched: what told of it was lost.
+pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) -> Vec<Problem> {
+    let problem = |log, endpoint, cause| Problem { log, endpoint, cause };
+    let stores = match ShardStore::all(disk) {
+        Ok(stores) => stores,
+        Err(cause) => {
+            let cause = format!("the stores on the disk cannot be listed: {cause}");
+            return vec![problem(LogId(0), Endpoint::Node, cause)];
+        }
+    };
+    let key = |log, shard| RoleKey { log, endpoint: Endpoint::Shard(shard) };
+    let unknown = stores.into_iter().filter(|(log, shard)| !roles.contains_key(&key(*log, *shard)));
+    unknown
+        .filter_map(|(log, shard)| match ShardStore::has_records(disk, log, shard) {
+            Ok(false) => remove_store(disk, log, shard),
+            Ok(true) => {
+                let place = ShardStore::directory(log, shard);
+                let cause = format!(
+                    "{place} has records, and the journal knows nothing of them: if the journal was lost or set \
+                     back, put its latest state back; if not, nothing needs them"
+                );
+                Some(problem(log, Endpoint::Shard(shard), cause))
+            }
+            Err(cause) => Some(problem(log, Endpoint::Shard(shard), cause.to_string())),
+        })
+        .collect()
 }
 
 /// Removes what a replica kept that the journal does not tell of any more.

@@ -2,6 +2,7 @@
 //! orderly end is one only if everything was written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use seriatim_host::{Event, Host, HostConfig, RegisterPlace};
 use seriatim_model::{Durability, Endpoint, LogConfig, LogId, NodeId, Peer, ShardId, Time, ViewNumber};
@@ -187,6 +188,59 @@ fn a_new_replica_does_not_find_what_a_life_without_a_journal_entry_left() {
         assert_eq!(host.problems(), []);
         assert!(host.replica(LOG, SHARD).is_some());
     }
+}
+
+#[test]
+fn a_replica_that_dies_before_the_journal_tells_of_it_leaves_nothing() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = MemoryDisk::new();
+        let mut host = open(&disk);
+        fence(&mut host, durability);
+        assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk));
+        drop(host);
+        assert_eq!(open(&disk).problems(), []);
+        assert!(!keeps_store(&disk));
+    }
+}
+
+#[test]
+fn records_that_the_journal_knows_nothing_of_are_told_of_and_kept() {
+    let disk = MemoryDisk::new();
+    let directory = ShardStore::directory(LOG, SHARD);
+    let (records, set_aside) =
+        (format!("{directory}/seg-00000001.records"), format!("{directory}.damaged-1/trim"));
+    disk.put(&records, vec![1; 100]);
+    disk.put(&set_aside, vec![1; 64]);
+    let host = open(&disk);
+    let [problem] = host.problems() else { panic!("{:?}", host.problems()) };
+    assert_eq!((problem.log, problem.endpoint), (LOG, Endpoint::Shard(SHARD)));
+    assert!(problem.cause.contains(&directory), "{}", problem.cause);
+    let files = disk.files();
+    assert!(files.contains(&records) && files.contains(&set_aside), "{files:?}");
+}
+
+#[test]
+fn a_log_that_the_register_does_not_know_is_told_of_once_unless_it_is_retired() {
+    let (mut host, disk) = with_replica(Durability::Disk);
+    let gone = |host: &mut Host, seconds| {
+        let (peer, from, to) = (Peer::Node(OTHER), Endpoint::Register, Endpoint::Controller);
+        let message = control::Message::Gone { log: LOG }.into();
+        let now = Time::ZERO + Duration::from_secs(seconds);
+        host.handle(now, Event::Message { peer, log: LOG, from, to, message });
+    };
+    gone(&mut host, 1);
+    gone(&mut host, 9);
+    assert_eq!(host.problems(), [], "it may have been deleted");
+    gone(&mut host, 20);
+    gone(&mut host, 40);
+    let [problem] = host.problems() else { panic!("{:?}", host.problems()) };
+    assert_eq!(problem.log, LOG);
+    assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk), "nothing is removed");
+    let (mut host, _) = with_replica(Durability::Disk);
+    gone(&mut host, 1);
+    tell(&mut host, Endpoint::Node, control::Message::Retire { log: LOG }.into());
+    gone(&mut host, 20);
+    assert_eq!(host.problems(), []);
 }
 
 #[test]

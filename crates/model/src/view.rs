@@ -26,7 +26,8 @@ number! {
     NodeId(u32)
 }
 number! {
-    /// A log. Drawn once and never reused, not even after the log is deleted. 0 is no log.
+    /// A log. Drawn once and never reused, neither after the log is deleted nor by a register that was set
+    /// back. 0 is no log.
     LogId(u64)
 }
 number! {

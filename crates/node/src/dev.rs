@@ -7,6 +7,7 @@ use rand::random;
 use seriatim_host::RegisterPlace;
 use seriatim_model::NodeId;
 use seriatim_net::Listener;
+use tokio::sync::watch;
 
 use crate::identity::ClusterIdentity;
 use crate::node::{Node, NodeError};
@@ -79,9 +80,9 @@ impl Dev {
         self.nodes[0].address()
     }
 
-    /// What an operator should know about the start.
-    pub fn warnings(&self) -> impl Iterator<Item = &str> {
-        self.nodes.iter().flat_map(|node| node.warnings().iter().map(String::as_str))
+    /// What an operator should know about each node.
+    pub fn warnings(&self) -> impl Iterator<Item = watch::Receiver<Vec<String>>> {
+        self.nodes.iter().map(Node::warnings)
     }
 
     /// Waits until a node cannot go on, and says why.

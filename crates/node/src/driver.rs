@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bytes::Bytes;
-use seriatim_host::{Event, Host, HostError, Outgoing};
+use seriatim_host::{Event, Host, HostError, Outgoing, Problem};
 use seriatim_model::{Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -47,6 +47,8 @@ pub(crate) struct Driver {
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
+    /// What an operator should know.
+    warnings: watch::Sender<Vec<String>>,
 }
 
 impl Driver {
@@ -56,7 +58,7 @@ impl Driver {
         links: (Links, mpsc::Receiver<LinkEvent>),
         syncer: Syncer,
         register: Option<OutsideRegister>,
-        health: watch::Sender<Health>,
+        (health, warnings): (watch::Sender<Health>, watch::Sender<Vec<String>>),
     ) -> Self {
         Self {
             host,
@@ -70,6 +72,7 @@ impl Driver {
             writing: false,
             syncing: false,
             health,
+            warnings,
         }
     }
 
@@ -190,6 +193,9 @@ impl Driver {
             health.has_joined = has_joined;
             changed
         });
+        if self.host.problems().len() > self.warnings.borrow().len() {
+            self.warnings.send_replace(warnings(&self.host));
+        }
     }
 
     /// Questions go to the register that is outside of all nodes.
@@ -245,6 +251,15 @@ impl Driver {
         .await
         .map_err(|cause| HostError::Write(cause.to_string()))?
     }
+}
+
+/// What an operator should know.
+pub(crate) fn warnings(host: &Host) -> Vec<String> {
+    let node = host.node();
+    let told = |Problem { log, endpoint, cause }: &Problem| {
+        format!("node {node}: {endpoint:?} of log {log}: {cause}")
+    };
+    host.problems().iter().map(told).collect()
 }
 
 async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {

@@ -9,7 +9,7 @@ use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::driver::{Arrival, Driver, Health};
+use crate::driver::{self, Arrival, Driver, Health};
 use crate::readers::accept;
 use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
@@ -47,7 +47,7 @@ pub struct Node {
     number: u32,
     address: SocketAddr,
     advertised: String,
-    warnings: Vec<String>,
+    warnings: watch::Receiver<Vec<String>>,
     health: watch::Receiver<Health>,
     trouble: Option<watch::Receiver<Option<String>>>,
     stop: oneshot::Sender<()>,
@@ -83,16 +83,10 @@ impl Node {
             Identity { cluster, node: config.node, incarnation: config.seed, versions: VersionRange::OURS };
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
-        let warnings = host
-            .problems()
-            .iter()
-            .map(|problem| {
-                format!("node {number}: {:?} of log {}: {}", problem.endpoint, problem.log, problem.cause)
-            })
-            .collect();
         let (inbox, arrivals) = mpsc::channel::<Arrival>(INBOX);
         let syncer = Syncer::start(&disk, &inbox).map_err(NodeError::Thread)?;
         let (health, watched) = watch::channel(Health::default());
+        let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
         let incoming = listener.serve(identity, listening);
         tokio::spawn(accept(incoming, inbox.clone()));
@@ -100,7 +94,7 @@ impl Node {
         let links = (Links::new(hello, link_events), link_arrivals);
         let trouble = register.as_ref().map(EtcdRegister::trouble);
         let register = register.map(|register| register.attend(node));
-        let driver = Driver::new(host, arrivals, links, syncer, register, health);
+        let driver = Driver::new(host, arrivals, links, syncer, register, (health, warning));
         let driver = tokio::spawn(driver.run(stopped));
         Ok(Self {
             number,
@@ -126,10 +120,10 @@ impl Node {
         &self.advertised
     }
 
-    /// What an operator should know about its start.
+    /// What an operator should know about its start, and what is added while it runs.
     #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
+    pub fn warnings(&self) -> watch::Receiver<Vec<String>> {
+        self.warnings.clone()
     }
 
     /// What stands between the node and a register outside of all nodes, for an operator to see; nothing if

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use base64::Engine;
 use serde_json::json;
+use tokio::sync::watch;
 
 /// Why a command failed, in one line that says what to do; or that nobody reads what it prints.
 #[derive(Debug)]
@@ -89,6 +90,21 @@ fn failed_print(cause: io::Error) -> Failure {
 pub(crate) fn note(line: impl fmt::Display) {
     // If nobody reads it, nothing is lost.
     let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Tells what an operator should know: what there is to tell, and whatever comes later.
+pub(crate) fn tell_warnings(mut warnings: watch::Receiver<Vec<String>>) {
+    let mut told = 0;
+    let mut tell = move |warnings: &[String]| {
+        warnings[told..].iter().for_each(|warning| note(format_args!("warning: {warning}")));
+        told = warnings.len();
+    };
+    tell(&warnings.borrow_and_update());
+    tokio::spawn(async move {
+        while warnings.changed().await.is_ok() {
+            tell(&warnings.borrow_and_update());
+        }
+    });
 }
 
 /// A bar on a terminal; nothing elsewhere.

@@ -165,7 +165,7 @@ impl World {
             clients: BTreeMap::new(),
             dead_clients: BTreeMap::new(),
             network,
-            log: LogId(u64::from(plan.earlier_logs) + 1),
+            log: LogId(0),
             began: Time::ZERO,
             first_entry: None,
             pending_faults: vec![],
@@ -232,7 +232,11 @@ impl World {
             let message = control::Message::Create { request: 1, name, config };
             let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
             self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
-            self.run_for(Duration::from_millis(60));
+            let end = self.now + Duration::from_millis(60);
+            while self.step_until(end) {
+                self.learn_id();
+            }
+            self.now = end;
         }
         self.began = self.now;
         self.first_entry = self.entry().cloned();
@@ -241,19 +245,36 @@ impl World {
         }
     }
 
+    /// The log's id is drawn: it is known as soon as there is an entry.
+    fn learn_id(&mut self) {
+        let found = self.entries().find(|entry| entry.name == NAME).map(|entry| entry.id);
+        self.log = found.unwrap_or(self.log);
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &LogEntry> {
+        let register = self.nodes[&CONTROL].host.as_ref().and_then(|host| host.register());
+        register.into_iter().flat_map(|register| register.entries())
+    }
+
     /// The register's entry of the log, while its node is up.
     fn entry(&self) -> Option<&LogEntry> {
-        let register = self.nodes[&CONTROL].host.as_ref()?.register()?;
-        register.entries().find(|entry| entry.id == self.log)
+        self.entries().find(|entry| entry.id == self.log)
     }
 
     /// Lets so much time pass.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
-        while self.queue.peek().is_some_and(|Reverse(next)| next.at <= end) {
+        while self.step_until(end) {}
+        self.now = end;
+    }
+
+    /// Carries out what happens next, if that is not after `end`. Says whether there was something.
+    fn step_until(&mut self, end: Time) -> bool {
+        let is_due = self.queue.peek().is_some_and(|Reverse(next)| next.at <= end);
+        if is_due {
             self.step();
         }
-        self.now = end;
+        is_due
     }
 
     /// Lets time pass until something is true, but not longer than `most`. Says whether it became true.

@@ -197,9 +197,15 @@ impl Wire for ShardCheckpoint {
     }
 }
 
+/// The directory that holds one for each log.
+const LOGS: &str = "logs";
+
+/// How the names of files with records end.
+const RECORDS_SUFFIX: &str = ".records";
+
 /// The directory of everything that a node keeps of a log besides its journal.
 fn log_directory(log: LogId) -> String {
-    format!("logs/{:016x}", log.0)
+    format!("{LOGS}/{:016x}", log.0)
 }
 
 impl ShardStore {
@@ -207,6 +213,37 @@ impl ShardStore {
     #[must_use]
     pub fn directory(log: LogId, shard: ShardId) -> String {
         format!("{}/shard-{}", log_directory(log), shard.0)
+    }
+
+    /// Which shards of which logs have a store on the disk.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn all(disk: &dyn Disk) -> io::Result<Vec<(LogId, ShardId)>> {
+        let mut found = vec![];
+        for log in disk.list(LOGS)? {
+            let Ok(id) = u64::from_str_radix(&log, 16).map(LogId) else { continue };
+            for shard in disk.list(&format!("{LOGS}/{log}"))? {
+                // Others are not called like this: those that were set aside.
+                let number = shard.strip_prefix("shard-").and_then(|number| number.parse().ok());
+                found.extend(number.map(|number| (id, ShardId(number))));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether there is any record in the store of a shard, readable or not.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn has_records(disk: &dyn Disk, log: LogId, shard: ShardId) -> io::Result<bool> {
+        let dir = Self::directory(log, shard);
+        for file in disk.list(&dir)?.iter().filter(|file| file.ends_with(RECORDS_SUFFIX)) {
+            if disk.len(&format!("{dir}/{file}"))? > segment::HEADER_BYTES {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Opens the store in its [`ShardStore::directory`], or makes an empty one.
@@ -246,7 +283,8 @@ impl ShardStore {
     /// # Errors
     /// If the disk fails.
     pub fn destroy(disk: &dyn Disk, log: LogId, shard: ShardId) -> io::Result<()> {
-        disk.delete_dir(&Self::directory(log, shard))
+        disk.delete_dir(&Self::directory(log, shard))?;
+        if disk.list(&log_directory(log))?.is_empty() { Self::destroy_all(disk, log) } else { Ok(()) }
     }
 
     /// Removes the stores of all shards of a log from the disk, if there are any.
@@ -468,7 +506,7 @@ impl<'a> Part<'a> {
 
 impl Place {
     fn records_file(&self, segment: u32) -> String {
-        format!("{}/seg-{segment:08}.records", self.dir)
+        format!("{}/seg-{segment:08}{RECORDS_SUFFIX}", self.dir)
     }
 
     fn bindings_file(&self, segment: u32) -> String {

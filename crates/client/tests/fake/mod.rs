@@ -269,13 +269,9 @@ impl State {
                     control::Message::Done { request, log }.into()
                 }
             },
-            control::Message::Delete { request, name, log } => {
-                match self.entry.take_if(|entry| entry.id == log) {
-                    Some(_) => control::Message::Done { request, log }.into(),
-                    None => {
-                        control::Message::Refused { request, refusal: Refusal::NoSuchLog { name } }.into()
-                    }
-                }
+            control::Message::Delete { request, log, .. } => {
+                self.entry.take_if(|entry| entry.id == log);
+                control::Message::Done { request, log }.into()
             }
             other => panic!("{other:?}"),
         }

@@ -161,7 +161,8 @@ async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             Ok(log) => Message::Done { request, log },
             Err(refusal) => Message::Refused { request, refusal },
         },
-        Message::Join { node } => Message::Cluster { nodes: entries.join(node).await? },
+        Message::Join { node } => entries.join(node, None).await?,
+        Message::Move { node, version } => entries.join(node, Some(version)).await?,
         Message::Retired { log, node } => {
             entries.retired(log, node).await?;
             return Ok(vec![]);

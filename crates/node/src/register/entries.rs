@@ -130,7 +130,7 @@ impl Entries {
             return Ok(Some(catalog::created_before(&entry, named.request == request, config)));
         }
         let last = outcome.take(1);
-        let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)));
+        let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)), random());
         let nodes: Vec<NodeId> = self.node_list(&outcome.take(2))?.iter().map(|node| node.node).collect();
         let entry = match catalog::place(id, name.to_owned(), config.clone(), &nodes) {
             Ok(entry) => entry,
@@ -156,11 +156,17 @@ impl Entries {
     }
 
     async fn try_to_delete(&self, name: &str, log: LogId) -> Attempt<Result<LogId, Refusal>> {
-        let key = self.keys.log(log);
-        let found = self.client.get(&Range::key(&key)).await?.found;
-        let Some(entry) = first::<LogEntry>(&found)?.filter(|entry| entry.name == name) else {
-            return Ok(Some(Err(catalog::not_found(name.to_owned()))));
+        let (key, last_key) = (self.keys.log(log), self.keys.last_log());
+        let read = Transaction::new().get(&Range::key(&key)).get(&Range::key(&last_key));
+        let mut outcome = self.client.commit(read).await?;
+        let found = outcome.take(0);
+        let Some(entry) = first::<LogEntry>(&found)? else {
+            let last = first(&outcome.take(1))?.unwrap_or(LogId(0));
+            return Ok(Some(catalog::deleted_before(name.to_owned(), log, last)));
         };
+        if entry.name != name {
+            return Ok(Some(Err(catalog::not_found(name.to_owned()))));
+        }
         let hosts: Vec<NodeId> = catalog::hosts(&entry).into_iter().collect();
         let delete = Transaction::new()
             .if_modified_at(&key, modified_at(&found))
@@ -171,16 +177,33 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(log)))
     }
 
-    /// Takes note of where a node listens, and gives all nodes.
-    pub(super) async fn join(&self, node: NodeAddress) -> Result<Vec<NodeAddress>, EtcdError> {
-        let (key, address) = (self.keys.node(node.node), encode(&node.address));
-        let nodes = self.keys.nodes();
-        let read = Transaction::new().if_value(&key, address.clone()).get(&nodes);
-        let mut outcome = self.client.commit(read).await?;
-        if !outcome.succeeded {
-            outcome = self.client.commit(Transaction::new().put(&key, address).get(&nodes)).await?;
+    /// Takes note of where a node listens, and gives all nodes; or tells that another address is known than
+    /// the one that it `replaces`.
+    pub(super) async fn join(&self, node: NodeAddress, replaces: Option<u64>) -> Result<Message, EtcdError> {
+        for _ in 0..ATTEMPTS {
+            if let Some(answer) = self.try_to_join(&node, replaces).await? {
+                return Ok(answer);
+            }
         }
-        Ok(self.node_list(&outcome.take(0))?)
+        Err(EtcdError::Contended)
+    }
+
+    async fn try_to_join(&self, node: &NodeAddress, replaces: Option<u64>) -> Attempt<Message> {
+        let (key, address, nodes) = (self.keys.node(node.node), encode(&node.address), self.keys.nodes());
+        let put = |condition: Transaction| condition.put(&key, address.clone()).get(&nodes).or_get(&nodes);
+        // Also if it is known: what was said before is late from now on.
+        let mut outcome = self.client.commit(put(Transaction::new().if_value(&key, address.clone()))).await?;
+        if !outcome.succeeded {
+            let known = outcome.take(0).into_iter().find(|stored| stored.key == key);
+            let revision = known.as_ref().map_or(0, |known| known.modified_at);
+            let version = u64::try_from(revision).unwrap_or_default();
+            if known.is_some() && replaces != Some(version) {
+                return Ok(Some(Message::Elsewhere { version }));
+            }
+            outcome = self.client.commit(put(Transaction::new().if_modified_at(&key, revision))).await?;
+        }
+        let nodes = self.node_list(&outcome.take(0))?;
+        Ok(outcome.succeeded.then_some(Message::Cluster { nodes }))
     }
 
     pub(super) async fn retired(&self, log: LogId, node: NodeId) -> Result<(), EtcdError> {

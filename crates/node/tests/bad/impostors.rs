@@ -67,6 +67,8 @@ fn harmful(entry: &control::LogEntry) -> Vec<Message> {
         control::Message::Gone { log }.into(),
         control::Message::Join { node: address.clone() }.into(),
         control::Message::Join { node: NodeAddress { node: NodeId(9), ..address.clone() } }.into(),
+        control::Message::Move { node: address.clone(), version: 1 }.into(),
+        control::Message::Elsewhere { version: 1 }.into(),
         control::Message::Cluster { nodes: vec![address] }.into(),
         control::Message::CompareAndSet { entry: forged.clone() }.into(),
         control::Message::Current { entry: forged.clone() }.into(),

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Time};
 use seriatim_protocol::Options;
-use seriatim_protocol::control::{self, Message, NodeAddress};
+use seriatim_protocol::control::{self, Message, NodeAddress, catalog};
 use seriatim_protocol::roles::{self, RoleInput};
 
-use crate::scenarios::SCENARIOS;
-use crate::talk::{Register, Talk};
+use crate::scenarios::{SCENARIOS, Scenario, WITHIN_A_LIFE};
+use crate::talk::{NODES, Register, Talk, creation, itself};
 
 /// The node that hosts the register.
 const HOST: NodeId = NodeId(1);
@@ -72,8 +72,10 @@ impl Embedded {
 
 impl Register for Embedded {
     fn ask(&mut self, _through: NodeId, asker: Address, message: Message) {
-        if let Message::Join { node } = &message {
-            self.nodes.insert(node.node, node.address.clone());
+        match &message {
+            Message::Join { node } => drop(self.nodes.entry(node.node).or_insert(node.address.clone())),
+            Message::Move { node, .. } => drop(self.nodes.insert(node.node, node.address.clone())),
+            _ => {}
         }
         self.tell(asker, message);
         if self.restarts == Restarts::AfterEveryQuestion {
@@ -106,6 +108,9 @@ impl Register for Embedded {
         }
         self.register =
             control::register::Register::recover(HOST, Options::default(), self.journal.clone()).unwrap();
+        if self.restarts == Restarts::WhenTold {
+            self.register = self.register.clone().in_life(self.count.into());
+        }
         for (node, address) in self.nodes.clone() {
             let join = Message::Join { node: NodeAddress { node, address } };
             self.tell(Address::Node(node, Endpoint::Node), join);
@@ -113,18 +118,44 @@ impl Register for Embedded {
     }
 }
 
-fn run(restarts: Restarts) {
-    for (_, scenario) in SCENARIOS {
+fn run(restarts: Restarts, scenarios: &[Scenario]) {
+    for (_, scenario) in scenarios {
         scenario(&mut Talk::joined(Box::new(Embedded::new(restarts))));
     }
 }
 
 #[test]
+fn a_register_that_was_set_back_gives_no_id_again() {
+    let mut register = Embedded::new(Restarts::WhenTold);
+    let created = |register: &mut Embedded, name: &str| {
+        let asker = Address::Node(HOST, Endpoint::Controller);
+        register.ask(HOST, asker, creation(7, name));
+        let log = register.said.drain(..).find_map(|(_, message)| match message {
+            Message::Done { log, .. } => Some(log),
+            _ => None,
+        });
+        log.expect("it is created")
+    };
+    for node in NODES {
+        register.ask(node, itself(node), Message::Join { node: NodeAddress { node, address: "a:1".into() } });
+    }
+    created(&mut register, "a");
+    let backup = register.journal.clone();
+    let lost = created(&mut register, "b");
+    register.journal = backup;
+    register.restart();
+    let next = created(&mut register, "b");
+    assert_eq!([lost, next].map(catalog::count), [2, 2]);
+    assert_ne!(lost, next);
+}
+
+#[test]
 fn the_embedded_register_keeps_the_contract() {
-    run(Restarts::WhenTold);
+    run(Restarts::WhenTold, SCENARIOS);
+    run(Restarts::WhenTold, WITHIN_A_LIFE);
 }
 
 #[test]
 fn the_embedded_register_keeps_the_contract_across_restarts() {
-    run(Restarts::AfterEveryQuestion);
+    run(Restarts::AfterEveryQuestion, SCENARIOS);
 }

@@ -133,6 +133,23 @@ impl Talk {
         self.ask(itself(node), join);
     }
 
+    /// A node says where it is now, in place of where it was.
+    pub(crate) fn moves(&mut self, node: NodeId, address: &str) {
+        self.forget();
+        self.join(node, address);
+        let version = self.is_elsewhere(node);
+        let place = NodeAddress { node, address: address.to_owned() };
+        self.ask(itself(node), Message::Move { node: place, version });
+    }
+
+    /// Waits until a node hears that another address is known, and which word about it that is.
+    pub(crate) fn is_elsewhere(&mut self, node: NodeId) -> u64 {
+        match self.hears(itself(node), |message| matches!(message, Message::Elsewhere { .. })) {
+            Message::Elsewhere { version } => version,
+            _ => unreachable!("it fits"),
+        }
+    }
+
     /// Waits until a node hears of so many nodes, of which one fits.
     pub(crate) fn hears_of(&mut self, node: NodeId, count: usize, fits: impl Fn(&NodeAddress) -> bool) {
         self.hears(itself(node), |message| match message {

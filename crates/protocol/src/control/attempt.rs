@@ -8,6 +8,7 @@ use seriatim_model::{
     View, ViewNumber, limits,
 };
 
+use super::catalog;
 use super::loss::{Loss, Trouble};
 use super::message::{LogEntry, Message, SealedState};
 use super::send;
@@ -246,18 +247,18 @@ impl Attempt {
         self.since = now;
     }
 
-    /// Whether nothing more is worth waiting for: everyone who answers has answered, or there is enough
-    /// and the others had their time.
+    /// Whether nothing more is worth waiting for: everyone who answers has answered, or the step can do
+    /// without the others and they had their time.
     fn has_gathered(
         &self,
         now: Time,
         around: Around<'_>,
         candidates: &BTreeSet<NodeId>,
         answered: impl Fn(NodeId) -> bool,
-        enough: bool,
+        go_on: bool,
     ) -> bool {
         let awaited = candidates.iter().any(|node| !answered(*node) && around.answers(*node));
-        !awaited || enough && now >= self.since + limits::GATHER_FOR
+        !awaited || go_on && now >= self.since + limits::GATHER_FOR
     }
 
     /// How many nodes are asked to stand in for others.
@@ -293,9 +294,10 @@ impl Attempt {
     fn after_seal(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
         let chosen = self.choose();
         let fresh = self.old() == ViewNumber::NONE;
-        let enough = chosen.is_some() || fresh && self.sealed.len() >= self.entry.config.least_sequencers();
         let candidates = self.sequencers();
-        if !self.has_gathered(now, around, &candidates, |node| self.sealed.contains_key(&node), enough) {
+        // Before the first view there is nothing to choose: it only matters who can be staged.
+        let go_on = chosen.is_some() || fresh;
+        if !self.has_gathered(now, around, &candidates, |node| self.sealed.contains_key(&node), go_on) {
             return Ok(None);
         }
         if !fresh && chosen.is_none() && !self.purpose.accepts_loss {
@@ -322,11 +324,9 @@ impl Attempt {
 
     fn after_fence(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
         for shard in self.shard_ids() {
-            let selected = self.select(shard, around);
-            let enough = self.is_complete(shard, selected.first())
-                && selected.len() >= self.entry.config.least_replicas();
+            let (candidates, go_on) = (self.replicas(shard), self.needs_no_more(shard, around));
             let answered = |node| self.fenced.contains_key(&(shard, node));
-            if !self.has_gathered(now, around, &self.replicas(shard), answered, enough) {
+            if !self.has_gathered(now, around, &candidates, answered, go_on) {
                 return Ok(None);
             }
         }
@@ -356,6 +356,15 @@ impl Attempt {
             return Ok(Some(Step::Stage));
         }
         Ok(Some(Step::Flush))
+    }
+
+    /// Whether a shard can do without those that have not answered: what the old view's members held is held,
+    /// and there are enough replicas, or spares. One whose node is heard may be mute all the same.
+    fn needs_no_more(&self, shard: ShardId, around: Around<'_>) -> bool {
+        let selected = self.select(shard, around);
+        let is_held = self.old() == ViewNumber::NONE || self.is_complete(shard, selected.first());
+        let enough = selected.len() >= self.entry.config.least_replicas();
+        is_held && (enough || around.spares(&self.replicas(shard)).next().is_some())
     }
 
     /// Whether a replica holds everything that the old view's members held, and knows what they trimmed.
@@ -436,7 +445,7 @@ impl Attempt {
             return false;
         }
         // Not all shards choose the same one.
-        let turn = (self.entry.id.0 as usize + shard.0 as usize) % spare.len();
+        let turn = (catalog::count(self.entry.id) as usize + shard.0 as usize) % spare.len();
         spare.rotate_left(turn);
         self.spares.entry(shard).or_default().extend(spare.into_iter().take(missing));
         true

@@ -8,10 +8,23 @@ use seriatim_model::{LogConfig, LogId, NodeId, ViewHistory, ViewNumber};
 
 use super::message::{LogEntry, Message, Refusal};
 
-/// The id of the log that is created after `last`; ids are never given twice.
+/// The low bits of an id count the logs of a cluster.
+const COUNT_BITS: u32 = 24;
+/// The bits above are random. With the others they are no more than a reader of JSON keeps exactly.
+const RANDOM_BITS: u32 = 29;
+
+/// The id of the log that is created after `last`. Ids are never given twice: a register that was set back
+/// counts from where it was, but does not draw the same number again.
 #[must_use]
-pub fn id_after(last: LogId) -> LogId {
-    LogId(last.0 + 1)
+pub fn id_after(last: LogId, random: u64) -> LogId {
+    let drawn = random & ((1 << RANDOM_BITS) - 1);
+    LogId(drawn << COUNT_BITS | (count(last) + 1))
+}
+
+/// How many logs the cluster had been given when this one was created, itself included.
+#[must_use]
+pub fn count(log: LogId) -> u64 {
+    log.0 & ((1 << COUNT_BITS) - 1)
 }
 
 /// Whether `name` can name a new log, as far as the name goes.
@@ -42,11 +55,12 @@ pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -
 pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Result<LogEntry, Refusal> {
     config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
     let pick = |index: u64| nodes[(index % nodes.len() as u64) as usize];
-    let shard = |shard: u64| (0..u64::from(config.replicas)).map(|r| pick(id.0 + shard + r)).collect();
+    let first = count(id);
+    let shard = |shard: u64| (0..u64::from(config.replicas)).map(|r| pick(first + shard + r)).collect();
     Ok(LogEntry {
         id,
         name,
-        sequencers: (0..u64::from(config.sequencers)).map(|s| pick(id.0 - 1 + s)).collect(),
+        sequencers: (0..u64::from(config.sequencers)).map(|s| pick(first - 1 + s)).collect(),
         shards: (0..u64::from(config.shards)).map(shard).collect(),
         version: 0,
         claimed: ViewNumber::NONE,
@@ -99,6 +113,17 @@ pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
     entries
 }
 
+/// The answer to the deletion of a log that is not there, where `last` is the id that was given last: done, if
+/// there was such a log. Whoever names it knew it: it asks again because the answer was lost, or another was
+/// faster.
+///
+/// # Errors
+/// If there never was such a log.
+pub fn deleted_before(name: String, log: LogId, last: LogId) -> Result<LogId, Refusal> {
+    check_name(&name)?;
+    if (1..=count(last)).contains(&count(log)) { Ok(log) } else { Err(Refusal::NoSuchLog { name }) }
+}
+
 /// What to say about a name that no log has. One that no log could have is not repeated at any length.
 #[must_use]
 pub fn not_found(name: String) -> Refusal {
@@ -129,6 +154,20 @@ mod tests {
     }
 
     #[test]
+    fn an_id_is_not_given_again_by_a_register_that_was_set_back() {
+        let last = id_after(LogId(0), 0);
+        assert_eq!(last, LogId(1));
+        let (lost, next) = (id_after(last, u64::MAX), id_after(last, 7 << 40 | 7));
+        assert_eq!((count(lost), count(next)), (2, 2));
+        assert_ne!(lost, next);
+        assert!(lost.0 < 1 << 53);
+        // They are placed as if nothing had been drawn.
+        let placed = |id| place(id, "a".into(), LogConfig::default(), &nodes(5)).unwrap();
+        assert_eq!(placed(lost).shards, placed(LogId(2)).shards);
+        assert_eq!(placed(lost).sequencers, placed(LogId(2)).sequencers);
+    }
+
+    #[test]
     fn what_the_nodes_cannot_hold_is_refused() {
         for too_few in [vec![], nodes(2)] {
             let refused = place(LogId(1), "a".into(), LogConfig::default(), &too_few);
@@ -144,6 +183,16 @@ mod tests {
         let exists = Err(Refusal::Exists { name: "a".into() });
         assert_eq!(created_before(&entry, false, &config), exists);
         assert_eq!(created_before(&entry, true, &LogConfig { shards: 1, ..config }), exists);
+    }
+
+    #[test]
+    fn a_deletion_that_comes_again_is_done() {
+        let deleted = |name: &str, log| deleted_before(name.into(), LogId(log), LogId(2));
+        assert_eq!(deleted("a", 2), Ok(LogId(2)));
+        for never in [0, 3] {
+            assert_eq!(deleted("a", never), Err(Refusal::NoSuchLog { name: "a".into() }));
+        }
+        assert!(matches!(deleted("a/b", 2), Err(Refusal::Impossible { .. })));
     }
 
     #[test]

@@ -187,7 +187,8 @@ pub enum Message {
         /// What it shall promise.
         config: LogConfig,
     },
-    /// Client to register: delete this log, and no other that may have its name by then.
+    /// Client to register: delete this log, and no other that may have its name by then. If it is deleted
+    /// already, that is done: whoever has no answer asks again.
     Delete {
         /// Names the question.
         request: u64,
@@ -217,10 +218,23 @@ pub enum Message {
         why: String,
     },
 
-    /// Node to register: I am here.
+    /// Node to register: I am here. Another address is not replaced by this: it may be late, and tell of an
+    /// older life.
     Join {
         /// Who, and where it listens.
         node: NodeAddress,
+    },
+    /// Register to node: you are known at another address.
+    Elsewhere {
+        /// Names what the register was told last about the node.
+        version: u64,
+    },
+    /// Node to register: I am here, and not where you knew me to be, unless you were told of me since.
+    Move {
+        /// Who, and where it listens.
+        node: NodeAddress,
+        /// What is replaced.
+        version: u64,
     },
     /// Node to node: I am here, and this is what I heard of you.
     Heartbeat(Heartbeat),
@@ -409,6 +423,8 @@ wire_enum! {
         20 => Retired { log, node },
         21 => Delete { request, name, log },
         22 => Unanswered { why },
+        23 => Elsewhere { version },
+        24 => Move { node, version },
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
         32 => Outbid { claim },

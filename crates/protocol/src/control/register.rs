@@ -32,10 +32,20 @@ pub struct Register {
     created: BTreeMap<LogId, u64>,
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
-    nodes: BTreeMap<NodeId, String>,
+    nodes: BTreeMap<NodeId, Place>,
     retire_at: Time,
     me: NodeId,
+    /// Tells this life of the register from every other.
+    life: u64,
     options: Options,
+}
+
+/// Where a node listens.
+#[derive(Clone, Debug)]
+struct Place {
+    address: String,
+    /// Counts, from the register's life on, what was said about it.
+    version: u64,
 }
 
 /// What the register's journal holds.
@@ -99,8 +109,15 @@ impl Register {
             nodes: BTreeMap::new(),
             retire_at: Time::ZERO,
             me,
+            life: 0,
             options,
         }
+    }
+
+    /// The same register, in a life that is told from every other by a number drawn at random.
+    #[must_use]
+    pub fn in_life(self, life: u64) -> Self {
+        Self { life, ..self }
     }
 
     /// Rebuilds the register from its journal.
@@ -183,20 +200,27 @@ impl Register {
                 };
                 self.gate.confirm(from, answer, out);
             }
-            Message::Join { node } => self.join(node, out),
+            Message::Join { node } => self.join(node, None, out),
+            Message::Move { node, version } => self.join(node, Some(version), out),
             Message::Retired { log, node } => self.retired(log, node, out),
             _ => {}
         }
     }
 
-    /// Every node is told who is there whenever that changes, and who asks in any case.
-    fn join(&mut self, node: NodeAddress, out: &mut Vec<RoleEffect>) {
-        let known = self.nodes.insert(node.node, node.address.clone());
+    /// Every node is told who is there whenever that changes, and who asks in any case. An address is replaced
+    /// only by who knows which: another word may be late.
+    fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
+        let NodeAddress { node, address } = joining;
+        let known = self.nodes.get(&node);
+        let version = known.map_or(self.life, |known| known.version);
+        let changed = known.is_none_or(|known| known.address != address);
+        if known.is_some() && changed && replaces != Some(version) {
+            let to = Address::Node(node, Endpoint::Node);
+            return self.gate.confirm(to, Message::Elsewhere { version }, out);
+        }
+        self.nodes.insert(node, Place { address, version: version.wrapping_add(1) });
         let nodes = self.node_list();
-        let changed = known.as_ref() != Some(&node.address);
-        for listener in
-            nodes.iter().map(|listed| listed.node).filter(|listed| changed || *listed == node.node)
-        {
+        for listener in nodes.iter().map(|listed| listed.node).filter(|listed| changed || *listed == node) {
             let to = Address::Node(listener, Endpoint::Node);
             self.gate.confirm(to, Message::Cluster { nodes: nodes.clone() }, out);
         }
@@ -208,7 +232,7 @@ impl Register {
 
     fn node_list(&self) -> Vec<NodeAddress> {
         let node =
-            |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
+            |(node, place): (&NodeId, &Place)| NodeAddress { node: *node, address: place.address.clone() };
         self.nodes.iter().map(node).collect()
     }
 
@@ -242,7 +266,7 @@ impl Register {
             let is_repeated = self.created.get(&entry.id) == Some(&request);
             return catalog::created_before(entry, is_repeated, &config);
         }
-        let id = catalog::id_after(self.last_log);
+        let id = catalog::id_after(self.last_log, self.life);
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         let entry = catalog::place(id, name, config, &nodes)?;
         self.change(JournalRecord::Created { entry, request }, out);
@@ -264,9 +288,12 @@ impl Register {
         log: LogId,
         out: &mut Vec<RoleEffect>,
     ) -> Result<LogId, Refusal> {
-        let Some(entry) = self.entries.get(&log).filter(|entry| entry.name == name) else {
-            return Err(catalog::not_found(name));
+        let Some(entry) = self.entries.get(&log) else {
+            return catalog::deleted_before(name, log, self.last_log);
         };
+        if entry.name != name {
+            return Err(catalog::not_found(name));
+        }
         let nodes = catalog::hosts(entry).into_iter().collect();
         self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
@@ -297,10 +324,16 @@ impl Register {
         self.apply(record);
     }
 
+    fn given(&mut self, log: LogId) {
+        if catalog::count(log) > catalog::count(self.last_log) {
+            self.last_log = log;
+        }
+    }
+
     fn apply(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Entry(entry) => {
-                self.last_log = self.last_log.max(entry.id);
+                self.given(entry.id);
                 self.entries.insert(entry.id, entry);
             }
             JournalRecord::Deleted { log, nodes } => {
@@ -314,7 +347,7 @@ impl Register {
                 }
                 self.retiring.retain(|_, nodes| !nodes.is_empty());
             }
-            JournalRecord::LastLog(log) => self.last_log = self.last_log.max(log),
+            JournalRecord::LastLog(log) => self.given(log),
             JournalRecord::Created { entry, request } => {
                 self.created.insert(entry.id, request);
                 self.apply(JournalRecord::Entry(entry));

@@ -325,12 +325,15 @@ impl LogClient {
                 self.acknowledged(now, node, next, out);
             }
             Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {
-                if expected < self.base {
-                    return self.session_lost(session, out);
-                }
-                if let Some(member) = self.members.get_mut(&node) {
-                    member.sent = member.sent.min(expected);
-                    self.work_is_due = true;
+                match self.members.get_mut(&node) {
+                    // It is late: the member has got what it missed.
+                    Some(member) if expected < member.acknowledged => {}
+                    _ if expected < self.base => self.session_lost(session, out),
+                    Some(member) => {
+                        member.sent = member.sent.min(expected);
+                        self.work_is_due = true;
+                    }
+                    None => {}
                 }
             }
             Message::Busy { view, session, next, disk_full } if self.is_mine(session) && view == current => {

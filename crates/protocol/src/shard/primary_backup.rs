@@ -43,6 +43,10 @@ pub struct Replica {
     restarted: bool,
     pub(super) stable: Position,
     pub(super) trim: Position,
+    /// The latest write of the trim point.
+    trim_write: Ticket,
+    /// The store had no room for it: it is written again before anything relies on it.
+    trim_refused: bool,
     /// What it has still to get from others. An empty range: no records, but how far the log is trimmed.
     lacks: Option<Lacking>,
     copying: Copying,
@@ -153,6 +157,8 @@ impl Replica {
             restarted: true,
             stable,
             trim,
+            trim_write: Ticket(0),
+            trim_refused: false,
             lacks: recovery.lacks.map(|range| range.not_below(trim)),
             copying: Copying::default(),
             scrub: (stable > trim).then_some(trim),
@@ -369,6 +375,7 @@ impl Replica {
         self.copying.failed(now, ticket);
         self.writes.retain(|(written, _)| *written != ticket);
         self.gate.failed(ticket);
+        self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, lacks } = before;
             (self.memory, self.stable, self.restarted) = (memory, stable, restarted);
@@ -379,6 +386,7 @@ impl Replica {
 
     /// Writes what is remembered, as it is now, in place of what it was `before`.
     fn remember(&mut self, before: Before, out: &mut Vec<RoleEffect>) {
+        self.write_refused_trim(out);
         let memory = self.memory.clone();
         let command = match (before.lacks, self.lacks) {
             (None, None) => StorageCommand::Remember(memory),
@@ -648,10 +656,21 @@ impl Replica {
         if position > self.trim {
             self.trim = position;
             self.memory.history.forget_below(position);
-            self.gate.store(StorageCommand::Trim(position), out);
+            self.write_trim(out);
             self.readers.trimmed(position, out);
             self.copying.trimmed(position);
             self.lacks = self.lacks.map(|range| range.not_below(position));
+        }
+    }
+
+    fn write_trim(&mut self, out: &mut Vec<RoleEffect>) {
+        self.trim_write = self.gate.store(StorageCommand::Trim(self.trim), out);
+        self.trim_refused = false;
+    }
+
+    fn write_refused_trim(&mut self, out: &mut Vec<RoleEffect>) {
+        if self.trim_refused {
+            self.write_trim(out);
         }
     }
 
@@ -662,6 +681,7 @@ impl Replica {
             return send(from, Message::ReadFailed { request, error }, out);
         }
         self.trim_below(position, out);
+        self.write_refused_trim(out);
         self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
     }
 

@@ -212,8 +212,13 @@ fn catalog(message: &control::Message) -> String {
         }
         Join { node, .. } => format!("join {}", node.node),
         Cluster { nodes, .. } => {
-            format!("cluster {}", list(nodes, ",", |node: &NodeAddress| node.node.to_string()))
+            let usual = |node: &NodeAddress| node.address == format!("node{}:7700", node.node);
+            let place = |node: &NodeAddress| {
+                if usual(node) { node.node.to_string() } else { format!("{}@{}", node.node, node.address) }
+            };
+            format!("cluster {}", list(nodes, ",", place))
         }
+        Elsewhere { version } => format!("elsewhere version={version}"),
         Retire { log, .. } => format!("retire log={log}"),
         Retired { log, node, .. } => format!("retired log={log} node={node}"),
         _ => unreachable!("the others are of view changes"),

@@ -297,9 +297,12 @@ fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<con
     use control::Message::*;
     let request = words.number("request")?;
     let message = match kind {
-        "join" => {
+        "join" | "move" => {
+            let address = words.value("at")?;
+            let version = words.value("version")?;
             let node = NodeId(words.next()?.parse().map_err(|_| "which node joins?")?);
-            Join { node: NodeAddress { node, address: format!("node{node}:7700") } }
+            let node = NodeAddress { node, address: address.unwrap_or_else(|| format!("node{node}:7700")) };
+            version.map_or(Join { node: node.clone() }, |version| Move { node, version })
         }
         "cluster" => {
             let nodes = words.value::<String>("nodes")?.ok_or("which nodes?")?;

@@ -4,7 +4,7 @@ use seriatim_node::{Dev, DevOptions, DiskKind, StartError};
 
 use super::signals::{AT_ONCE, Signals};
 use crate::arguments::DevArguments;
-use crate::output::{Failure, Outcome, note, print_line};
+use crate::output::{Failure, Outcome, print_line, tell_warnings};
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     let mut options = DevOptions::new(arguments.data, arguments.listen);
@@ -18,9 +18,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     // Signals count from here on: a cluster that is told to stop while it starts stops when it has.
     let mut signals = Signals::new()?;
     let mut dev = tokio::spawn(Dev::start(options)).await?.map_err(explained)?;
-    for warning in dev.warnings() {
-        note(format_args!("warning: {warning}"));
-    }
+    dev.warnings().for_each(tell_warnings);
     // A script waits for this line; if nobody reads it, the cluster serves all the same.
     print_line(format_args!("ready {}", dev.address()));
     tokio::select! {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::signals::{AT_ONCE, Signals};
 use crate::arguments::ServeArguments;
 use crate::config;
-use crate::output::{Failure, Outcome, note, print_line};
+use crate::output::{Failure, Outcome, note, print_line, tell_warnings};
 
 /// After how long a node that has not joined says what it waits for.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(3);
@@ -29,9 +29,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
         () = &mut explained => unreachable!("it has no end"),
         node = starting => node?.map_err(|cause| failed(&arguments, &cause))?,
     };
-    for warning in node.warnings() {
-        note(format_args!("warning: {warning}"));
-    }
+    tell_warnings(node.warnings());
     if let Some(trouble) = node.register_trouble() {
         tokio::spawn(tell_trouble(trouble));
     }

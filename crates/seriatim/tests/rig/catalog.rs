@@ -85,8 +85,7 @@ async fn made_sure(name: &str, cluster: &Cluster, ids: &mut BTreeSet<seriatim_mo
         }
         Err(cause) => panic!("{cause}"),
     };
-    assert!(ids.last() < Some(&entry.id), "{:?} was used before: {ids:?}", entry.id);
-    ids.insert(entry.id);
+    assert!(ids.insert(entry.id), "{:?} was used before: {ids:?}", entry.id);
     let log = client.log(name).await.expect("it is there");
     assert_eq!(log.check_tail().await.expect("the tail").0, 0, "it is empty");
     for expected in 0..100 {
