@@ -438,7 +438,8 @@ impl Engine {
                     }
                 }
                 Effect::Send { to, message } => sends.push((to, message)),
-                Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
+                // A client has no disk.
+                _ => {}
             }
         }
         if appender.closed && appender.waiters.is_empty() {
@@ -465,7 +466,8 @@ impl Engine {
                     is_done = true;
                 }
                 Effect::Send { to, message } => sends.push((to, message)),
-                Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
+                // A client has no disk.
+                _ => {}
             }
         }
         if is_done {
@@ -489,7 +491,8 @@ impl Engine {
                 // The reader asks for no more than its queue holds; if it is gone, so is its subscription.
                 Effect::Reply { reply, .. } => is_lost |= events.try_send(reply).is_err(),
                 Effect::Send { to, message } => sends.push((to, message)),
-                Effect::Persist { .. } | Effect::Store { .. } | Effect::Read { .. } => {}
+                // A client has no disk.
+                _ => {}
             }
         }
         if is_lost && !machine.is_over() {

@@ -86,6 +86,9 @@ pub enum AppendError {
     /// An earlier run of the session saw it acknowledged. It is in the log.
     #[error("it was settled in an earlier run of the session: it is in the log")]
     Settled,
+    /// The record did not reach its shard in time. It is not in the log, and never will be: append it again.
+    #[error("the record did not reach its shard in time and is not in the log; append it again")]
+    NotAppended,
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),

@@ -425,6 +425,7 @@ impl Append {
                 Err(AppendError::TooLarge { size: limit as usize + 1, limit })
             }
             Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::Settled),
+            Ok(Reply::Failed(Failure::NotAppended(_))) => Err(AppendError::NotAppended),
             Ok(Reply::Failed(Failure::Deleted(name))) => Err(AppendError::Deleted(name)),
             Ok(Reply::Tail(_) | Reply::Session { .. } | Reply::Ended(_)) | Err(_) => {
                 Err(AppendError::Stopped)

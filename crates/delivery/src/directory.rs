@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Time, View};
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Time, View};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 
@@ -42,6 +42,13 @@ impl Directory {
 
     pub(crate) fn view(&self) -> Option<&View> {
         self.entry.view.as_ref()
+    }
+
+    /// Which shard holds which position, if that follows from the position. Otherwise whoever has a record
+    /// says so.
+    pub(crate) fn placement(&self) -> Option<&Placement> {
+        let places = self.entry.config.order.places_by_position();
+        self.view().filter(|_| places).map(|view| &view.placement)
     }
 
     /// The number of the latest question.

@@ -60,6 +60,18 @@ pub(crate) enum Taken {
     Lost(Position),
 }
 
+impl Taken {
+    /// Which answer counts, if several shards might have the position: the lowest.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Self::Record(_) => 0,
+            Self::NotYet => 1,
+            Self::Lost(_) => 2,
+            Self::Missing => 3,
+        }
+    }
+}
+
 /// What to make of a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -178,16 +190,28 @@ impl Feed {
     }
 
     pub(crate) fn take(&mut self, position: Position) -> Taken {
+        // Other shards had what lies before its end.
+        self.lost = self.lost.filter(|(_, end)| position < *end);
         match (self.buffer.front(), self.lost) {
             (Some(front), _) if front.position == position => {
                 let stored = self.buffer.pop_front().expect("the front was just seen");
                 self.buffered -= stored.record.size() as u64;
                 Taken::Record(stored)
             }
-            (None, Some((lost, end))) if lost == position => Taken::Lost(end),
+            (None, Some((lost, end))) if lost <= position && position < end => Taken::Lost(end),
             (None, _) if self.upto <= position => Taken::NotYet,
             _ => Taken::Missing,
         }
+    }
+
+    /// Positions from `first` on are given anew: an operator accepted that what was final there is lost.
+    pub(crate) fn forget_from(&mut self, first: Position) {
+        while self.buffer.back().is_some_and(|back| back.position >= first) {
+            let stored = self.buffer.pop_back().expect("the back was just seen");
+            self.buffered -= stored.record.size() as u64;
+        }
+        self.upto = self.upto.min(first);
+        self.lost = self.lost.filter(|(position, _)| *position < first);
     }
 
     /// Forgets what lies below `first`.

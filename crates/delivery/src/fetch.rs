@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Time, View, limits,
+    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Placement, Position, ShardId, Time, View, limits,
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
@@ -183,7 +183,7 @@ impl Fetch {
     /// Sets up a part for each shard that holds a position in the range, at its primary.
     fn ask_shards(&mut self, now: Time) {
         let (Some(view), Some(read)) = (self.directory.view(), &mut self.read) else { return };
-        for shard in shards_within(view, read.from, read.end) {
+        for shard in shards_within(view, self.directory.placement(), read.from, read.end) {
             let Some(members) = view.shard(shard) else { continue };
             let source = members.primary().node;
             let part = read.parts.entry(shard).or_insert_with(|| Part::new(source, read.from));
@@ -331,9 +331,9 @@ impl Fetch {
 
     /// Answers if the shard that holds the next position has said what it has of it.
     fn conclude(&mut self, now: Time, out: &mut Out) {
-        let (Some(view), Some(read)) = (self.directory.view(), &mut self.read) else { return };
-        let next = read.reach(view);
-        let shard = view.placement.shard_of(next);
+        let (Some(_), Some(read)) = (self.directory.view(), &mut self.read) else { return };
+        let next = read.reach(self.directory.placement());
+        let shard = read.holder(self.directory.placement(), next);
         let Some(part) = read.parts.get(&shard).filter(|_| next < read.end) else {
             return self.answer(next, out);
         };
@@ -361,11 +361,11 @@ impl Fetch {
     /// The time is over: what is there must do.
     fn give_up(&mut self, out: &mut Out) {
         let why = self.directory.entry().unavailable.clone();
-        let (Some(view), Some(read)) = (self.directory.view(), &self.read) else {
+        let (Some(_), Some(read)) = (self.directory.view(), &self.read) else {
             return self.reply(Reply::Failed(Failure::NoView { why }), out);
         };
-        let next = read.reach(view);
-        let shard = view.placement.shard_of(next);
+        let next = read.reach(self.directory.placement());
+        let shard = read.holder(self.directory.placement(), next);
         match read.parts.get(&shard) {
             Some(part) if next == read.from && !part.answered => {
                 let failure = Failure::Unanswered { shard, node: part.source, why };
@@ -401,13 +401,36 @@ impl Read {
         self.parts.get_mut(&shard).filter(|part| part.source == node && part.request == request)
     }
 
+    /// The shard that has `next`, or is the first to say whether it has.
+    fn holder(&self, placement: Option<&Placement>, next: Position) -> ShardId {
+        if let Some(placement) = placement {
+            return placement.shard_of(next);
+        }
+        let is_silent = |part: &Part| part.ask_at.is_some() && part.upto <= next;
+        let silent = self.parts.iter().find(|(_, part)| is_silent(part));
+        let behind = self.parts.iter().find(|(_, part)| part.upto <= next);
+        silent.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
+    }
+
     /// The first position that did not come.
-    fn reach(&self, view: &View) -> Position {
+    fn reach(&self, placement: Option<&Placement>) -> Position {
         let mut taken: BTreeMap<ShardId, std::slice::Iter<'_, Stored>> =
             self.parts.iter().map(|(shard, part)| (*shard, part.records.iter())).collect();
         let mut next = self.from;
+        let Some(placement) = placement else {
+            let has = |records: &mut std::slice::Iter<'_, Stored>, next: Position| {
+                records.as_slice().first().is_some_and(|stored| stored.position == next)
+            };
+            while let Some(records) =
+                taken.values_mut().find_map(|records| has(records, next).then_some(records))
+            {
+                records.next();
+                next = next.next();
+            }
+            return next;
+        };
         while next < self.end {
-            let (shard, stripe_end) = view.placement.stripe_at(next);
+            let (shard, stripe_end) = placement.stripe_at(next);
             let Some(records) = taken.get_mut(&shard) else { break };
             let stop = stripe_end.min(self.end);
             while next < stop && records.as_slice().first().is_some_and(|stored| stored.position == next) {
@@ -438,13 +461,16 @@ impl Part {
     }
 }
 
-/// The shards that hold a position in `from..end`.
-fn shards_within(view: &View, from: Position, end: Position) -> Vec<ShardId> {
+/// The shards that may hold a position in `from..end`.
+fn shards_within(view: &View, placement: Option<&Placement>, from: Position, end: Position) -> Vec<ShardId> {
+    let Some(placement) = placement else {
+        return view.shards.iter().map(|members| members.shard).collect();
+    };
     let most = view.shards.len();
     let mut shards = vec![];
     let mut position = from;
     while position < end && shards.len() < most {
-        let (shard, stripe_end) = view.placement.stripe_at(position);
+        let (shard, stripe_end) = placement.stripe_at(position);
         if !shards.contains(&shard) {
             shards.push(shard);
         }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Time};
+use seriatim_model::{
+    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, ShardId, Time, ViewNumber,
+};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
@@ -65,6 +67,7 @@ pub struct Subscriber {
     /// Below zero if the last record was larger than what was wanted.
     wanted_bytes: i64,
     feeds: BTreeMap<ShardId, Feed>,
+    entered: ViewNumber,
     last_request: u64,
     doubt: Option<Doubt>,
     is_over: bool,
@@ -133,6 +136,7 @@ impl Subscriber {
             wanted_records: 0,
             wanted_bytes: 0,
             feeds: BTreeMap::new(),
+            entered: ViewNumber::NONE,
             last_request: 0,
             doubt: None,
             is_over: false,
@@ -277,9 +281,15 @@ impl Subscriber {
         }
     }
 
-    /// Asks the primaries of the view. What came from others before stays good: it is stable.
+    /// Asks the primaries of the view. What came from others before stays good: it is stable. Only where an
+    /// operator accepted a loss a view starts below that.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
         let Some(view) = self.directory.view() else { return };
+        let steps = self.directory.entry().history.steps();
+        let new = steps.iter().filter(|(number, _)| *number > self.entered).map(|(_, first)| *first);
+        let first = new.min().filter(|_| self.entered != ViewNumber::NONE).unwrap_or(Position(u64::MAX));
+        self.entered = view.number;
+        self.feeds.values_mut().for_each(|feed| feed.forget_from(first));
         let primaries: Vec<(ShardId, NodeId)> =
             view.shards.iter().map(|members| (members.shard, members.primary().node)).collect();
         for (shard, primary) in primaries {
@@ -345,12 +355,14 @@ impl Subscriber {
 
     /// Hands over what comes next, as far as it is there and wanted.
     fn hand_over(&mut self, now: Time, out: &mut Out) {
-        let Some(view) = self.directory.view() else { return };
+        if self.directory.view().is_none() {
+            return;
+        }
         let mut records = vec![];
         let (mut missing, mut lost) = (None, None);
         while self.next < self.end && self.wants_more() && self.doubt.is_none() {
-            let shard = view.placement.shard_of(self.next);
-            match self.feeds.get_mut(&shard).map_or(Taken::NotYet, |feed| feed.take(self.next)) {
+            let (shard, taken) = self.take_next();
+            match taken {
                 Taken::Record(stored) => {
                     self.next = self.next.next();
                     if !stored.record.is_no_op() {
@@ -386,6 +398,27 @@ impl Subscriber {
             return self.finish(out);
         }
         self.return_credit(out);
+    }
+
+    /// The next record, or why it is not there, from the shard that has it or is to be waited for.
+    fn take_next(&mut self) -> (ShardId, Taken) {
+        let next = self.next;
+        if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(next)) {
+            let feed = self.feeds.get_mut(&shard);
+            return (shard, feed.map_or(Taken::NotYet, |feed| feed.take(next)));
+        }
+        // Nobody says who should have it: it is missing when nobody has it.
+        let mut best: Option<(ShardId, Taken)> = None;
+        for (shard, feed) in &mut self.feeds {
+            let taken = feed.take(next);
+            if matches!(taken, Taken::Record(_)) {
+                return (*shard, taken);
+            }
+            if best.as_ref().is_none_or(|(_, known)| taken.rank() < known.rank()) {
+                best = Some((*shard, taken));
+            }
+        }
+        best.unwrap_or((ShardId(0), Taken::NotYet))
     }
 
     fn wants_more(&self) -> bool {

@@ -583,6 +583,20 @@ impl Host {
                 };
                 self.local.push_back((key, Input::Read(ticket, outcome)));
             }
+            RoleEffect::Find { ticket, ids } => {
+                let found = match self.roles.get_mut(&key) {
+                    Some(Role::Shard(_, store)) => store.find(&ids),
+                    _ => return,
+                };
+                self.local.push_back((key, Input::Found(ticket, found)));
+            }
+            RoleEffect::Map { ticket, from, end } => {
+                let owned = match self.roles.get_mut(&key) {
+                    Some(Role::Shard(_, store)) => store.map(from, end),
+                    _ => return,
+                };
+                self.local.push_back((key, Input::Mapped(ticket, owned)));
+            }
             RoleEffect::Reply { reply, .. } => match reply {},
         }
     }

@@ -11,6 +11,7 @@ use seriatim_model::{
     Record, SessionId, ShardId, Time, View,
 };
 use seriatim_protocol::control::{self, register::Register};
+use seriatim_protocol::parts::Content;
 use seriatim_protocol::roles::RoleEffect;
 use seriatim_protocol::{Message, Options, erwin, shard};
 use seriatim_store::{JournalOptions, MemoryDisk, ShardOptions};
@@ -157,11 +158,11 @@ impl Cluster {
     /// Appends the numbers to the view, and expects all its members to acknowledge them.
     fn append(&mut self, view: &View, numbers: std::ops::Range<u64>) {
         self.heard.clear();
-        let records: Vec<Record> =
-            numbers.clone().map(|number| Record::new(number.to_string().as_bytes(), 0)).collect();
+        let entries: Vec<Content> =
+            numbers.clone().map(|number| Record::new(number.to_string().as_bytes(), 0).into()).collect();
         for member in &view.sequencers {
-            let (view, first, records) = (view.number, numbers.start, records.clone());
-            let append = erwin::Message::Append { view, session: session(), first, lowest: 0, records };
+            let (view, first, entries) = (view.number, numbers.start, entries.clone());
+            let append = erwin::Message::Append { view, session: session(), first, lowest: 0, entries };
             self.say(member.node, Endpoint::Sequencer, append);
         }
         self.run(500);
@@ -198,8 +199,8 @@ impl Cluster {
     /// Why a node refuses an append to the first view.
     fn reason(&mut self, node: u32, first: &View) -> String {
         self.heard.clear();
-        let (view, records) = (first.number, vec![Record::new(b"x", 0)]);
-        let append = erwin::Message::Append { view, session: session(), first: 8, lowest: 0, records };
+        let (view, entries) = (first.number, vec![Record::new(b"x", 0).into()]);
+        let append = erwin::Message::Append { view, session: session(), first: 8, lowest: 0, entries };
         self.say(NodeId(node), Endpoint::Sequencer, append);
         self.run(20);
         let reason = self.heard.iter().find_map(|message| match message {

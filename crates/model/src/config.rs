@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::limits;
+use crate::record::Record;
 use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum};
 
 /// When order is paid for.
@@ -13,9 +14,23 @@ pub enum Order {
     /// (LazyLog §4).
     #[default]
     ErwinBb,
+    /// Lazily, with records going straight to a shard of the client's choice, and only their names through
+    /// the sequencing layer (LazyLog §5).
+    ErwinSt,
 }
 
-wire_enum! { Order { 1 => ErwinBb {} } }
+impl Order {
+    /// Whether a record's position says on which shard it is (LazyLog §4.3). Otherwise its client chose one.
+    #[must_use]
+    pub fn places_by_position(self) -> bool {
+        match self {
+            Self::ErwinBb => true,
+            Self::ErwinSt => false,
+        }
+    }
+}
+
+wire_enum! { Order { 1 => ErwinBb {}, 2 => ErwinSt {} } }
 
 /// Where an acknowledged record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +65,7 @@ macro_rules! names {
     };
 }
 
-names!(Order, "order", ErwinBb = "erwin-bb");
+names!(Order, "order", ErwinBb = "erwin-bb", ErwinSt = "erwin-st");
 names!(Durability, "durability", Disk = "disk", Memory = "memory");
 
 /// The choices made for a log when it was created.
@@ -147,6 +162,14 @@ impl LogConfig {
     #[must_use]
     pub fn least_sequencers(&self) -> usize {
         self.min_sequencers.clamp(1, self.sequencers.max(1)) as usize
+    }
+
+    /// Whether a record is larger than the log allows.
+    #[must_use]
+    pub fn is_too_large(&self, record: &Record) -> bool {
+        let largest = self.max_record_bytes as usize;
+        record.payload().len() > largest
+            || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
     }
 
     /// Whether a cluster of `nodes` nodes can hold such a log.

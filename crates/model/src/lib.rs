@@ -17,7 +17,7 @@ pub mod wire;
 pub use config::{Durability, LogConfig, Order};
 pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
 pub use position::{Placement, PlacementStep, Position};
-pub use record::{Record, RecordId, SessionId};
+pub use record::{IdRun, Record, RecordId, SessionId, Settled};
 pub use time::Time;
 pub use view::{
     Gap, Incarnation, LogId, Member, NodeId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,

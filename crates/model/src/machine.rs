@@ -6,7 +6,9 @@
 
 use bytes::Bytes;
 
-use crate::storage::{ReadOutcome, ReadRange, StorageCommand, StorageFailure};
+use crate::position::Position;
+use crate::record::{IdRun, Record, RecordId};
+use crate::storage::{Owned, ReadOutcome, ReadRange, StorageCommand, StorageFailure};
 use crate::time::Time;
 use crate::view::{NodeId, ShardId};
 use crate::wire::wire_enum;
@@ -95,6 +97,11 @@ pub enum Input<M, Q> {
     StoreFailed(Ticket, StorageFailure),
     /// A read came back.
     Read(Ticket, ReadOutcome),
+    /// Records that were looked for by name: those that are there and whole.
+    Found(Ticket, Vec<(RecordId, Record)>),
+    /// Which shards hold the positions from the one that was asked for on, as far as the store knows and no
+    /// further than was asked.
+    Mapped(Ticket, Vec<Owned>),
     /// The node's disk ran out of room (true) or has room again (false).
     DiskFull(bool),
     /// The application asks for something.
@@ -158,6 +165,22 @@ pub enum Effect<M, R> {
         ticket: Ticket,
         /// What to read.
         range: ReadRange,
+    },
+    /// Look for records that were put and have no final position yet.
+    Find {
+        /// Comes back in [`Input::Found`].
+        ticket: Ticket,
+        /// Their names.
+        ids: Vec<IdRun>,
+    },
+    /// Look up which shards hold the positions in `from..end`, by the valid versions.
+    Map {
+        /// Comes back in [`Input::Mapped`].
+        ticket: Ticket,
+        /// The first position.
+        from: Position,
+        /// The position after the last.
+        end: Position,
     },
     /// Answer a request of the application.
     Reply {

@@ -60,6 +60,56 @@ pub struct RecordId {
 
 wire_struct! { RecordId { session, number } }
 
+/// Consecutive numbers of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IdRun {
+    /// The session.
+    pub session: SessionId,
+    /// The first number.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+wire_struct! { IdRun { session, first, count } }
+
+impl IdRun {
+    /// The number after the last.
+    #[must_use]
+    pub fn end(self) -> u64 {
+        self.first + self.count
+    }
+
+    /// The names, in order.
+    pub fn ids(self) -> impl DoubleEndedIterator<Item = RecordId> {
+        (self.first..self.end()).map(move |number| RecordId { session: self.session, number })
+    }
+}
+
+/// Names that got positions, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Settled {
+    /// The names. Never none.
+    pub ids: IdRun,
+    /// Whether their positions are no-ops, because no replica had the records.
+    pub is_void: bool,
+}
+
+/// In the number of names, says that their positions are no-ops.
+const IS_VOID: u64 = 1 << 63;
+
+impl Wire for Settled {
+    fn encode(&self, out: &mut Encoder) {
+        let void = if self.is_void { IS_VOID } else { 0 };
+        IdRun { count: self.ids.count | void, ..self.ids }.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let ids = IdRun::decode(input)?;
+        Ok(Self { ids: IdRun { count: ids.count & !IS_VOID, ..ids }, is_void: ids.count & IS_VOID != 0 })
+    }
+}
+
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.session, self.number)
@@ -124,6 +174,17 @@ impl Record {
         let payload_offset = out.len() as u32;
         out.extend_from_slice(payload);
         Self { encoded: out.into(), payload_offset }
+    }
+
+    /// What stands at a position whose record no replica has. All no-ops are the same.
+    #[must_use]
+    pub fn no_op() -> Self {
+        const ENCODED: [u8; FIXED_BYTES] = {
+            let mut bytes = [0; FIXED_BYTES];
+            bytes[0] = FLAG_NO_OP;
+            bytes
+        };
+        Self { encoded: Bytes::from_static(&ENCODED), payload_offset: FIXED_BYTES as u32 }
     }
 
     /// Takes encoded bytes as a record, without copying them.
@@ -233,6 +294,14 @@ mod tests {
         assert_eq!(copy.headers(), headers);
         assert_eq!(copy.appended_ms(), 7);
         assert!(Record::new(b"", 0).payload().is_empty());
+    }
+
+    #[test]
+    fn a_no_op_says_so_and_holds_nothing() {
+        let no_op = Record::from_encoded(Record::no_op().encoded().clone()).unwrap();
+        assert!(no_op.is_no_op() && no_op.payload().is_empty());
+        assert_eq!((no_op.key(), no_op.headers(), no_op.appended_ms()), (None, vec![], 0));
+        assert!(!Record::new(b"", 0).is_no_op());
     }
 
     #[test]

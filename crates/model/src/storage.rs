@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use crate::config::LogConfig;
 use crate::position::Position;
-use crate::record::{Record, RecordId};
-use crate::view::{Gap, Incarnation, View, ViewHistory, ViewNumber};
-use crate::wire::{wire_enum, wire_struct};
+use crate::record::{IdRun, Record, RecordId, Settled};
+use crate::view::{Gap, Incarnation, ShardId, View, ViewHistory, ViewNumber};
+use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
 
 /// Records at consecutive positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,40 @@ impl Run {
         self.first + self.records.len() as u64
     }
 }
+
+/// Names that were given consecutive positions, and the shard that their records were put on (LazyLog §5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ordered {
+    /// The names. Never none.
+    pub ids: IdRun,
+    /// The shard.
+    pub shard: ShardId,
+    /// Whether their positions are no-ops: no replica of the shard has the records.
+    pub is_void: bool,
+}
+
+impl Wire for Ordered {
+    fn encode(&self, out: &mut Encoder) {
+        Settled { ids: self.ids, is_void: self.is_void }.encode(out);
+        self.shard.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let Settled { ids, is_void } = Wire::decode(input)?;
+        Ok(Self { ids, shard: Wire::decode(input)?, is_void })
+    }
+}
+
+/// Consecutive positions that one shard holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// The shard.
+    pub shard: ShardId,
+    /// How many. Never none.
+    pub count: u64,
+}
+
+wire_struct! { Owned { shard, count } }
 
 /// What a shard replica must remember besides its records. Written whole whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,6 +178,30 @@ pub enum StorageCommand {
         /// What is lacking, if anything.
         lacks: Option<Lacking>,
     },
+    /// Hold these records, which have no positions yet. Putting the same record again is harmless.
+    Put(Vec<(RecordId, Record)>),
+    /// The positions from `first` on belong to `runs`, one after another, as versions of `view`. Those of this
+    /// shard are bound to records that were put and are not final yet; those that are void become no-ops.
+    Order {
+        /// The view that they are pushed under.
+        view: ViewNumber,
+        /// The first position.
+        first: Position,
+        /// Whose positions they are.
+        runs: Vec<Ordered>,
+    },
+    /// Which shards hold the positions from `first` on, as versions of `view`: the part of
+    /// [`StorageCommand::Order`] that is left of it when the records came with [`StorageCommand::Bind`].
+    Map {
+        /// The view that decides about the positions.
+        view: ViewNumber,
+        /// The first position.
+        first: Position,
+        /// Which shards hold them.
+        owned: Vec<Owned>,
+    },
+    /// What was put under these names, and has no position, will never get one.
+    Discard(IdRun),
 }
 
 wire_enum! {
@@ -153,6 +211,10 @@ wire_enum! {
         3 => Stable(position),
         4 => Trim(position),
         5 => RememberLacking { memory, lacks },
+        6 => Put(records),
+        7 => Order { view, first, runs },
+        8 => Map { view, first, owned },
+        9 => Discard(ids),
     }
 }
 
@@ -219,6 +281,10 @@ pub struct ShardRecovery {
     pub trim: Position,
     /// What the replica lacks.
     pub lacks: Option<Lacking>,
+    /// The names of the records that were put and have no final position yet, in order.
+    pub put: Vec<IdRun>,
+    /// The names of the no-ops at positions that are not final yet, in order.
+    pub void: Vec<IdRun>,
 }
 
 /// An entry of a role's journal, as bytes.

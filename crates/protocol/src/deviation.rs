@@ -68,6 +68,12 @@ pub enum Deviation {
     LackingServed,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
     TrimForgotten,
+    /// Which appends became no-ops is lost in a view change.
+    VoidsForgotten,
+    /// A shard replica takes the record of an append that became a no-op, and acknowledges it.
+    VoidAcknowledged,
+    /// A shard's primary acknowledges a no-op before its backups hold it.
+    VoidNotReplicated,
 }
 
 /// What every machine of a node is configured with.

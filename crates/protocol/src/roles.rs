@@ -45,7 +45,8 @@ impl Message {
             ),
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,
-                Shard::Read { .. }
+                Shard::Put { .. }
+                    | Shard::Read { .. }
                     | Shard::Subscribe { .. }
                     | Shard::Credit { .. }
                     | Shard::Cancel { .. }

@@ -367,6 +367,10 @@ impl Producer {
                 history.acknowledge(now, append, id, None);
                 false
             }
+            Reply::Failed(Failure::NotAppended(_)) => {
+                history.complete(now, append, Outcome::Refused);
+                false
+            }
             Reply::Failed(Failure::TooLarge { .. }) => {
                 history.complete(now, append, Outcome::Refused);
                 true

@@ -1,7 +1,8 @@
 //! What still turns up of a session after its end: appends that a network held back, say.
 
-use seriatim_model::{Address, Endpoint, Record, SessionId, Time};
+use seriatim_model::{Address, Endpoint, Record, SessionId, ShardId, Time};
 use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::Content;
 use seriatim_protocol::{Message, erwin};
 
 use crate::random::Random;
@@ -41,7 +42,10 @@ impl Farewell {
             session: self.session,
             first: self.at,
             lowest: self.at,
-            records: vec![Record::new(b"after the end", 0)],
+            entries: vec![match entry.config.order.places_by_position() {
+                true => Record::new(b"after the end", 0).into(),
+                false => Content::Shard(ShardId(0)),
+            }],
         };
         let to = |node| Address::Node(node, Endpoint::Sequencer);
         view.sequencers.iter().map(|member| (to(member.node), append.clone().into())).collect()

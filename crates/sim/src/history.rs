@@ -63,6 +63,8 @@ pub struct Observation {
     pub id: RecordId,
     /// Which append it is; none if its payload is not that of any append.
     pub append: Option<usize>,
+    /// Whether it is a no-op: a name whose record never came.
+    pub is_void: bool,
     /// Whether it may have waited for others to be handed over first.
     pub is_buffered: bool,
 }
@@ -208,7 +210,7 @@ pub struct History {
     /// Where a replica did not do what it had promised to a controller.
     pub broken_promises: Vec<String>,
     /// The positions that a reader was told are lost, and when first.
-    pub told_lost: BTreeMap<Position, Moment>,
+    pub told_lost: BTreeMap<(ShardId, Position), Moment>,
     /// Roles and nodes that could not be brought back, and invariants that broke.
     pub problems: Vec<String>,
     /// How it ended.
@@ -332,9 +334,11 @@ impl History {
     fn observe(&mut self, at: Moment, records: &[Stored], is_buffered: bool) -> std::ops::Range<usize> {
         let first = self.observations.len();
         for stored in records {
-            let append = self.by_payload.get(&stored.record.payload()).copied();
+            let is_void = stored.record.is_no_op();
+            let payload = stored.record.payload();
+            let append = self.by_payload.get(&payload).copied().filter(|_| !is_void);
             let (position, id) = (stored.position, stored.id);
-            self.observations.push(Observation { at, position, id, append, is_buffered });
+            self.observations.push(Observation { at, position, id, append, is_void, is_buffered });
         }
         first..self.observations.len()
     }
@@ -407,7 +411,10 @@ impl History {
     /// Whether an operator was told that nobody is known to hold a position.
     #[must_use]
     pub fn is_in_gap(&self, position: Position) -> bool {
-        self.is_gap_of(self.placement().stripe_at(position).0, position)
+        match self.config.order.places_by_position() {
+            true => self.is_gap_of(self.placement().stripe_at(position).0, position),
+            false => (0..self.config.shards).any(|shard| self.is_gap_of(ShardId(shard), position)),
+        }
     }
 
     /// Whether an operator was told that nobody is known to hold what a shard has at a position, if anything.
@@ -420,7 +427,7 @@ impl History {
     /// A reader was told that what a shard held at a position is lost.
     pub fn was_told_lost(&mut self, shard: ShardId, position: Position) {
         let moment = self.tick();
-        self.told_lost.entry(position).or_insert(moment);
+        self.told_lost.entry((shard, position)).or_insert(moment);
         if !self.is_gap_of(shard, position) {
             let problem = format!("shard {shard} says that {position} is lost, which nobody accepted");
             self.problems.push(problem);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use seriatim_model::Order;
 use seriatim_protocol::Deviation;
 use seriatim_sim::coverage::Coverage;
 use seriatim_sim::mutations::MUTATIONS;
@@ -51,6 +52,16 @@ struct Arguments {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Protocol {
     ErwinBb,
+    ErwinSt,
+}
+
+impl Protocol {
+    fn order(self) -> Order {
+        match self {
+            Self::ErwinBb => Order::ErwinBb,
+            Self::ErwinSt => Order::ErwinSt,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -65,6 +76,7 @@ enum Profile {
     DyingLeaders,
     Forgetful,
     HalfSeen,
+    LostRecords,
     RacingControllers,
     Absences,
     DiskLosses,
@@ -89,6 +101,7 @@ impl Profile {
             Self::DyingLeaders => profiles::dying_leaders(seed),
             Self::Forgetful => profiles::forgetful(seed),
             Self::HalfSeen => profiles::half_seen(seed),
+            Self::LostRecords => profiles::lost_records(seed),
             Self::RacingControllers => profiles::racing_controllers(seed),
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
@@ -114,7 +127,6 @@ struct Progress {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let Protocol::ErwinBb = arguments.protocol;
     let from = arguments.from.unwrap_or_else(seed_from_clock);
     let deviation = match arguments.deviation.as_deref().map(deviation_named) {
         Some(None) => {
@@ -151,7 +163,11 @@ fn work(arguments: &Arguments, deviation: Option<Deviation>, from: u64, progress
         if index >= arguments.seeds {
             return;
         }
-        let plan = arguments.profile.plan(from.wrapping_add(index)).deviating(deviation);
+        let plan = arguments
+            .profile
+            .plan(from.wrapping_add(index))
+            .ordered(arguments.protocol.order())
+            .deviating(deviation);
         let outcome = run(plan, arguments.trace);
         for line in &outcome.trace {
             println!("{line}");
@@ -225,9 +241,10 @@ fn verdict(
         }
         [first, ..] => {
             println!(
-                "failed: {} of {counts}; replay with: cargo run --release -p seriatim-sim -- --protocol erwin-bb \
+                "failed: {} of {counts}; replay with: cargo run --release -p seriatim-sim -- --protocol {} \
                  --seeds 1 --from {} --trace",
                 failures.len(),
+                arguments.protocol.order(),
                 first.seed
             );
             ExitCode::FAILURE

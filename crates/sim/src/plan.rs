@@ -166,6 +166,17 @@ impl Plan {
         plan
     }
 
+    /// The same plan, for a log of another order.
+    #[must_use]
+    pub fn ordered(mut self, order: Order) -> Self {
+        self.config.order = order;
+        if !order.places_by_position() {
+            // A client refuses a record that is too large before it has a number.
+            self.workload.oversize_permille = 0;
+        }
+        self
+    }
+
     /// The same plan, with a deliberate defect.
     #[must_use]
     pub fn deviating(mut self, deviation: Option<Deviation>) -> Self {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
-use seriatim_model::{Durability, LogConfig};
+use seriatim_model::{Durability, LogConfig, Order};
 use seriatim_store::{JournalOptions, ShardOptions};
 
 use crate::coverage::{FaultKind, Step};
@@ -205,6 +205,26 @@ pub fn half_seen(seed: u64) -> Plan {
         plan.faults.push(at(&mut random, FaultKind::Kill, Target::Follower, from + 50, from + 150));
         let kill = at(&mut random, FaultKind::Kill, Target::Leader, from + 150, from + 500);
         plan.faults.push(Fault { lasting: random.millis(400, 600), ..kill });
+    }
+    plan
+}
+
+/// Records are lost on their way to their shards, and come when their positions are no-ops already, while
+/// leaders and primaries die. For logs whose clients put records on shards themselves.
+#[must_use]
+pub fn lost_records(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x10);
+    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    plan.config.replicas = random.pick(&[1, 2, 2]);
+    plan.network.noise_permille = (random.between(0, 100), 20, 20);
+    plan.workload = Workload { appends: 40, ..busy() };
+    for round in 0..4 {
+        let from = 20 + round * 700;
+        let cut = at(&mut random, FaultKind::ClientPartition, Target::Shard, from, from + 50);
+        plan.faults.push(Fault { lasting: random.millis(100, 400), ..cut });
+        let target = random.pick(&[Target::Leader, Target::Shard]);
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Close]);
+        plan.faults.push(at(&mut random, kind, target, from + 110, from + 350));
     }
     plan
 }

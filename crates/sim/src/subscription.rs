@@ -32,7 +32,7 @@ impl Subscription {
     /// Everything below it was delivered, or is trimmed.
     #[must_use]
     pub fn next(&self) -> Position {
-        self.next
+        self.machine.next()
     }
 
     /// Whether it came to what was lost, and ended.

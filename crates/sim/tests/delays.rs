@@ -7,8 +7,8 @@ use std::sync::Arc;
 use seriatim_host::{Event, Host, HostConfig, Outgoing, RegisterPlace};
 use seriatim_model::machine::ConnectionId;
 use seriatim_model::{
-    Address, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position, Record,
-    ShardId, Time,
+    Address, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Order, Peer, Position,
+    Record, ShardId, Time,
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::LogClient;
@@ -183,8 +183,8 @@ impl Lab {
     }
 
     /// Creates a log with one shard of two replicas and three sequencing replicas, and opens a session.
-    fn open_log(&mut self) -> LogEntry {
-        let config = LogConfig { durability: Durability::Memory, shards: 1, ..LogConfig::default() };
+    fn open_log(&mut self, order: Order) -> LogEntry {
+        let config = LogConfig { order, durability: Durability::Memory, shards: 1, ..LogConfig::default() };
         let create = control::Message::Create { request: 0, name: "log".into(), config };
         self.say(0, NodeId(1), Endpoint::Register, LogId(0), create.into());
         self.wait(1000);
@@ -215,9 +215,18 @@ fn delays(from: Time, at: Time) -> f64 {
 
 #[test]
 fn an_append_takes_one_round_trip_and_is_stable_and_delivered_soon() {
+    append_alone(Order::ErwinBb);
+}
+
+#[test]
+fn so_does_one_whose_record_goes_straight_to_its_shard() {
+    append_alone(Order::ErwinSt);
+}
+
+fn append_alone(order: Order) {
     let mut lab = Lab::new();
     lab.wait(1000);
-    let entry = lab.open_log();
+    let entry = lab.open_log(order);
     let view = entry.view.expect("it has a view");
     let primary = view.shards[0].primary().node;
     let subscribe = shard::Message::Subscribe { request: 9, from: Position(0), credit: 1 << 20 };
@@ -249,7 +258,7 @@ fn an_append_takes_one_round_trip_and_is_stable_and_delivered_soon() {
 fn the_tail_takes_one_round_trip() {
     let mut lab = Lab::new();
     lab.wait(1000);
-    lab.open_log();
+    lab.open_log(Order::ErwinBb);
     let began = lab.now;
     lab.step(Input::Request { token: 3, request: Request::CheckTail });
     lab.wait(10);

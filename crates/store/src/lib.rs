@@ -17,7 +17,7 @@
 //! journal/0001 …                          prewritten files, used again and again
 //! logs/<log, 16 hex digits>/shard-<n>/
 //!     seg-00000001.records                records in arrival order, without positions
-//!     seg-00000001.bindings               (view, positions) → bytes of a segment; what else is remembered
+//!     seg-00000001.bindings               (view, positions) or names → bytes of a segment; what else is remembered
 //!     trim                                the trim point and the oldest segment
 //! ```
 //!
@@ -42,7 +42,7 @@
 //! - **Invariant: what recovery accepted is durable, and what it cut off cannot come back**, before
 //!   anything new is written (`journal/recovery.rs`).
 //! - **Invariant: a segment is deleted only when all positions it ever held are below a trim point that
-//!   is durable.**
+//!   is durable, and no record in it still waits for its position to be final.**
 //! - A failed sync is final. A full disk is not: the command or the write has no effect and can be
 //!   repeated.
 //!

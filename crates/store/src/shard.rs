@@ -4,11 +4,20 @@
 //! execute(Bind) ─┬─ put ──▶ seg-N.records    records in arrival order, without positions
 //!                └─ bind ─▶ seg-N.bindings   (view, positions) → bytes of a segment
 //! read ──▶ history says which view is valid ──▶ index of that view ──▶ one read per stretch of bytes
+//!
+//! execute(Put) ──┬────────▶ seg-N.records
+//!                └────────▶ seg-N.bindings   names → bytes of a segment
+//! execute(Order) ─────────▶ seg-M.bindings   (view, positions) → shards, and of this one's names → their bytes
+//! find ──▶ names ──▶ one read per stretch of bytes
 //! ```
+//!
+//! Where records come before their positions (LazyLog §5), they are held *by name* until the position of their
+//! name is final. An order copies nothing: it binds positions to where the records were put.
 //!
 //! The last segment is *active*; all others are *sealed*: they have footers and never change. Each
 //! binding log starts with what the store remembered when it was made, so old ones can go with their
-//! segments.
+//! segments. A segment goes when all positions that its records ever had are trimmed, and all whose owner its
+//! binding log tells, and when no record is held by name in it or in one before it.
 //!
 //! Writes are buffered; who makes them durable depends on the log's durability:
 //!
@@ -21,27 +30,34 @@
 //! and must be durable before the first segment goes.
 
 mod binding;
+mod contents;
 mod index;
 mod load;
+mod names;
+mod order;
 mod read;
+mod runs;
 mod segment;
 mod trim;
 mod whole;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
-use seriatim_model::{LogId, Position, Record, RecordId, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{IdRun, LogId, Order, Position, Record, RecordId, ShardId, ViewNumber};
 
 use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
-use index::{Index, IndexRun};
-use segment::{ActiveSegment, Appended, Put, Trusted};
+use contents::Contents;
+use index::MAX_RUN_BYTES;
+use names::runs_of;
+use segment::{ActiveSegment, Appended, Trusted, Written};
 use trim::TrimFile;
 
 /// Sizes of a store. They may differ from one opening to the next.
@@ -94,6 +110,13 @@ pub enum StoreError {
     /// The disk failed earlier.
     #[error("the store failed earlier: {0}")]
     FailedEarlier(String),
+    /// A record is to have a position, and is not held by its name. Whoever asks has lost track of what is here:
+    /// this replica must not go on as if it held the record.
+    #[error("the record {0} is to have a position, and is not here")]
+    Unheld(RecordId),
+    /// There are no such positions or names.
+    #[error("a command that cannot be meant: {0}")]
+    Nonsense(&'static str),
 }
 
 impl StoreError {
@@ -102,7 +125,9 @@ impl StoreError {
     pub fn failure(&self) -> StorageFailure {
         match self {
             Self::Full { .. } => StorageFailure::Full,
-            Self::Failed { .. } | Self::FailedEarlier(_) => StorageFailure::Failed,
+            Self::Failed { .. } | Self::FailedEarlier(_) | Self::Unheld(_) | Self::Nonsense(_) => {
+                StorageFailure::Failed
+            }
         }
     }
 
@@ -137,10 +162,7 @@ struct Place {
 pub struct ShardStore {
     place: Place,
     options: ShardOptions,
-    remembered: Remembered,
-    index: Index,
-    /// For each segment a bound above all positions that it ever held.
-    segments: BTreeMap<u32, Position>,
+    contents: Contents,
     active: ActiveSegment,
     trim: TrimFile,
     /// Files that were written since they were last named to a syncer.
@@ -168,6 +190,9 @@ struct ShardCheckpoint {
     stable: Position,
     trim: Position,
     lacks: Option<Lacking>,
+    /// The names of positions that are not final. The binding logs tell them, too, but a later trim may take
+    /// these before the journal has kept the commands that decided about the names.
+    given: Vec<Binding>,
 }
 
 impl Wire for ShardCheckpoint {
@@ -180,6 +205,9 @@ impl Wire for ShardCheckpoint {
         self.stable.encode(out);
         self.trim.encode(out);
         self.lacks.encode(out);
+        if !self.given.is_empty() {
+            self.given.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
@@ -193,6 +221,7 @@ impl Wire for ShardCheckpoint {
             trim: Wire::decode(input)?,
             // The first checkpoints ended here: nothing could be lacking.
             lacks: if input.remaining() == 0 { None } else { Wire::decode(input)? },
+            given: if input.remaining() == 0 { vec![] } else { Wire::decode(input)? },
         })
     }
 }
@@ -298,8 +327,9 @@ impl ShardStore {
     /// What a shard replica needs to go on.
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
-        let Remembered { memory, stable, lacks } = self.remembered.clone();
-        ShardRecovery { memory, stable, trim: self.trim.position(), lacks }
+        let Remembered { memory, stable, lacks } = self.contents.remembered.clone();
+        let (trim, put) = (self.trim.position(), self.contents.put());
+        ShardRecovery { memory, stable, trim, lacks, put, void: self.contents.void(trim) }
     }
 
     /// Carries out a command. Executing one again is harmless.
@@ -313,10 +343,16 @@ impl ShardStore {
         }
         let outcome = match command {
             StorageCommand::Bind { view, runs } => self.bind_runs(*view, runs),
-            StorageCommand::Remember(memory) => self.remember(memory),
+            StorageCommand::Remember(memory) => self.note(vec![Binding::Remember(memory.clone())], None),
             StorageCommand::Stable(position) => self.note_stable(*position),
             StorageCommand::Trim(position) => self.trim_below(*position),
-            StorageCommand::RememberLacking { memory, lacks } => self.remember_lacking(memory, *lacks),
+            StorageCommand::RememberLacking { memory, lacks } => {
+                self.note(vec![Binding::RememberLacking { memory: memory.clone(), lacks: *lacks }], None)
+            }
+            StorageCommand::Put(records) => self.put(records),
+            StorageCommand::Order { view, first, runs } => self.order(*view, *first, runs),
+            StorageCommand::Map { view, first, owned } => self.note_map(*view, *first, owned),
+            StorageCommand::Discard(ids) => self.discard(*ids),
         };
         if let Err(error @ StoreError::Failed { .. }) = &outcome {
             self.failure = Some(error.to_string());
@@ -332,10 +368,11 @@ impl ShardStore {
             segment: self.active.number,
             records: self.active.records.trusted(),
             bindings: self.active.bindings.trusted(),
-            memory: self.remembered.memory.clone(),
-            stable: self.remembered.stable,
+            memory: self.contents.remembered.memory.clone(),
+            stable: self.contents.remembered.stable,
             trim: self.trim.position(),
-            lacks: self.remembered.lacks,
+            lacks: self.contents.remembered.lacks,
+            given: self.contents.given_bindings(),
         };
         (encode_one(&checkpoint), self.take_unsynced())
     }
@@ -346,107 +383,127 @@ impl ShardStore {
         std::mem::take(&mut self.unsynced).into_iter().collect()
     }
 
-    fn history(&self) -> Option<&ViewHistory> {
-        self.remembered.memory.as_ref().map(|memory| &memory.history)
-    }
-
     fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<(), StoreError> {
         let fresh = self.fresh_parts(view, runs)?;
+        let mut bindings = vec![];
+        if self.has_names() {
+            // A name that has its position below the trim point is waiting for none.
+            let trimmed = runs.iter().map(|run| self.split(run).0);
+            bindings.extend(trimmed.flat_map(|part| name_bindings(view, part)));
+            bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
+        }
         if fresh.is_empty() {
-            return Ok(());
+            return self.note(bindings, None);
         }
-        let bytes = fresh.iter().map(|part| segment::records_bytes(part.records)).sum();
-        self.make_room(bytes)?;
-        let (put, records) = self.put(&fresh)?;
-        let bindings =
-            put.iter().map(|put| Binding::bind(view, self.active.number, *put)).collect::<Vec<_>>();
-        let bindings = self.append_bindings(&bindings)?;
-        self.active.records.commit(records);
-        self.active.bindings.commit(bindings);
-        for placed in put {
-            self.index.insert(view, placed.first, IndexRun::new(self.active.number, placed));
-            let end = self.segments.entry(self.active.number).or_default();
-            *end = (*end).max(placed.first + u64::from(placed.count));
+        let parts: Vec<_> = fresh.iter().map(|part| part.records).collect();
+        self.make_room(&parts, 0)?;
+        let (written, appended) = self.write(&parts, MAX_RUN_BYTES)?;
+        for (part, written) in fresh.iter().zip(written) {
+            let mut first = part.first;
+            for written in written {
+                bindings.push(Binding::bind(view, first, self.active.number, written));
+                first += u64::from(written.count);
+            }
         }
-        Ok(())
+        self.note(bindings, Some(appended))
+    }
+
+    /// Whether records may be held by name, and need to be told which of them got positions.
+    fn has_names(&self) -> bool {
+        let memory = self.contents.remembered.memory.as_ref();
+        memory.is_some_and(|memory| memory.config.order == Order::ErwinSt)
     }
 
     /// What of `runs` is neither trimmed nor held already.
     fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<Part<'a>>, StoreError> {
         let mut fresh = Vec::new();
         for (index, run) in runs.iter().enumerate() {
-            let below_trim = self.trim.position().since(run.first).min(run.records.len() as u64);
-            let part = Part { first: run.first + below_trim, records: &run.records[below_trim as usize..] };
-            let mut held = self.held(view, part)?;
+            let (_, part) = self.split(run);
+            let is_it = |index: u64, found: Option<(RecordId, &Record)>| {
+                let (wanted, content) = &part.records[index as usize];
+                found.is_some_and(|(id, record)| id == *wanted && record.is_no_op() == content.is_no_op())
+            };
+            let mut held = self.held(view, part.first, part.records.len() as u64, is_it)?;
             if !held.is_empty()
                 && runs[..index].iter().any(|earlier| earlier.first < run.end() && run.first < earlier.end())
             {
                 // What is held is going to be replaced by an earlier run of this very command.
                 held.clear();
             }
-            part.without(&held, &mut fresh);
+            let rest = stretches(part.records.len() as u64, &held).filter(|(_, is_held)| !is_held);
+            fresh.extend(rest.map(|(range, _)| part.within(range)));
         }
         Ok(fresh)
     }
 
-    /// Seals the active segment and starts the next one if `bytes` more would make it too long.
-    fn make_room(&mut self, bytes: u64) -> Result<(), StoreError> {
-        let is_empty = self.active.records.is_empty();
-        if is_empty || self.active.records.len() + bytes <= self.options.segment_bytes {
+    /// What of a run lies below the trim point, and the rest.
+    fn split<'a>(&self, run: &'a Run) -> (Part<'a>, Part<'a>) {
+        let count = run.records.len() as u64;
+        let whole = Part { first: run.first, records: &run.records };
+        let trimmed = self.trim.position().since(run.first).min(count);
+        (whole.within(0..trimmed), whole.within(trimmed..count))
+    }
+
+    /// Seals the active segment and starts the next one if these records, or so many more bytes of bindings,
+    /// would make it too long.
+    fn make_room(&mut self, parts: &[&[(RecordId, Record)]], binding_bytes: u64) -> Result<(), StoreError> {
+        let bytes: u64 = parts.iter().map(|part| segment::records_bytes(part)).sum();
+        let is_full = |len: u64, more: u64| len + more > self.options.segment_bytes;
+        let (records, bindings) = (&self.active.records, &self.active.bindings);
+        let is_due = !records.is_empty() && is_full(records.len(), bytes)
+            || is_full(bindings.len(), binding_bytes) && self.is_worth_a_new_log();
+        if !is_due {
             return Ok(());
         }
-        let next = self.active.seal_and_start_next(&self.place, &self.remembered)?;
+        let initial = self.contents.initial_bindings();
+        let next = self.active.seal_and_start_next(&self.place, &initial)?;
         let sealed = std::mem::replace(&mut self.active, next);
-        self.segments.entry(sealed.number).or_default();
-        self.segments.entry(self.active.number).or_default();
+        self.contents.add_segment(self.active.number);
         for file in [&sealed.records, &sealed.bindings, &self.active.records, &self.active.bindings] {
             mark(&mut self.unsynced, file.name());
         }
         Ok(())
     }
 
-    /// Writes records at the end of the active segment. They count once the returned end is committed.
-    fn put(&mut self, parts: &[Part<'_>]) -> Result<(Vec<Put>, Appended), StoreError> {
-        let (put, chunks) = segment::encode_records(parts, self.active.records.len());
-        let count = put.iter().map(|put| u64::from(put.count)).sum();
+    /// Writes records at the end of the active segment, in stretches of at most `most` bytes or one record. They
+    /// count once the returned end is committed.
+    fn write(
+        &mut self,
+        parts: &[&[(RecordId, Record)]],
+        most: u32,
+    ) -> Result<(Vec<Vec<Written>>, Appended), StoreError> {
+        let (parts_written, end) = (parts.iter().copied(), self.active.records.len());
+        let (written, chunks) = segment::encode_records(parts_written, end, most);
+        let count = parts.iter().map(|part| part.len() as u64).sum();
         let appended = self.active.append_records(&*self.place.disk, &chunks, count)?;
         mark(&mut self.unsynced, self.active.records.name());
-        Ok((put, appended))
+        Ok((written, appended))
     }
 
-    /// Writes entries at the end of the active binding log. They count once committed.
-    fn append_bindings(&mut self, bindings: &[Binding]) -> Result<Appended, StoreError> {
-        let bytes = Binding::encode_all(bindings);
+    /// Writes entries at the end of the active binding log. When they are there, they count, and with them the
+    /// records that they are about. Without any, nothing happens.
+    fn note(&mut self, bindings: Vec<Binding>, records: Option<Appended>) -> Result<(), StoreError> {
+        if bindings.is_empty() {
+            return Ok(());
+        }
+        let bytes = Binding::encode_all(&bindings);
         let appended = self.active.append_bindings(&*self.place.disk, &[bytes], bindings.len() as u64)?;
         mark(&mut self.unsynced, self.active.bindings.name());
-        Ok(appended)
-    }
-
-    fn remember(&mut self, memory: &ShardMemory) -> Result<(), StoreError> {
-        self.note_memory(memory, Binding::Remember(memory.clone()))
-    }
-
-    fn remember_lacking(&mut self, memory: &ShardMemory, lacks: Option<Lacking>) -> Result<(), StoreError> {
-        self.note_memory(memory, Binding::RememberLacking { memory: memory.clone(), lacks })?;
-        self.remembered.lacks = lacks;
-        Ok(())
-    }
-
-    fn note_memory(&mut self, memory: &ShardMemory, binding: Binding) -> Result<(), StoreError> {
-        let appended = self.append_bindings(&[binding])?;
         self.active.bindings.commit(appended);
-        self.index.hide(&memory.history);
-        self.remembered.memory = Some(memory.clone());
+        if let Some(records) = records {
+            self.active.records.commit(records);
+        }
+        for binding in bindings {
+            self.contents.take(binding, self.active.number);
+        }
         Ok(())
     }
 
     fn note_stable(&mut self, position: Position) -> Result<(), StoreError> {
-        if position > self.remembered.stable {
-            let appended = self.append_bindings(&[Binding::Stable(position)])?;
-            self.active.bindings.commit(appended);
-            self.remembered.stable = position;
+        if position <= self.contents.remembered.stable {
+            return Ok(());
         }
-        Ok(())
+        self.note(vec![Binding::Stable(position)], None)
     }
 
     /// Raises the trim point, and deletes the oldest segments as long as all they held lies below it.
@@ -454,15 +511,13 @@ impl ShardStore {
         if position <= self.trim.position() {
             return Ok(());
         }
-        let below = |(number, end): (&u32, &Position)| *number != self.active.number && *end <= position;
-        let dead: Vec<u32> =
-            self.segments.iter().take_while(|entry| below(*entry)).map(|(n, _)| *n).collect();
+        let dead = self.contents.dead_segments(self.active.number, position);
         let first_segment = dead.last().map_or(self.trim.first_segment(), |last| last + 1);
         self.trim.raise(&self.place, position, first_segment)?;
         mark(&mut self.unsynced, self.trim.name());
-        self.index.trim(position);
+        self.contents.trim(position);
         for number in dead {
-            self.segments.remove(&number);
+            self.contents.forget_segment(number);
             for name in self.place.segment_files(number) {
                 self.unsynced.remove(&name);
                 self.place.disk.delete(&name).map_err(StoreError::at(&name))?;
@@ -487,21 +542,46 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn end(&self) -> Position {
-        self.first + self.records.len() as u64
+    fn within(self, range: Range<u64>) -> Self {
+        let records = &self.records[range.start as usize..range.end as usize];
+        Self { first: self.first + range.start, records }
     }
+}
 
-    /// Adds the stretches of this part that lie between the positions in `held` to `out`.
-    fn without(self, held: &BTreeSet<Position>, out: &mut Vec<Part<'a>>) {
-        let mut rest = self;
-        for position in held {
-            let (before, after) = rest.records.split_at((*position - rest.first) as usize);
-            out.push(Part { first: rest.first, records: before });
-            rest = Part { first: position.next(), records: &after[1..] };
+/// The parts of `0..count` that are in `held`, and those that are not, in order.
+fn stretches(count: u64, held: &BTreeSet<u64>) -> impl Iterator<Item = (Range<u64>, bool)> + use<> {
+    let mut parts: Vec<(Range<u64>, bool)> = vec![];
+    let mut next = 0;
+    for index in held.iter().copied() {
+        if next < index {
+            parts.push((next..index, false));
         }
-        out.push(rest);
-        out.retain(|part| !part.records.is_empty());
+        match parts.last_mut().filter(|(_, is_held)| *is_held) {
+            Some((range, _)) => range.end = index + 1,
+            None => parts.push((index..index + 1, true)),
+        }
+        next = index + 1;
     }
+    if next < count {
+        parts.push((next..count, false));
+    }
+    parts.into_iter()
+}
+
+/// What the records at these positions are called.
+fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
+    let mut bindings = vec![];
+    let mut first = part.first;
+    for (ids, records) in runs_of(part.records) {
+        let mut rest = ids;
+        for same in records.chunk_by(|(_, one), (_, next)| one.is_no_op() == next.is_no_op()) {
+            let ids = IdRun { count: same.len() as u64, ..rest };
+            bindings.push(Binding::Name { view, first, ids, is_void: same[0].1.is_no_op() });
+            first += ids.count;
+            rest.first += ids.count;
+        }
+    }
+    bindings
 }
 
 impl Place {
@@ -519,7 +599,11 @@ impl Place {
 }
 
 #[cfg(test)]
+mod fates;
+#[cfg(test)]
 mod lives;
+#[cfg(test)]
+mod ordering;
 #[cfg(test)]
 mod soak;
 #[cfg(test)]

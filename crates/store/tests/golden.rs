@@ -1,7 +1,8 @@
 //! Files of every released format version open for ever, and hold what was put into them.
 //!
 //! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard that
-//! the checkpoint speaks of. A new format version gets a new directory and leaves the old ones alone:
+//! the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after they were put.
+//! A new format version gets new directories and leaves the old ones alone:
 //! raise the version in `format.rs`, add it to [`VERSIONS`], and run
 //! `SERIATIM_GOLDEN=write cargo test -p seriatim-store --test golden` once. It never overwrites files
 //! that exist: remove a directory that was not released yet to have it written again.
@@ -13,11 +14,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use seriatim_model::record::Header;
-use seriatim_model::storage::{ReadRange, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{Ordered, Owned, ReadRange, Run, ShardMemory, StorageCommand};
 use seriatim_model::wire::{decode_one, encode_one};
 use seriatim_model::{
-    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ShardId,
-    ViewHistory, ViewNumber,
+    Endpoint, IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId,
+    SessionId, ShardId, View, ViewHistory, ViewNumber,
 };
 use seriatim_store::{
     Disk, Journal, JournalIdentity, JournalOptions, MemoryDisk, OpenMode, RoleKey, ShardOptions, ShardStore,
@@ -37,8 +38,8 @@ fn journal_options() -> JournalOptions {
     JournalOptions { file_bytes: 4096, ..JournalOptions::default() }
 }
 
-fn directory(version: u32) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/v{version}"))
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
 }
 
 fn record(number: u64) -> (RecordId, Record) {
@@ -67,7 +68,9 @@ fn memory() -> ShardMemory {
 }
 
 /// What happened before the checkpoint, and after it.
-fn commands() -> (Vec<StorageCommand>, Vec<StorageCommand>) {
+type Commands = (Vec<StorageCommand>, Vec<StorageCommand>);
+
+fn commands() -> Commands {
     let mut before = vec![StorageCommand::Remember(memory())];
     before.extend((0..7).map(|n| bind(1, n * 10, n * 10..n * 10 + 10)));
     before.extend([
@@ -83,13 +86,12 @@ fn expected() -> Vec<(u64, u64)> {
     (7..60).map(|n| (n, n)).chain((60..70).map(|n| (n, n + 40))).collect()
 }
 
-fn write(version: u32) {
+fn write(directory: &Path, (before, after): Commands) {
     let disk = MemoryDisk::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let (mut journal, _) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
     let mode = OpenMode::Journaled { checkpoint: None };
     let mut store = ShardStore::open(Arc::clone(&shared), LOG, SHARD, mode, OPTIONS).unwrap();
-    let (before, after) = commands();
     for command in &before {
         store.execute(command).unwrap();
     }
@@ -107,7 +109,7 @@ fn write(version: u32) {
         journal.written(write.perform(&disk)).unwrap();
     }
     for name in disk.files() {
-        let path = directory(version).join(&name);
+        let path = directory.join(&name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, disk.content(&name).unwrap()).unwrap();
     }
@@ -138,32 +140,136 @@ fn check_content(store: &ShardStore) {
     }
 }
 
+const NAMES: u64 = 0xa;
+const VOID: u64 = 0xb;
+
+fn ids(session: u64, first: u64, count: u64) -> IdRun {
+    IdRun { session: SessionId(session.into()), first, count }
+}
+
+fn put(session: u64, numbers: std::ops::Range<u64>) -> StorageCommand {
+    let name = |number| RecordId { session: SessionId(session.into()), number };
+    StorageCommand::Put(numbers.map(|number| (name(number), record(number).1)).collect())
+}
+
+fn order(view: u64, first: u64, runs: &[(IdRun, u32, bool)]) -> StorageCommand {
+    let ordered = |&(ids, shard, is_void): &_| Ordered { ids, shard: ShardId(shard), is_void };
+    let (view, first) = (ViewNumber(view), Position(first));
+    StorageCommand::Order { view, first, runs: runs.iter().map(ordered).collect() }
+}
+
+fn named_memory(steps: &[(u64, u64)]) -> StorageCommand {
+    let mut history = ViewHistory::default();
+    steps.iter().for_each(|(view, first)| history.push(ViewNumber(*view), Position(*first)));
+    let view = View {
+        number: history.latest(),
+        sequencers: vec![],
+        leader: NodeId(1),
+        shards: vec![],
+        placement: Placement::new(vec![SHARD], 1),
+        first: Position(0),
+        start: Position(0),
+    };
+    let config = LogConfig { order: Order::ErwinSt, ..LogConfig::default() };
+    StorageCommand::Remember(ShardMemory { config, view: Some(view), history, ..memory() })
+}
+
+fn named_commands() -> Commands {
+    let mut before = vec![named_memory(&[(1, 0)]), put(NAMES, 0..20)];
+    before.extend([
+        order(
+            1,
+            0,
+            &[
+                (ids(NAMES, 0, 12), 1, false),
+                (ids(0xc, 5, 3), 0, false),
+                (ids(VOID, 0, 2), 1, true),
+                (ids(NAMES, 12, 2), 1, false),
+            ],
+        ),
+        StorageCommand::Stable(Position(14)),
+        bind(1, 19, 100..103),
+        StorageCommand::Map {
+            view: ViewNumber(1),
+            first: Position(19),
+            owned: vec![Owned { shard: SHARD, count: 3 }, Owned { shard: ShardId(2), count: 8 }],
+        },
+    ]);
+    before.extend((0..8).map(|n| put(NAMES, 20 + n * 5..25 + n * 5)));
+    before.extend([
+        StorageCommand::Discard(IdRun { session: SessionId(NAMES.into()), first: 30, count: 100 }),
+        StorageCommand::Trim(Position(3)),
+    ]);
+    let after = vec![
+        named_memory(&[(1, 0), (4, 16)]),
+        order(
+            4,
+            16,
+            &[(ids(NAMES, 13, 3), 1, false), (ids(VOID, 2, 2), 1, true), (ids(VOID, 1, 1), 2, false)],
+        ),
+        put(NAMES, 40..42),
+        StorageCommand::Stable(Position(17)),
+    ];
+    (before, after)
+}
+
+fn check_names(store: &ShardStore) {
+    let recovery = store.recovery();
+    assert_eq!((recovery.stable, recovery.trim), (Position(17), Position(3)));
+    assert_eq!(recovery.put, [ids(NAMES, 12, 1), ids(NAMES, 14, 16), ids(NAMES, 40, 2)]);
+    assert_eq!(recovery.void, [ids(VOID, 2, 2)]);
+    let found = store.find(&recovery.put);
+    assert_eq!(found.len(), 19);
+    assert!(found.iter().all(|(id, content)| *content == record(id.number).1));
+    let all = ReadRange { from: Position(0), end: Position(1000), max_records: 1000, max_bytes: 1 << 20 };
+    let found = store.read(all).unwrap();
+    let places = found.iter().map(|stored| (stored.position.0, stored.id.number, stored.record.is_no_op()));
+    let data = |positions: std::ops::Range<u64>, from| positions.map(move |n| (n, n - 3 + from, false));
+    let expected = data(3..12, 3).chain([(15, 0, true), (16, 13, false), (17, 14, false), (18, 15, false)]);
+    assert_eq!(
+        places.collect::<Vec<_>>(),
+        expected.chain([(19, 2, true), (20, 3, true)]).collect::<Vec<_>>()
+    );
+    let owners = store.map(Position(3), Position(1000));
+    let owners: Vec<_> = owners.iter().map(|owned| (owned.shard.0, owned.count)).collect();
+    assert_eq!(owners, [(1, 9), (0, 3), (1, 6), (2, 1)]);
+}
+
 #[test]
 fn files_of_all_versions_open() {
     for version in VERSIONS {
-        let root = directory(version);
-        if !root.exists() && std::env::var_os("SERIATIM_GOLDEN").is_some_and(|value| value == "write") {
-            write(version);
-        }
-        let disk = MemoryDisk::new();
-        load(&disk, &root, &root);
-        let shared: Arc<dyn Disk> = Arc::new(disk.fork());
-        let (_, recovered) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
-        let [(SHARD_ROLE, checkpoint)] = &recovered.snapshots[..] else {
-            panic!("{:?}", recovered.snapshots)
-        };
-        let mode = OpenMode::Journaled { checkpoint: Some(checkpoint.concat().into()) };
-        let mut store = ShardStore::open(shared, LOG, SHARD, mode, OPTIONS).unwrap();
-        let mut sequencer = Vec::new();
-        for (role, entry) in recovered.entries {
-            match role {
-                SHARD_ROLE => store.execute(&decode_one(entry).unwrap()).unwrap(),
-                _ => sequencer.push((role, entry)),
-            }
-        }
-        assert_eq!(sequencer, [(SEQUENCER, Bytes::from_static(b"after"))]);
-        check_content(&store);
-        let shared: Arc<dyn Disk> = Arc::new(disk);
-        check_content(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
+        check_files(&format!("v{version}"), commands, check_content);
     }
+}
+
+#[test]
+fn files_with_names_of_all_versions_open() {
+    for version in VERSIONS {
+        check_files(&format!("v{version}-names"), named_commands, check_names);
+    }
+}
+
+fn check_files(name: &str, commands: impl Fn() -> Commands, check: impl Fn(&ShardStore)) {
+    let root = directory(name);
+    if !root.exists() && std::env::var_os("SERIATIM_GOLDEN").is_some_and(|value| value == "write") {
+        write(&root, commands());
+    }
+    let disk = MemoryDisk::new();
+    load(&disk, &root, &root);
+    let shared: Arc<dyn Disk> = Arc::new(disk.fork());
+    let (_, recovered) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
+    let [(SHARD_ROLE, checkpoint)] = &recovered.snapshots[..] else { panic!("{:?}", recovered.snapshots) };
+    let mode = OpenMode::Journaled { checkpoint: Some(checkpoint.concat().into()) };
+    let mut store = ShardStore::open(shared, LOG, SHARD, mode, OPTIONS).unwrap();
+    let mut sequencer = Vec::new();
+    for (role, entry) in recovered.entries {
+        match role {
+            SHARD_ROLE => store.execute(&decode_one(entry).unwrap()).unwrap(),
+            _ => sequencer.push((role, entry)),
+        }
+    }
+    assert_eq!(sequencer, [(SEQUENCER, Bytes::from_static(b"after"))]);
+    check(&store);
+    let shared: Arc<dyn Disk> = Arc::new(disk);
+    check(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
 }

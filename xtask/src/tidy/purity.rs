@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
 
 /// What pure crates may use of others' work: data structures and checksums.
-const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "thiserror"];
+const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "rangemap", "thiserror"];
 
 /// What the store's real disk needs besides, in its one file that performs effects.
 const STORE_DEPENDENCIES: &[&str] = &["rustix"];

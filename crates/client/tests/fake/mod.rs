@@ -14,6 +14,7 @@ use seriatim_net::{
     Accepted, ClusterId, Identity, ListenOptions, Listener, VersionRange, message_frame, open_message,
 };
 use seriatim_protocol::control::{self, NodeAddress, Refusal};
+use seriatim_protocol::parts::Content;
 use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -291,8 +292,12 @@ impl State {
             {
                 erwin::Message::Rejected { view: current, why: None }.into()
             }
-            erwin::Message::Append { view, session, first, records, .. } => {
-                replica.append(view, session, first, records)
+            erwin::Message::Append { view, session, first, entries, .. } => {
+                let record = |entry| match entry {
+                    Content::Record(record) => record,
+                    Content::Shard(_) => panic!("these logs are of another order"),
+                };
+                replica.append(view, session, first, entries.into_iter().map(record).collect())
             }
             erwin::Message::CheckTail { request, view } => {
                 let held = replica.held.len() as u64;

@@ -3,10 +3,9 @@
 use seriatim_client::LogConfig;
 use seriatim_model::storage::Run;
 use seriatim_model::{
-    Endpoint, Incarnation, LogId, NodeId, Position, Record, SessionId, ShardId, ViewNumber,
+    Endpoint, IdRun, Incarnation, LogId, NodeId, Position, Record, SessionId, Settled, ShardId, ViewNumber,
 };
 use seriatim_protocol::control::NodeAddress;
-use seriatim_protocol::parts::IdRun;
 use seriatim_protocol::{Message, control, erwin, shard};
 
 use crate::support::{Cluster, Raw, client, read_range};
@@ -77,13 +76,14 @@ fn harmful(entry: &control::LogEntry) -> Vec<Message> {
         control::Message::Sealed { claim: far, incarnation: Incarnation(1), state: Some(ours) }.into(),
         control::Message::Report { view: far, cannot_start: far, incarnation: Incarnation(1) }.into(),
         control::Message::Unavailable { why: "forged".into() }.into(),
-        erwin::Message::Forward { view, session: run.session, first: 0, records: vec![record] }.into(),
-        erwin::Message::Drop { view, from: Position(0), runs: vec![run] }.into(),
+        erwin::Message::Forward { view, session: run.session, first: 0, entries: vec![record.into()] }.into(),
+        erwin::Message::Drop { view, from: Position(0), runs: vec![Settled { ids: run, is_void: false }] }
+            .into(),
         erwin::Message::Dropped { view, ordered: Position(u64::MAX) }.into(),
         shard::Message::Fence { claim: far, entry: forged.clone() }.into(),
         shard::Message::Stable { view, stable: Position(u64::MAX) }.into(),
         shard::Message::Bind { view, batch: Position(0), backups: vec![], stable: Position(99), runs }.into(),
-        shard::Message::Bound { view, batch: Position(0), stable: Position(u64::MAX) }.into(),
+        shard::Message::Bound { view, batch: Position(0), stable: Position(u64::MAX), voids: vec![] }.into(),
         shard::Message::Replicated { view, batch: Position(0) }.into(),
     ]
 }
@@ -137,22 +137,22 @@ async fn a_client_that_says_what_only_nodes_say() {
 fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
     let far = Position(u64::MAX);
     let record = || vec![Record::new(b"x", u64::MAX)];
-    let append = |first, records| erwin::Message::Append { view, session, first, lowest: u64::MAX, records };
+    let append = |first, entries| erwin::Message::Append { view, session, first, lowest: u64::MAX, entries };
     let read =
         |from, end, max_records| shard::Message::Read { request: 1, from, end, max_records, wait_ms: 0 };
     let subscribe = |from, credit| shard::Message::Subscribe { request: 2, from, credit };
     vec![
-        append(0, record()).into(),
-        append(u64::MAX, record()).into(),
+        append(0, record().into_iter().map(Into::into).collect()).into(),
+        append(u64::MAX, record().into_iter().map(Into::into).collect()).into(),
         append(u64::MAX, vec![]).into(),
-        append(u64::MAX - 1, vec![Record::new(b"", 0); 3]).into(),
+        append(u64::MAX - 1, vec![Record::new(b"", 0).into(); 3]).into(),
         append(0, vec![]).into(),
         erwin::Message::Append {
             view: ViewNumber(u64::MAX),
             session: SessionId(u128::MAX),
             first: 0,
             lowest: 0,
-            records: vec![],
+            entries: vec![],
         }
         .into(),
         erwin::Message::Locate { view, session, number: u64::MAX }.into(),

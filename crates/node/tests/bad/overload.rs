@@ -121,7 +121,7 @@ async fn a_full_ring_answers_busy_and_says_from_where() {
         session,
         first,
         lowest: first,
-        records: vec![Record::new(b"x", 0); 1000],
+        entries: vec![Record::new(b"x", 0).into(); 1000],
     };
     raw.send(entry.id, Endpoint::Sequencer, append(0));
     // One replica alone cannot bind: what it holds stays until the others have it, or forwards are done.

@@ -95,11 +95,11 @@ async fn the_server_checks_the_limit_itself() {
     let session = SessionId::new(Position(0), 77);
     let mut raw = Raw::connect(&cluster.address()).await;
     let append =
-        |records| erwin::Message::Append { view: entry.view_number(), session, first: 0, lowest: 0, records };
+        |entries| erwin::Message::Append { view: entry.view_number(), session, first: 0, lowest: 0, entries };
     let record = |bytes| seriatim_model::Record::new(&vec![1; bytes], 0);
     let no_payload = seriatim_model::Record::build(b"", 0, Some(&[1; 70_000]), &[]);
     for too_large in [record(101), no_payload, record(MAX_RECORD_BYTES as usize + (1 << 20))] {
-        raw.send(entry.id, seriatim_model::Endpoint::Sequencer, append(vec![too_large]));
+        raw.send(entry.id, seriatim_model::Endpoint::Sequencer, append(vec![too_large.into()]));
         let refusal = raw
             .answer_where(|message| match message {
                 Message::Erwin(erwin::Message::TooLarge { session, number, limit }) => {

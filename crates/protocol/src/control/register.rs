@@ -86,6 +86,8 @@ impl Machine for Register {
             | Input::Heard(_)
             | Input::StoreFailed(..)
             | Input::Read(..)
+            | Input::Found(..)
+            | Input::Mapped(..)
             | Input::DiskFull(_) => {}
             Input::Request { request, .. } => match request {},
         }

@@ -14,6 +14,7 @@ use seriatim_model::{
 
 use super::ending::Ending;
 use super::message::Message;
+use super::putting::{self, Putting, Target};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::{Deviation, Options};
@@ -21,16 +22,16 @@ use crate::parts::Seen;
 use crate::roles;
 
 /// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
-const RESEND_FIRST: Duration = Duration::from_millis(200);
+pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait before something is said again.
-const RESEND_MOST: Duration = Duration::from_secs(2);
+pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
 /// How long to wait before the register is asked again at first; doubled up to [`REFRESH_EVERY`]. A view
 /// change takes a few milliseconds.
 const REFRESH_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before the register is asked again.
-const REFRESH_EVERY: Duration = Duration::from_millis(20);
+pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(20);
 /// The longest pause after `Busy`.
-const BUSY_MOST: Duration = Duration::from_millis(64);
+pub(super) const BUSY_MOST: Duration = Duration::from_millis(64);
 
 /// What an application asks.
 #[derive(Clone, Debug)]
@@ -91,6 +92,9 @@ pub enum Failure {
     /// An earlier run of this session saw the append acknowledged, and did not wait for it any more.
     #[error("append {0} was settled before; it is in the log")]
     Stale(RecordId),
+    /// The record reached its shard too late, or not at all. It is not in the log, and never will be.
+    #[error("append {0} did not reach its shard in time; it is not in the log")]
+    NotAppended(RecordId),
     /// The log was deleted.
     #[error("the log '{0}' does not exist any more")]
     Deleted(String),
@@ -115,25 +119,26 @@ pub struct LogClientConfig {
 /// in the current view; those below `committed` are acknowledged by all members of one view.
 #[derive(Clone, Debug)]
 pub struct LogClient {
-    config: LogClientConfig,
+    pub(super) config: LogClientConfig,
     pub(super) entry: LogEntry,
     pub(super) session: Session,
     sessions_opened: u64,
     /// Who wants to know the session before anything is appended.
-    session_askers: Vec<u64>,
-    base: u64,
-    committed: u64,
+    pub(super) session_askers: Vec<u64>,
+    pub(super) base: u64,
+    pub(super) committed: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
-    tails: BTreeMap<u64, TailQuestion>,
+    pub(super) putting: Putting,
+    pub(super) tails: BTreeMap<u64, TailQuestion>,
     next_question: u64,
-    refresh: Refresh,
+    pub(super) refresh: Refresh,
     refresh_pause: Duration,
     /// The newest view that a replica spoke of.
     heard_of: ViewNumber,
     /// Where numbers below are bound has been asked, and when to ask again.
-    asked_below: u64,
-    locate_at: Option<Time>,
+    pub(super) asked_below: u64,
+    pub(super) locate_at: Option<Time>,
     unavailable: Option<String>,
     /// Who wants the session to end, and how far that is.
     pub(super) end_asker: Option<u64>,
@@ -152,16 +157,17 @@ pub(super) enum Session {
 
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
-    token: u64,
-    record: Record,
-    sync: bool,
-    settled: bool,
+    pub(super) token: u64,
+    pub(super) record: Record,
+    pub(super) sync: bool,
+    pub(super) settled: bool,
+    pub(super) target: Target,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberProgress {
-    sent: u64,
-    acknowledged: u64,
+    pub(super) sent: u64,
+    pub(super) acknowledged: u64,
     heard_at: Time,
     patience: Duration,
     not_before: Time,
@@ -171,15 +177,15 @@ pub(super) struct MemberProgress {
 }
 
 #[derive(Clone, Debug)]
-struct TailQuestion {
-    asker: Option<u64>,
+pub(super) struct TailQuestion {
+    pub(super) asker: Option<u64>,
     view: ViewNumber,
     counts: BTreeMap<NodeId, Count>,
     asked_at: Time,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Refresh {
+pub(super) enum Refresh {
     Idle,
     /// Ask the register at this time.
     Due(Time),
@@ -196,8 +202,7 @@ impl Machine for LogClient {
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
         match input {
             Input::Request { token, request: Request::Append { record, sync } } => {
-                self.pending.push_back(Pending { token, record, sync, settled: false });
-                self.work_is_due = true;
+                self.submit(token, record, sync, out);
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
@@ -212,6 +217,10 @@ impl Machine for LogClient {
                 from: Address::Node(node, Endpoint::Sequencer),
                 message: roles::Message::Erwin(message),
             } => self.receive(now, node, message, out),
+            Input::Message {
+                from: Address::Node(node, Endpoint::Shard(shard)),
+                message: roles::Message::Shard(message),
+            } => self.shard_answered(now, (shard, node), message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)
             }
@@ -232,7 +241,9 @@ impl Machine for LogClient {
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
         let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
         let ending = self.ending.as_ref().map(Ending::deadline);
-        [refresh, members, tails, self.locate_at, ending].into_iter().flatten().min()
+        let is_open = matches!(self.session, Session::Open(_));
+        let puts = self.putting.deadline(self.end()).filter(|_| is_open);
+        [refresh, members, puts, tails, self.locate_at, ending].into_iter().flatten().min()
     }
 }
 
@@ -255,6 +266,7 @@ impl LogClient {
             committed: base,
             pending: VecDeque::new(),
             members: BTreeMap::new(),
+            putting: Putting::default(),
             tails: BTreeMap::new(),
             next_question: 0,
             refresh: Refresh::Idle,
@@ -298,7 +310,7 @@ impl LogClient {
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let end = self.end();
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
-        behind.map(|(node, member)| (*node, member.busy))
+        behind.map(|(node, member)| (*node, member.busy)).chain(self.putting.waits_for())
     }
 
     /// How many appends wait for something.
@@ -307,7 +319,19 @@ impl LogClient {
         self.pending.len()
     }
 
-    fn view(&self) -> Option<&View> {
+    fn submit(&mut self, token: u64, record: Record, sync: bool, out: &mut Out) {
+        let config = &self.entry.config;
+        if !config.order.places_by_position() && config.is_too_large(&record) {
+            // Only shards see the record: nobody who gives out numbers could object.
+            let failure = Failure::TooLarge { limit: config.max_record_bytes };
+            return out.push(reply(token, Reply::Failed(failure)));
+        }
+        let target = Target::default();
+        self.pending.push_back(Pending { token, record, sync, settled: false, target });
+        self.work_is_due = true;
+    }
+
+    pub(super) fn view(&self) -> Option<&View> {
         self.entry.view.as_ref()
     }
 
@@ -322,6 +346,12 @@ impl LogClient {
                 if self.is_mine(session)
                     && (view == current || self.config.options.deviates(Deviation::MixedViews)) =>
             {
+                self.acknowledged(now, node, next, out);
+            }
+            Message::NotAppended { view, session, next, voids }
+                if self.is_mine(session) && view == current =>
+            {
+                voids.into_iter().for_each(|ids| self.not_appended(ids, out));
                 self.acknowledged(now, node, next, out);
             }
             Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {
@@ -382,53 +412,13 @@ impl LogClient {
             rules::committed(acknowledged)
         };
         let committed = committed.min(self.end());
-        for number in self.committed..committed {
-            let pending = &mut self.pending[(number - self.base) as usize];
-            if !pending.sync && !pending.settled {
-                pending.settled = true;
-                let Session::Open(session) = self.session else { continue };
-                let id = RecordId { session, number };
-                out.push(reply(pending.token, Reply::Appended { id, position: None }));
-            }
-        }
+        let before = self.committed.min(self.putting.named).max(self.base);
         self.committed = self.committed.max(committed);
+        self.putting.named = self.putting.named.max(committed);
+        for number in before..committed {
+            self.settle_if_done(number, out);
+        }
         self.release();
-    }
-
-    /// Lets go of the settled appends at the front.
-    fn release(&mut self) {
-        while self.base < self.committed && self.pending.front().is_some_and(|pending| pending.settled) {
-            self.pending.pop_front();
-            self.base += 1;
-        }
-        // Who wants the session to end waits for this.
-        self.work_is_due |= self.pending.is_empty() && self.end_asker.is_some();
-    }
-
-    fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
-        let Some(index) = number.checked_sub(self.base) else { return };
-        let Some(pending) = self.pending.get_mut(index as usize) else { return };
-        if pending.sync && !pending.settled {
-            pending.settled = true;
-            let id = RecordId { session, number };
-            out.push(reply(pending.token, Reply::Appended { id, position: Some(position) }));
-            // A final position implies that the record is on every shard replica.
-            self.committed = self.committed.max(number + 1).min(self.end());
-            self.settle_below(number, session, out);
-            self.release();
-        }
-    }
-
-    /// A number that is bound has every number below it bound before it.
-    fn settle_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
-        let base = self.base;
-        for (number, pending) in (base..number).zip(self.pending.iter_mut()) {
-            if !pending.sync && !pending.settled {
-                pending.settled = true;
-                let id = RecordId { session, number };
-                out.push(reply(pending.token, Reply::Appended { id, position: None }));
-            }
-        }
     }
 
     fn pause(&mut self, now: Time, node: NodeId, next: u64, disk_full: bool) {
@@ -440,47 +430,6 @@ impl LogClient {
         member.busy = Some(disk_full || member.busy == Some(true));
         member.pause = (member.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
         member.not_before = now + member.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
-    }
-
-    fn stale(&mut self, session: SessionId, number: u64, out: &mut Out) {
-        let Some(pending) = number.checked_sub(self.base).and_then(|i| self.pending.get_mut(i as usize))
-        else {
-            return;
-        };
-        if !pending.settled {
-            pending.settled = true;
-            let id = RecordId { session, number };
-            out.push(reply(pending.token, Reply::Failed(Failure::Stale(id))));
-        }
-        self.committed = self.committed.max(number + 1).min(self.end());
-        self.settle_below(number, session, out);
-        self.release();
-    }
-
-    fn too_large(&mut self, session: SessionId, number: u64, limit: u32, out: &mut Out) {
-        let Some(index) = number.checked_sub(self.base).filter(|index| *index < self.pending.len() as u64)
-        else {
-            return;
-        };
-        let pending = self.pending.remove(index as usize).expect("the index is within");
-        out.push(reply(pending.token, Reply::Failed(Failure::TooLarge { limit })));
-        // Later numbers were promised to later records already: they cannot move up within this session.
-        self.session_lost(session, out);
-    }
-
-    pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
-        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-            out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
-        }
-        if let Some(ending) = self.ending.take() {
-            out.push(reply(ending.token, Reply::Ended(Some((session, self.end())))));
-        }
-        self.session = Session::None;
-        (self.base, self.committed, self.asked_below) = (0, 0, 0);
-        self.locate_at = None;
-        for member in self.members.values_mut() {
-            (member.sent, member.acknowledged) = (0, 0);
-        }
     }
 
     fn rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
@@ -498,7 +447,7 @@ impl LogClient {
         }
     }
 
-    fn ask_register(&mut self, now: Time) {
+    pub(super) fn ask_register(&mut self, now: Time) {
         if self.refresh == Refresh::Idle {
             self.refresh = Refresh::Due(now);
             self.refresh_pause = REFRESH_FIRST;
@@ -522,27 +471,6 @@ impl LogClient {
             control::Message::Refused { .. } => self.deleted(out),
             _ => {}
         }
-    }
-
-    fn deleted(&mut self, out: &mut Out) {
-        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
-        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-            out.push(reply(pending.token, failure()));
-        }
-        let ending = self.ending.take().map(|ending| ending.token);
-        let askers = std::mem::take(&mut self.session_askers);
-        for token in askers.into_iter().chain(ending).chain(self.end_asker.take()) {
-            out.push(reply(token, failure()));
-        }
-        for question in std::mem::take(&mut self.tails).into_values() {
-            if let Some(token) = question.asker {
-                out.push(reply(token, failure()));
-            }
-        }
-        self.refresh = Refresh::Idle;
-        self.session = Session::None;
-        (self.base, self.committed, self.asked_below) = (0, 0, 0);
-        self.locate_at = None;
     }
 
     /// Starts over with the members of a new view: nothing that members of another view said counts.
@@ -571,6 +499,15 @@ impl LogClient {
             // Asked again, in the new view, by the timer.
             question.asked_at = Time::ZERO;
         }
+        let named = self.putting.named;
+        self.putting = Putting::default();
+        putting::forget_stored(self.pending.iter_mut().map(|pending| &mut pending.target));
+        if !self.entry.config.order.places_by_position() {
+            self.putting.enter_view(now, &view, self.base);
+        }
+        if self.config.options.deviates(Deviation::MixedViews) {
+            self.putting.named = named;
+        }
         self.asked_below = self.base;
         self.work_is_due = true;
     }
@@ -580,6 +517,7 @@ impl LogClient {
             member.sent = member.acknowledged.max(self.base);
             member.not_before = now + REFRESH_EVERY;
         }
+        self.putting.disconnected(now, node, self.base);
         if !self.pending.is_empty() || !self.tails.is_empty() {
             self.ask_register(now);
         }
@@ -654,6 +592,7 @@ impl LogClient {
             self.ask_tail(now, None, out);
         }
         if let Session::Open(session) = self.session {
+            self.choose_shards(session);
             self.send_appends(now, session, out);
             self.send_locates(now, session, out);
         }
@@ -719,7 +658,7 @@ impl LogClient {
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let (base, end, view) = (self.base, self.end(), self.entry.view_number());
         let limits = self.config.options.limits;
-        let mut is_silent = false;
+        let mut is_silent = self.send_puts(now, session, out);
         for (node, member) in &mut self.members {
             if now < member.not_before {
                 continue;
@@ -740,18 +679,19 @@ impl LogClient {
             member.sent = member.sent.max(base);
             while member.sent < end {
                 let mut bytes = 0;
-                let mut records = vec![];
+                let mut entries = vec![];
                 for pending in self.pending.range((member.sent - base) as usize..).take(limits.batch_records)
                 {
-                    bytes += pending.record.size();
-                    if !records.is_empty() && bytes > limits.batch_bytes {
+                    let content = Self::content(&pending.record, &pending.target);
+                    bytes += content.size();
+                    if !entries.is_empty() && bytes > limits.batch_bytes {
                         break;
                     }
-                    records.push(pending.record.clone());
+                    entries.push(content);
                 }
                 let first = member.sent;
-                member.sent += records.len() as u64;
-                out.push(send(*node, Message::Append { view, session, first, lowest: base, records }));
+                member.sent += entries.len() as u64;
+                out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));
             }
         }
         if is_silent {
@@ -759,25 +699,8 @@ impl LogClient {
         }
     }
 
-    /// Asks the leader where those that want to know are bound; again after a while.
-    fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
-        let Some((view, leader)) = self.view().map(|view| (view.number, view.leader)) else { return };
-        if self.locate_at.is_some_and(|at| now >= at) {
-            self.asked_below = self.base;
-            self.locate_at = None;
-        }
-        let from = self.asked_below.max(self.base);
-        for (number, pending) in (from..).zip(self.pending.range((from - self.base) as usize..)) {
-            if pending.sync && !pending.settled {
-                self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
-                out.push(send(leader, Message::Locate { view, session, number }));
-            }
-        }
-        self.asked_below = self.end();
-    }
-
     /// A deterministic sequence that differs from client to client (xorshift).
-    fn random(&mut self) -> u64 {
+    pub(super) fn random(&mut self) -> u64 {
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;

@@ -5,19 +5,19 @@ use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire_struct};
 use seriatim_model::{
-    Durability, LogConfig, Member, Position, Record, RecordId, SessionId, Ticket, Time, View, ViewNumber,
+    Durability, LogConfig, Member, Position, RecordId, SessionId, Settled, Ticket, Time, View, ViewNumber,
 };
 
 use super::sequencer::{Sequencer, Staged};
 use crate::deviation::Options;
-use crate::parts::{Entry, IdRun, Sessions};
+use crate::parts::{Content, Entry, Sessions};
 use crate::roles::RoleEffect;
 
 /// What the replica's journal holds, at durability `disk`.
 #[derive(Debug)]
 pub(super) enum JournalRecord {
-    Admitted { session: SessionId, first: u64, lowest: u64, records: Vec<Record> },
-    Dropped { from: Position, runs: Vec<IdRun> },
+    Admitted { session: SessionId, first: u64, lowest: u64, entries: Vec<Content> },
+    Dropped { from: Position, runs: Vec<Settled> },
     Claimed { claim: ViewNumber, adopts: bool },
     Staged(Staged),
     Started { view: View },
@@ -28,7 +28,7 @@ pub(super) enum JournalRecord {
 
 wire_enum! {
     JournalRecord {
-        1 => Admitted { session, first, lowest, records },
+        1 => Admitted { session, first, lowest, entries },
         2 => Dropped { from, runs },
         3 => Claimed { claim, adopts },
         4 => Staged(staged),
@@ -48,7 +48,7 @@ pub(super) struct Snapshot {
     ordered: Position,
     sessions: Sessions,
     staged: Option<Staged>,
-    entries: Vec<(RecordId, Record)>,
+    entries: Vec<(RecordId, Content)>,
 }
 
 wire_struct! { Snapshot { claim, number, view, ordered, sessions, staged, entries } }
@@ -82,7 +82,7 @@ impl Sequencer {
             ordered: self.ordered,
             sessions: self.sessions.clone(),
             staged: self.staged.clone(),
-            entries: self.ring.iter().map(|entry| (entry.id, entry.record.clone())).collect(),
+            entries: self.ring.iter().map(|entry| (entry.id, entry.content.clone())).collect(),
         })
         .encode(&mut out);
         out.finish()
@@ -98,8 +98,8 @@ impl Sequencer {
 
     fn replay(&mut self, record: JournalRecord) {
         match record {
-            JournalRecord::Admitted { session, first, lowest, records } => {
-                self.hold(Time::ZERO, session, first, lowest, records, Ticket(0));
+            JournalRecord::Admitted { session, first, lowest, entries } => {
+                self.hold(Time::ZERO, session, first, lowest, entries, Ticket(0));
             }
             JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
             JournalRecord::Claimed { claim, adopts } => {
@@ -131,8 +131,8 @@ impl Sequencer {
         (self.claim, self.number, self.view, self.ordered) = (claim, number, view, ordered);
         (self.sessions, self.staged) = (sessions, staged);
         self.ring.clear();
-        for (id, record) in entries {
-            self.ring.push(Entry { id, record, ticket: Ticket(0), since: Time::ZERO });
+        for (id, content) in entries {
+            self.ring.push(Entry { id, content, ticket: Ticket(0), since: Time::ZERO });
         }
     }
 

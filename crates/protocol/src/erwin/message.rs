@@ -1,25 +1,25 @@
 //! The messages of Erwin's sequencing layer.
 
 use seriatim_model::wire::wire_enum;
-use seriatim_model::{Position, Record, SessionId, ViewNumber};
+use seriatim_model::{IdRun, Position, SessionId, Settled, ViewNumber};
 
-use crate::parts::IdRun;
+use crate::parts::Content;
 
 /// Messages between clients and sequencing replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Client to every sequencing replica: hold these records.
+    /// Client to every sequencing replica: hold these.
     Append {
         /// The view that the client believes in.
         view: ViewNumber,
         /// Its session.
         session: SessionId,
-        /// The number of the first record.
+        /// The number of the first.
         first: u64,
         /// The lowest number that the client still waits for.
         lowest: u64,
-        /// The records, with consecutive numbers.
-        records: Vec<Record>,
+        /// What is appended, with consecutive numbers: records, or on which shards they are put.
+        entries: Vec<Content>,
     },
     /// Replica to client: the session's numbers below `next` are held or bound, as durably as the log
     /// promises.
@@ -30,6 +30,18 @@ pub enum Message {
         session: SessionId,
         /// The next number.
         next: u64,
+    },
+    /// Replica to client: the same, but these of the numbers are no-ops: their records never reached their
+    /// shards, and are not in the log.
+    NotAppended {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The next number.
+        next: u64,
+        /// The numbers.
+        voids: Vec<IdRun>,
     },
     /// Replica to client: numbers are missing; send from `expected`.
     OutOfOrder {
@@ -143,10 +155,10 @@ pub enum Message {
         view: ViewNumber,
         /// The session.
         session: SessionId,
-        /// The number of the first record.
+        /// The number of the first.
         first: u64,
-        /// The records, with consecutive numbers.
-        records: Vec<Record>,
+        /// What was appended, with consecutive numbers.
+        entries: Vec<Content>,
     },
     /// Leader to follower: the session of what was forwarded is forgotten, and too old to come back.
     ForwardExpired {
@@ -163,8 +175,8 @@ pub enum Message {
         view: ViewNumber,
         /// The first position.
         from: Position,
-        /// The ids.
-        runs: Vec<IdRun>,
+        /// The ids, and which of their positions are no-ops.
+        runs: Vec<Settled>,
     },
     /// Follower to leader: dropped, and durable so.
     Dropped {
@@ -198,7 +210,7 @@ pub enum Message {
 
 wire_enum! {
     Message {
-        1 => Append { view, session, first, lowest, records },
+        1 => Append { view, session, first, lowest, entries },
         2 => Acknowledged { view, session, next },
         3 => OutOfOrder { view, session, expected },
         4 => Busy { view, session, next, disk_full },
@@ -210,13 +222,14 @@ wire_enum! {
         10 => Located { session, number, position },
         11 => CheckTail { request, view },
         12 => Tail { request, view, count, held, seen },
-        13 => Forward { view, session, first, records },
+        13 => Forward { view, session, first, entries },
         14 => Drop { view, from, runs },
         15 => Dropped { view, ordered },
         16 => Status { request },
         18 => ForwardExpired { view, session, ordered },
         19 => End { view, session, at },
         20 => Ended { view, session, at },
+        21 => NotAppended { view, session, next, voids },
         17 => StatusIs { request, view, open, ordered, held, sessions },
     }
 }

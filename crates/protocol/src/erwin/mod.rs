@@ -1,4 +1,4 @@
-//! Erwin: lazy ordering (LazyLog, SOSP '24, §3–§4).
+//! Erwin: lazy ordering (LazyLog, SOSP '24, §3–§5).
 //!
 //! **Promise.** An append returns after one round trip, durable, without a position. If append B starts
 //! after append A returned, B's position is greater than A's, across all shards. Below `stable` nothing
@@ -19,6 +19,11 @@
 //!   |              |--- Stable -|------------>|           |     readable
 //! ```
 //!
+//! That is `erwin-bb`. In `erwin-st` the record goes to the replicas of a shard at the same time as its name
+//! to the sequencing replicas, and `Bind` becomes `Order`: names instead of records, to every shard
+//! ([`shard`](crate::shard)). The two differ in what an entry carries ([`Content`](crate::parts::Content)),
+//! in what is pushed (`push.rs`), and in whom a client waits for (`putting.rs`).
+//!
 //! **Where we deviate from the paper**, and why: the design is settled in `docs/protocols.md`. In short:
 //! the orderer is driven by events and pipelined, so that a lone record is stable after six network
 //! delays; record ids are (session, number) without gaps, so that the duplicate filter is one number a
@@ -32,8 +37,10 @@ mod memory;
 pub mod message;
 mod orderer;
 mod push;
+mod putting;
 pub mod rules;
 pub mod sequencer;
+mod settling;
 mod view_change;
 
 pub use client::LogClient;

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{
-    Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Ticket, Time, View, limits,
+    Address, Endpoint, IdRun, NodeId, Position, RecordId, SessionId, Settled, ShardId, Ticket, Time, View,
+    limits,
 };
 
 use super::message::Message;
 use super::push::{BoundBatch, Pusher};
 use super::rules;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Gate, IdRun, Ring, Sessions};
+use crate::parts::{Gate, Ring, Sessions};
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -43,7 +44,7 @@ pub(super) struct Orderer {
 struct DropBatch {
     from: Position,
     to: Position,
-    runs: Vec<IdRun>,
+    runs: Vec<Settled>,
     sent_at: Time,
 }
 
@@ -111,11 +112,11 @@ impl Orderer {
             let mut count = 0;
             let mut end = self.next_slot;
             for (slot, entry) in ring.iter_from(self.next_slot).take(limits.batch_records) {
-                let fits = count == 0 || bytes + entry.record.size() <= limits.batch_bytes;
+                let fits = count == 0 || bytes + entry.content.size() <= limits.batch_bytes;
                 if !fits || !gate.is_durable(entry.ticket) {
                     break;
                 }
-                bytes += entry.record.size();
+                bytes += entry.content.size();
                 count += 1;
                 end = slot + 1;
             }
@@ -152,8 +153,8 @@ impl Orderer {
     }
 
     /// Takes note that a shard holds its part of a batch.
-    pub(super) fn bound(&mut self, shard: ShardId, batch: Position) {
-        self.pusher.bound(shard, batch);
+    pub(super) fn bound(&mut self, shard: ShardId, batch: Position, voids: &[IdRun]) {
+        self.pusher.bound(shard, batch, voids);
     }
 
     /// The oldest batch, if every shard holds it.
@@ -184,13 +185,18 @@ impl Orderer {
             return;
         }
         let mut position = batch.from;
-        for run in &batch.ids {
+        for settled in &batch.ids {
+            let run = settled.ids;
             let id = |number| RecordId { session: run.session, number };
             let range = id(run.first)..id(run.first + run.count);
             let asked: Vec<_> = self.waiting.range(range).map(|(id, _)| *id).collect();
             for id in asked {
                 let place = position + (id.number - run.first);
                 let askers = self.waiting.remove(&id).unwrap_or_default();
+                if settled.is_void {
+                    // Who asks again is told.
+                    continue;
+                }
                 self.located.entry(place).or_default().extend(askers.into_iter().map(|asker| (asker, id)));
             }
             position += run.count;

@@ -3,16 +3,17 @@
 //! The leader's background ordering and the flush of a view change push in the same way; they differ in
 //! what happens when a batch is bound.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use seriatim_model::storage::Run;
+use seriatim_model::storage::{Ordered, Run};
 use seriatim_model::{
-    Address, Endpoint, Member, Placement, Position, RecordId, ShardId, Time, View, ViewNumber, limits,
+    Address, Endpoint, IdRun, Member, Placement, Position, RecordId, Settled, ShardId, Time, View,
+    ViewNumber, limits,
 };
 
-use crate::parts::Entry;
-use crate::parts::sessions::{IdRun, runs_of};
+use crate::parts::sessions::runs_of;
+use crate::parts::{Content, Entry};
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -42,9 +43,20 @@ struct Batch {
     from: Position,
     to: Position,
     ids: Vec<IdRun>,
-    unanswered: BTreeMap<ShardId, Vec<Run>>,
+    /// Those of them that became no-ops.
+    voids: BTreeSet<RecordId>,
+    unanswered: BTreeMap<ShardId, Part>,
     sent_at: Time,
     patience: Duration,
+}
+
+/// What a shard is told of a batch.
+#[derive(Clone, Debug)]
+enum Part {
+    /// Its records (LazyLog §4.3).
+    Records(Vec<Run>),
+    /// The names of the batch, of which it has its records (LazyLog §5.2).
+    Names(Vec<Ordered>),
 }
 
 /// A batch that every shard holds.
@@ -52,7 +64,7 @@ struct Batch {
 pub(super) struct BoundBatch {
     pub(super) from: Position,
     pub(super) to: Position,
-    pub(super) ids: Vec<IdRun>,
+    pub(super) ids: Vec<Settled>,
 }
 
 impl Pusher {
@@ -103,21 +115,17 @@ impl Pusher {
     ) -> Vec<ShardId> {
         let from = self.end;
         let ids = runs_of(entries.clone().map(|entry| entry.id));
-        let mut parts: BTreeMap<ShardId, Vec<Run>> = BTreeMap::new();
-        let mut entries = entries.peekable();
-        while entries.peek().is_some() {
-            let (shard, stripe_end) = self.placement.stripe_at(self.end);
-            let room = (stripe_end - self.end) as usize;
-            let records: Vec<(RecordId, _)> =
-                entries.by_ref().take(room).map(|entry| (entry.id, entry.record.clone())).collect();
-            let first = self.end;
-            self.end += records.len() as u64;
-            parts.entry(shard).or_default().push(Run { first, records });
-        }
+        self.end += ids.iter().map(|run| run.count).sum::<u64>();
+        let names = names_of(entries.clone());
+        let parts = match names.is_empty() {
+            true => records_of(&self.placement, from, entries),
+            false => self.routes.keys().map(|shard| (*shard, Part::Names(names.clone()))).collect(),
+        };
         let batch = Batch {
             from,
             to: self.end,
             ids,
+            voids: BTreeSet::new(),
             unanswered: parts,
             sent_at: now,
             patience: limits::RESEND_AFTER,
@@ -128,18 +136,20 @@ impl Pusher {
         told
     }
 
-    /// Takes note of a shard's answer.
-    pub(super) fn bound(&mut self, shard: ShardId, batch: Position) {
+    /// Takes note of a shard's answer: it holds its part, and these are no-ops.
+    pub(super) fn bound(&mut self, shard: ShardId, batch: Position, voids: &[IdRun]) {
         let index = self.batches.partition_point(|candidate| candidate.from < batch);
         if let Some(found) = self.batches.get_mut(index).filter(|found| found.from == batch) {
             found.unanswered.remove(&shard);
+            found.voids.extend(voids.iter().flat_map(|run| run.ids()));
         }
     }
 
     /// The oldest batch, if every shard holds it.
     pub(super) fn take_bound(&mut self) -> Option<BoundBatch> {
         self.batches.front().filter(|batch| batch.unanswered.is_empty())?;
-        let Batch { from, to, ids, .. } = self.batches.pop_front()?;
+        let Batch { from, to, ids, voids, .. } = self.batches.pop_front()?;
+        let ids = ids.into_iter().flat_map(|run| settled(run, &voids)).collect();
         Some(BoundBatch { from, to, ids })
     }
 
@@ -161,6 +171,64 @@ impl Pusher {
     }
 }
 
+/// A run, in as many parts as it takes to say which of its numbers became no-ops.
+fn settled(run: IdRun, voids: &BTreeSet<RecordId>) -> Vec<Settled> {
+    if voids.is_empty() {
+        return vec![Settled { ids: run, is_void: false }];
+    }
+    let ids: Vec<RecordId> = run.ids().collect();
+    let same = ids.chunk_by(|a, b| voids.contains(a) == voids.contains(b));
+    same.map(|part| Settled {
+        ids: IdRun { first: part[0].number, count: part.len() as u64, ..run },
+        is_void: voids.contains(&part[0]),
+    })
+    .collect()
+}
+
+/// The part of each shard when records are placed by their positions.
+fn records_of<'a>(
+    placement: &Placement,
+    from: Position,
+    entries: impl Iterator<Item = &'a Entry>,
+) -> BTreeMap<ShardId, Part> {
+    let mut parts: BTreeMap<ShardId, Vec<Run>> = BTreeMap::new();
+    let records = entries.filter_map(|entry| match &entry.content {
+        Content::Record(record) => Some((entry.id, record.clone())),
+        Content::Shard(_) => None,
+    });
+    let mut records = records.peekable();
+    let mut first = from;
+    while records.peek().is_some() {
+        let (shard, stripe_end) = placement.stripe_at(first);
+        let room = (stripe_end - first) as usize;
+        let run = Run { first, records: records.by_ref().take(room).collect() };
+        first = run.end();
+        parts.entry(shard).or_default().push(run);
+    }
+    parts.into_iter().map(|(shard, runs)| (shard, Part::Records(runs))).collect()
+}
+
+/// The names of entries that say where their records are put.
+fn names_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
+    let mut names: Vec<Ordered> = vec![];
+    for entry in entries {
+        let Content::Shard(shard) = entry.content else { continue };
+        let RecordId { session, number } = entry.id;
+        match names.last_mut() {
+            Some(Ordered { ids, shard: last, .. })
+                if *last == shard && ids.session == session && ids.end() == number =>
+            {
+                ids.count += 1;
+            }
+            _ => {
+                let ids = IdRun { session, first: number, count: 1 };
+                names.push(Ordered { ids, shard, is_void: false });
+            }
+        }
+    }
+    names
+}
+
 fn send(
     batch: &Batch,
     view: ViewNumber,
@@ -168,14 +236,12 @@ fn send(
     stable: Position,
     out: &mut Vec<RoleEffect>,
 ) {
-    for (shard, runs) in &batch.unanswered {
+    for (shard, part) in &batch.unanswered {
         let route = routes.get(shard).expect("a placement names only shards of its view");
-        let message = shard::Message::Bind {
-            view,
-            batch: batch.from,
-            backups: route.backups.clone(),
-            stable,
-            runs: runs.clone(),
+        let (batch, backups) = (batch.from, route.backups.clone());
+        let message = match part.clone() {
+            Part::Records(runs) => shard::Message::Bind { view, batch, backups, stable, runs },
+            Part::Names(runs) => shard::Message::Order { view, batch, backups, stable, runs },
         };
         out.push(RoleEffect::Send { to: route.primary, message: message.into() });
     }

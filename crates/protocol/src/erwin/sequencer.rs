@@ -3,8 +3,8 @@
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{
-    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Peer, Position, Record, RecordId,
-    SessionId, Ticket, Time, View, ViewNumber, limits,
+    Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
+    SessionId, Settled, Ticket, Time, View, ViewNumber, limits,
 };
 
 use super::memory::JournalRecord;
@@ -13,7 +13,7 @@ use super::orderer::Orderer;
 use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Admission, Entry, Gate, IdRun, Ring, Seen, Sessions};
+use crate::parts::{Admission, Content, Entry, Gate, Ring, Seen, Sessions};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
@@ -83,7 +83,8 @@ impl Machine for Sequencer {
             Input::Disconnected(peer) => self.disconnected(peer),
             Input::DiskFull(full) => self.disk_full = full,
             Input::Timer => self.timer(now, out),
-            Input::StoreFailed(..) | Input::Read(..) | Input::Silent(_) | Input::Heard(_) => {}
+            Input::StoreFailed(..) | Input::Read(..) | Input::Found(..) | Input::Mapped(..) => {}
+            Input::Silent(_) | Input::Heard(_) => {}
             Input::Request { request, .. } => match request {},
         }
     }
@@ -186,9 +187,12 @@ impl Sequencer {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            Message::Append { view, session, first, lowest, records } if self.accepts(view) => {
-                let run = IdRun { session, first, count: records.len() as u64 };
-                self.append(now, from, run, lowest, records, out);
+            // Whoever sends what such a log does not take is no client of ours.
+            Message::Append { entries, .. } | Message::Forward { entries, .. }
+                if !entries.iter().all(|entry| entry.suits(self.config.order, self.config.shards)) => {}
+            Message::Append { view, session, first, lowest, entries } if self.accepts(view) => {
+                let run = IdRun { session, first, count: entries.len() as u64 };
+                self.append(now, from, run, lowest, entries, out);
             }
             Message::CheckTail { request, view } if self.accepts(view) => {
                 let count = self.ordered + self.ring.len() as u64;
@@ -206,12 +210,12 @@ impl Sequencer {
                 let why = self.unavailable.clone();
                 reply(from, Message::Rejected { view: self.registered_number(), why }, out);
             }
-            Message::Forward { view, session, first, records } if self.accepts(view) => {
-                let run = IdRun { session, first, count: records.len() as u64 };
+            Message::Forward { view, session, first, entries } if self.accepts(view) => {
+                let run = IdRun { session, first, count: entries.len() as u64 };
                 if self.is_too_old(session) {
                     reply(from, Message::ForwardExpired { view, session, ordered: self.ordered }, out);
                 }
-                self.admit(now, run, 0, records, out);
+                self.admit(now, run, 0, entries, out);
             }
             Message::ForwardExpired { view, session, ordered } if self.accepts(view) => {
                 self.forward_expired(session, ordered, out);
@@ -233,7 +237,11 @@ impl Sequencer {
         }
         let is_bound = number < self.sessions.next(session).unwrap_or(0)
             && self.ring.first_number(session).is_none_or(|first| number < first);
-        if is_bound && self.sessions.position(session, number).is_none() {
+        let voids = self.sessions.voids(IdRun { session, first: number, count: 1 });
+        if is_bound && !voids.is_empty() {
+            let view = self.number;
+            reply(asker, Message::NotAppended { view, session, next: number + 1, voids }, out);
+        } else if is_bound && self.sessions.position(session, number).is_none() {
             // It is in the log, but where was not worth remembering any more.
             reply(asker, Message::Stale { session, number }, out);
         } else if let Some(orderer) = &mut self.orderer {
@@ -301,7 +309,7 @@ impl Sequencer {
         from: Address,
         run: IdRun,
         lowest: u64,
-        records: Vec<Record>,
+        entries: Vec<Content>,
         out: &mut Vec<RoleEffect>,
     ) {
         let (view, session) = (self.number, run.session);
@@ -317,13 +325,13 @@ impl Sequencer {
             }
             Admission::Admit { .. } => {
                 let before = self.gate.issued();
-                let refused = self.admit(now, run, lowest, records, out);
+                let refused = self.admit(now, run, lowest, entries, out);
                 let next = self.sessions.next(session).unwrap_or(0);
                 if self.disk_full && self.gate.issued() == before && !self.gate.is_open() {
                     // It is acknowledged, once durable, by what it was admitted with.
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
-                let acknowledged = Message::Acknowledged { view, session, next };
+                let acknowledged = self.acknowledgement(session, lowest, next);
                 if self.options.deviates(Deviation::FollowerBeforeSync) && self.orderer.is_none() {
                     reply(from, acknowledged, out);
                 } else {
@@ -343,6 +351,17 @@ impl Sequencer {
         }
     }
 
+    /// Says that the session's numbers below `next` are held or bound, and which of them became no-ops.
+    fn acknowledgement(&self, session: SessionId, lowest: u64, next: u64) -> Message {
+        let view = self.number;
+        let asked = IdRun { session, first: lowest, count: next.saturating_sub(lowest) };
+        let voids = self.sessions.voids(asked);
+        match voids.is_empty() {
+            true => Message::Acknowledged { view, session, next },
+            false => Message::NotAppended { view, session, next, voids },
+        }
+    }
+
     fn admission(&self, run: IdRun) -> Admission {
         let idle = self.options.limits.session_idle_positions;
         match self.sessions.admission(run, self.ordered, idle) {
@@ -359,26 +378,26 @@ impl Sequencer {
         now: Time,
         run: IdRun,
         lowest: u64,
-        mut records: Vec<Record>,
+        mut entries: Vec<Content>,
         out: &mut Vec<RoleEffect>,
     ) -> Option<Cut> {
         let Admission::Admit { skip } = self.admission(run) else { return None };
-        records.drain(..skip as usize);
+        entries.drain(..skip as usize);
         let first = run.first + skip;
-        records.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
-        let (fits, cut) = self.room_for(&records);
-        records.truncate(fits);
-        let next = first + records.len() as u64;
+        entries.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
+        let (fits, cut) = self.room_for(&entries);
+        entries.truncate(fits);
+        let next = first + entries.len() as u64;
         if next == first && cut != Some(Cut::NoRoom) && self.sessions.next(run.session).is_none() {
             // Nothing of a new session was admitted, nor is it to come again. One without room is remembered:
             // what follows on the heels of its first records must not find it unknown.
             return cut;
         }
-        let admitted = JournalRecord::Admitted { session: run.session, first, lowest, records };
+        let admitted = JournalRecord::Admitted { session: run.session, first, lowest, entries };
         // Knowing more about what the client waits for is not worth a write of its own.
         let ticket = if next > first { self.persist(&admitted, out) } else { self.gate.issued() };
-        let JournalRecord::Admitted { records, .. } = admitted else { unreachable!("built above") };
-        self.hold(now, run.session, first, lowest, records, ticket);
+        let JournalRecord::Admitted { entries, .. } = admitted else { unreachable!("built above") };
+        self.hold(now, run.session, first, lowest, entries, ticket);
         self.work_is_due |= self.orderer.is_some();
         cut
     }
@@ -389,34 +408,31 @@ impl Sequencer {
         session: SessionId,
         first: u64,
         lowest: u64,
-        records: Vec<Record>,
+        entries: Vec<Content>,
         ticket: Ticket,
     ) {
-        let next = first + records.len() as u64;
+        let next = first + entries.len() as u64;
         self.sessions.admit(session, next, lowest, self.ordered);
         self.seen.add(session, first..next);
-        for (number, record) in (first..).zip(records) {
-            self.ring.push(Entry { id: RecordId { session, number }, record, ticket, since });
+        for (number, content) in (first..).zip(entries) {
+            self.ring.push(Entry { id: RecordId { session, number }, content, ticket, since });
         }
     }
 
-    fn room_for(&self, records: &[Record]) -> (usize, Option<Cut>) {
+    fn room_for(&self, entries: &[Content]) -> (usize, Option<Cut>) {
         let limits = self.options.limits;
         let mut bytes = self.ring.bytes();
-        for (index, record) in records.iter().enumerate() {
-            let largest = self.config.max_record_bytes as usize;
-            if record.payload().len() > largest
-                || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
-            {
+        for (index, entry) in entries.iter().enumerate() {
+            if matches!(entry, Content::Record(record) if self.config.is_too_large(record)) {
                 return (index, Some(Cut::TooLarge));
             }
-            bytes += record.size();
+            bytes += entry.size();
             let full = self.ring.len() + index >= limits.ring_records || bytes > limits.ring_bytes;
             if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
                 return (index, Some(Cut::NoRoom));
             }
         }
-        (records.len(), None)
+        (entries.len(), None)
     }
 
     /// Follower: the leader bound these.
@@ -425,14 +441,14 @@ impl Sequencer {
         leader: Address,
         view: ViewNumber,
         first: Position,
-        runs: Vec<IdRun>,
+        runs: Vec<Settled>,
         out: &mut Vec<RoleEffect>,
     ) {
         let sealed_drops = self.options.deviates(Deviation::SealedDrops) && view == self.number;
         if !(self.accepts(view) || sealed_drops) {
             return;
         }
-        let end = first + runs.iter().map(|run| run.count).sum::<u64>();
+        let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
         let unordered = self.options.deviates(Deviation::DropsUnordered) && first > self.ordered;
         if first == self.ordered || unordered {
             self.apply_drop(first, &runs);
@@ -443,13 +459,14 @@ impl Sequencer {
         self.gate.confirm(leader, Message::Dropped { view, ordered: self.ordered }, out);
     }
 
-    pub(super) fn apply_drop(&mut self, first: Position, runs: &[IdRun]) {
+    pub(super) fn apply_drop(&mut self, first: Position, runs: &[Settled]) {
         let mut position = first;
-        for run in runs {
-            self.ring.drop_run(*run);
+        for settled in runs {
+            let run = settled.ids;
+            self.ring.drop_run(run);
             let next = self.sessions.next(run.session).unwrap_or(0);
-            self.seen.add(run.session, next.max(run.first)..run.first + run.count);
-            self.sessions.bind(*run, position);
+            self.seen.add(run.session, next.max(run.first)..run.end());
+            self.sessions.settle(*settled, position);
             position += run.count;
         }
         self.ordered = position;
@@ -480,10 +497,10 @@ impl Sequencer {
     ) {
         let Address::Node(_, Endpoint::Shard(shard)) = from else { return };
         match message {
-            shard::Message::Bound { view, batch, stable } if self.accepts(view) => {
+            shard::Message::Bound { view, batch, stable, voids } if self.accepts(view) => {
                 let Some(orderer) = &mut self.orderer else { return };
                 orderer.stable_known(shard, stable);
-                orderer.bound(shard, batch);
+                orderer.bound(shard, batch, &voids);
                 self.drop_bound(now, out);
             }
             shard::Message::StableKnown { view, stable } if self.accepts(view) => {
@@ -491,7 +508,9 @@ impl Sequencer {
                     orderer.stable_known(shard, stable);
                 }
             }
-            shard::Message::Bound { view, batch, .. } => self.flush_bound(now, shard, view, batch, out),
+            shard::Message::Bound { view, batch, voids, .. } => {
+                self.flush_bound(now, shard, view, (batch, &voids), out);
+            }
             _ => {}
         }
     }
@@ -587,6 +606,9 @@ impl Sequencer {
         if self.options.deviates(Deviation::SessionEndLost) {
             self.sessions.forget_ends();
         }
+        if self.options.deviates(Deviation::VoidsForgotten) {
+            self.sessions.forget_voids();
+        }
         if self.options.deviates(Deviation::FilterForgotten) {
             self.sessions = Sessions::default();
         }
@@ -639,25 +661,25 @@ impl Sequencer {
         else {
             return;
         };
-        let mut batches: Vec<(SessionId, u64, Vec<Record>)> = vec![];
+        let mut batches: Vec<(SessionId, u64, Vec<Content>)> = vec![];
         let mut bytes = 0;
         for entry in self.ring.iter_mut().take(limits::BATCH_RECORDS) {
             if now < entry.since + limits::FORWARD_AFTER || bytes > limits::BATCH_BYTES {
                 break;
             }
             entry.since = now;
-            bytes += entry.record.size();
+            bytes += entry.content.size();
             match batches.last_mut() {
-                Some((session, first, records))
-                    if *session == entry.id.session && *first + records.len() as u64 == entry.id.number =>
+                Some((session, first, entries))
+                    if *session == entry.id.session && *first + entries.len() as u64 == entry.id.number =>
                 {
-                    records.push(entry.record.clone());
+                    entries.push(entry.content.clone());
                 }
-                _ => batches.push((entry.id.session, entry.id.number, vec![entry.record.clone()])),
+                _ => batches.push((entry.id.session, entry.id.number, vec![entry.content.clone()])),
             }
         }
-        for (session, first, records) in batches {
-            let message = Message::Forward { view: self.number, session, first, records };
+        for (session, first, entries) in batches {
+            let message = Message::Forward { view: self.number, session, first, entries };
             reply(Address::Node(leader, Endpoint::Sequencer), message, out);
         }
     }

@@ -1,6 +1,6 @@
 //! The sequencing replica's part in a view change: seal, flush, stage (erwin.md, steps 2 to 6).
 
-use seriatim_model::{Address, Position, ShardId, Time, View, ViewNumber, limits};
+use seriatim_model::{Address, IdRun, Position, ShardId, Time, View, ViewNumber, limits};
 
 use super::push::Pusher;
 use super::sequencer::{Sequencer, Staged, reply};
@@ -122,10 +122,10 @@ impl Sequencer {
             let mut batch: Vec<&Entry> = vec![];
             let mut bytes = 0;
             for (slot, entry) in self.ring.iter_from(flush.next_slot).take(limits.batch_records) {
-                if !batch.is_empty() && bytes + entry.record.size() > limits.batch_bytes {
+                if !batch.is_empty() && bytes + entry.content.size() > limits.batch_bytes {
                     break;
                 }
-                bytes += entry.record.size();
+                bytes += entry.content.size();
                 batch.push(entry);
                 flush.next_slot = slot + 1;
             }
@@ -157,16 +157,16 @@ impl Sequencer {
         now: Time,
         shard: ShardId,
         view: ViewNumber,
-        batch: Position,
+        (batch, voids): (Position, &[IdRun]),
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
-        flush.pusher.bound(shard, batch);
+        flush.pusher.bound(shard, batch, voids);
         while let Some(bound) = flush.pusher.take_bound() {
             let mut position = bound.from;
-            for run in bound.ids {
-                flush.sessions.bind(run, position);
-                position += run.count;
+            for settled in bound.ids {
+                flush.sessions.settle(settled, position);
+                position += settled.ids.count;
             }
         }
         self.continue_flush(now, out);

@@ -1,11 +1,13 @@
 //! What several roles share.
 
+pub mod content;
 pub mod gate;
 pub mod ring;
 pub mod seen;
 pub mod sessions;
 
+pub use content::Content;
 pub use gate::Gate;
 pub use ring::{Entry, Ring};
 pub use seen::Seen;
-pub use sessions::{Admission, IdRun, Sessions};
+pub use sessions::{Admission, Sessions};

@@ -3,17 +3,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use seriatim_model::{Record, RecordId, SessionId, Ticket, Time};
+use seriatim_model::{IdRun, RecordId, SessionId, Ticket, Time};
 
-use super::sessions::IdRun;
+use super::content::Content;
 
 /// A record that a sequencing replica holds.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Its name.
     pub id: RecordId,
-    /// What was appended.
-    pub record: Record,
+    /// What is held of what was appended.
+    pub content: Content,
     /// The write that makes it durable here.
     pub ticket: Ticket,
     /// When it arrived, or was last forwarded.
@@ -47,7 +47,7 @@ impl Ring {
         self.held == 0
     }
 
-    /// How many bytes of records it holds.
+    /// How many bytes its entries take.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -64,7 +64,7 @@ impl Ring {
         let slots = self.by_session.entry(entry.id.session).or_default();
         slots.push_back(self.first_slot + self.slots.len() as u64);
         self.held += 1;
-        self.bytes += entry.record.size();
+        self.bytes += entry.content.size();
         self.slots.push_back(Some(entry));
     }
 
@@ -97,7 +97,7 @@ impl Ring {
                 break;
             }
             assert!(entry.id.number >= run.first, "entry {} is dropped out of order", entry.id);
-            self.bytes -= entry.record.size();
+            self.bytes -= entry.content.size();
             self.held -= 1;
             self.slots[index] = None;
             slots.pop_front();
@@ -136,13 +136,13 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::Position;
+    use seriatim_model::{Position, Record};
 
     use super::*;
 
     fn entry(session: u64, number: u64) -> Entry {
         let id = RecordId { session: SessionId::new(Position(0), session), number };
-        Entry { id, record: Record::new(b"x", 0), ticket: Ticket(0), since: Time::ZERO }
+        Entry { id, content: Record::new(b"x", 0).into(), ticket: Ticket(0), since: Time::ZERO }
     }
 
     fn run(session: u64, first: u64, count: u64) -> IdRun {

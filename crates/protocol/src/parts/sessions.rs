@@ -3,20 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_struct};
-use seriatim_model::{Position, SessionId, limits};
-
-/// Consecutive numbers of one session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdRun {
-    /// The session.
-    pub session: SessionId,
-    /// The first number.
-    pub first: u64,
-    /// How many.
-    pub count: u64,
-}
-
-wire_struct! { IdRun { session, first, count } }
+use seriatim_model::{IdRun, Position, SessionId, Settled, limits};
 
 /// Numbers of a session that were bound to consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +28,28 @@ struct Session {
     bound: Vec<BoundRun>,
     /// If the session has ended: the first number that is refused.
     end: Option<u64>,
+    /// Numbers that became no-ops, from `lowest` on, in order: first, and how many.
+    voids: Vec<(u64, u64)>,
 }
 
 /// In the first format a session had no end. Numbers are far below this bit, which says that there is one.
 const HAS_END: u64 = 1 << 63;
+/// So does this one say that some numbers became no-ops.
+const HAS_VOIDS: u64 = 1 << 62;
 
 impl Wire for Session {
     fn encode(&self, out: &mut Encoder) {
         self.id.encode(out);
         self.next.encode(out);
-        (self.lowest | self.end.map_or(0, |_| HAS_END)).encode(out);
+        let has_voids = if self.voids.is_empty() { 0 } else { HAS_VOIDS };
+        (self.lowest | self.end.map_or(0, |_| HAS_END) | has_voids).encode(out);
         self.last_bound.encode(out);
         self.bound.encode(out);
         if let Some(end) = self.end {
             end.encode(out);
+        }
+        if !self.voids.is_empty() {
+            self.voids.encode(out);
         }
     }
 
@@ -62,7 +57,8 @@ impl Wire for Session {
         let (id, next, lowest) = (Wire::decode(input)?, Wire::decode(input)?, u64::decode(input)?);
         let (last_bound, bound) = (Wire::decode(input)?, Wire::decode(input)?);
         let end = if lowest & HAS_END == 0 { None } else { Some(Wire::decode(input)?) };
-        Ok(Self { id, next, lowest: lowest & !HAS_END, last_bound, bound, end })
+        let voids = if lowest & HAS_VOIDS == 0 { vec![] } else { Wire::decode(input)? };
+        Ok(Self { id, next, lowest: lowest & !(HAS_END | HAS_VOIDS), last_bound, bound, end, voids })
     }
 }
 
@@ -192,10 +188,34 @@ impl Sessions {
     /// Takes note that `run` was bound to the positions from `position` on. Numbers that were not seen
     /// yet count as seen.
     pub fn bind(&mut self, run: IdRun, position: Position) {
+        let number = run.first;
+        self.seen_bound(run, position).remember(BoundRun { number, position, count: run.count });
+    }
+
+    fn seen_bound(&mut self, run: IdRun, position: Position) -> &mut Session {
         let session = self.entry(run.session, position);
-        session.next = session.next.max(run.first + run.count);
+        session.next = session.next.max(run.end());
         session.last_bound = session.last_bound.max(position + run.count);
-        session.remember(BoundRun { number: run.first, position, count: run.count });
+        session
+    }
+
+    /// Takes note that names were bound to the positions from `position` on, or that these are no-ops.
+    pub fn settle(&mut self, names: Settled, position: Position) {
+        match names.is_void {
+            true => self.seen_bound(names.ids, position).make_void(names.ids),
+            false => self.bind(names.ids, position),
+        }
+    }
+
+    /// Which of these numbers became no-ops, as far as their client may still ask.
+    #[must_use]
+    pub fn voids(&self, run: IdRun) -> Vec<IdRun> {
+        let voids = self.sessions.get(&run.session).map_or(&[][..], |session| &session.voids);
+        let within = voids.iter().map(|(first, count)| {
+            let (from, end) = ((*first).max(run.first), (first + count).min(run.end()));
+            IdRun { first: from, count: end.saturating_sub(from), ..run }
+        });
+        within.filter(|part| part.count > 0).collect()
     }
 
     /// The position that a number was bound to, if it was and the client may still ask.
@@ -243,6 +263,11 @@ impl Sessions {
         self.sessions.remove(&session);
     }
 
+    /// A defect: what became a no-op counts as bound.
+    pub(crate) fn forget_voids(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.voids.clear());
+    }
+
     /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a mistake
     /// that the simulator shows to be one; see [`crate::Deviation::FilterUnion`].
     pub(crate) fn join(&mut self, others: Self) {
@@ -260,6 +285,7 @@ impl Sessions {
             last_bound: now,
             bound: vec![],
             end: None,
+            voids: vec![],
         })
     }
 }
@@ -270,7 +296,16 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..settled);
+            self.voids.retain(|(first, count)| first + count > self.lowest);
         }
+    }
+
+    fn make_void(&mut self, run: IdRun) {
+        if run.end() <= self.lowest || self.voids.iter().any(|(first, _)| *first == run.first) {
+            return;
+        }
+        let index = self.voids.partition_point(|(first, _)| *first < run.first);
+        self.voids.insert(index, (run.first, run.count));
     }
 
     fn remember(&mut self, run: BoundRun) {
@@ -399,9 +434,25 @@ mod tests {
     }
 
     #[test]
+    fn no_ops_are_told_as_long_as_the_client_may_ask() {
+        let mut sessions = Sessions::default();
+        for (first, is_void) in [(0, false), (2, true), (4, false), (6, true)] {
+            sessions.settle(Settled { ids: run(first, 2), is_void }, Position(first));
+        }
+        assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)]);
+        assert_eq!(sessions.voids(run(3, 4)), [run(3, 1), run(6, 1)]);
+        assert_eq!((sessions.position(session(1), 3), sessions.next(session(1))), (None, Some(8)));
+        sessions.admit(session(1), 8, 3, Position(9));
+        assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)]);
+        sessions.admit(session(1), 8, 4, Position(9));
+        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)]);
+    }
+
+    #[test]
     fn a_snapshot_comes_back() {
         let mut sessions = Sessions::default();
-        sessions.bind(run(0, 2), Position(10));
+        sessions.settle(Settled { ids: run(8, 1), is_void: true }, Position(9));
+        sessions.bind(run(9, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
         sessions.end(session(2), 9, Position(11));
         let bytes = seriatim_model::wire::encode_one(&sessions);

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use seriatim_model::storage::{Lacking, Run, Stored};
+use seriatim_model::storage::{Lacking, Owned, Run, Stored};
 use seriatim_model::{
     Address, Endpoint, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, limits,
 };
@@ -168,14 +168,14 @@ impl Copying {
     }
 
     /// Another replica answered with records. Returns those that are to be written and then reported with
-    /// [`written`](Self::written).
+    /// [`written`](Self::written), and from which position on they are all.
     pub(super) fn records(
         &mut self,
         now: Time,
         request: u64,
         records: Vec<Stored>,
         upto: Position,
-    ) -> Option<Vec<Stored>> {
+    ) -> Option<(Position, Vec<Stored>)> {
         let question = self.asked(request)?;
         if question.about == About::Trim {
             self.learned_trim(now, request);
@@ -186,10 +186,11 @@ impl Copying {
             self.refused(now, request);
             return None;
         }
+        let from = question.range.from;
         question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
         // Who answers well is asked again.
         self.turn -= 1;
-        Some(records)
+        Some((from, records))
     }
 
     /// What was got is being written, with the tickets after `after` up to `last`.
@@ -295,6 +296,31 @@ pub(super) fn as_pushed(
         }
     }
     pushed
+}
+
+/// A map of final positions as it is stored: by the views that decide about them.
+pub(super) fn as_mapped(
+    history: &ViewHistory,
+    from: Position,
+    owned: Vec<Owned>,
+) -> Vec<(seriatim_model::ViewNumber, Position, Vec<Owned>)> {
+    let mut mapped: Vec<(_, _, Vec<Owned>)> = vec![];
+    let mut position = from;
+    for Owned { shard, count } in owned {
+        let end = position + count;
+        while position < end {
+            let decided_to = history.cover_end(position).map_or(end, |next| next.min(end));
+            let part = Owned { shard, count: decided_to - position };
+            if let Some(view) = history.cover(position) {
+                match mapped.last_mut().filter(|(last, _, _)| *last == view) {
+                    Some((_, _, owned)) => owned.push(part),
+                    None => mapped.push((view, position, vec![part])),
+                }
+            }
+            position = decided_to;
+        }
+    }
+    mapped
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The messages of the shard contract. See the [module](super) for what they promise.
 
-use seriatim_model::storage::{Lacking, Run, Stored};
+use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{Incarnation, Member, Position, ViewHistory, ViewNumber};
+use seriatim_model::{
+    IdRun, Incarnation, Member, NodeId, Position, Record, RecordId, SessionId, ViewHistory, ViewNumber,
+};
 
 use crate::control::LogEntry;
 
@@ -126,6 +128,94 @@ pub enum Message {
         batch: Position,
         /// The stable bound that the shard knows.
         stable: Position,
+        /// Which records no replica of the shard has: their positions are no-ops.
+        voids: Vec<IdRun>,
+    },
+    /// Client to every replica of a shard: hold these records, whose names are on their way to the sequencing
+    /// replicas (LazyLog §5.1).
+    Put {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// Its session.
+        session: SessionId,
+        /// The number of the first record.
+        first: u64,
+        /// The records, with consecutive numbers.
+        records: Vec<Record>,
+    },
+    /// Replica to client: held, as durably as the log promises.
+    Stored {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// Which.
+        ids: IdRun,
+    },
+    /// Replica to client: these are no-ops, on every replica, for good.
+    NotAppended {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// Which.
+        ids: IdRun,
+    },
+    /// Replica to client: no room at present; put it again, later.
+    Busy {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// Which.
+        ids: IdRun,
+        /// Whether that is because the disk is full.
+        disk_full: bool,
+    },
+    /// Sequencing layer to primary: the positions from `batch` on belong to these names, one after another.
+    /// Every shard is told of all of them.
+    Order {
+        /// The view that pushes them.
+        view: ViewNumber,
+        /// Names the batch within the view: its first position.
+        batch: Position,
+        /// The backups that must hold them too.
+        backups: Vec<Member>,
+        /// The stable bound that the sender knows.
+        stable: Position,
+        /// The names.
+        runs: Vec<Ordered>,
+    },
+    /// Primary to backup: the same, with what the primary decided to be no-ops.
+    ReplicateOrder {
+        /// The view that pushes them.
+        view: ViewNumber,
+        /// Names the batch.
+        batch: Position,
+        /// Which life of the backup is meant.
+        incarnation: Incarnation,
+        /// The stable bound that the primary knows.
+        stable: Position,
+        /// The names.
+        runs: Vec<Ordered>,
+        /// Who else may have what the backup lacks.
+        replicas: Vec<NodeId>,
+    },
+    /// Replica to another one: do you have these records?
+    Want {
+        /// The view that orders them.
+        view: ViewNumber,
+        /// The batch that they are in.
+        batch: Position,
+        /// The records.
+        ids: Vec<IdRun>,
+    },
+    /// The answer to `Want`. What it says nothing of, it has, and gives when it is asked again.
+    Have {
+        /// The view.
+        view: ViewNumber,
+        /// The batch.
+        batch: Position,
+        /// What it has, as far as there is room.
+        records: Vec<(RecordId, Record)>,
+        /// What it does not have.
+        lacks: Vec<IdRun>,
+        /// What it holds to be no-ops.
+        voids: Vec<IdRun>,
     },
     /// Sequencing layer to primary, primary to backup: positions below this are final.
     Stable {
@@ -199,6 +289,17 @@ pub enum Message {
         request: u64,
         /// The records of this shard in `from..upto`.
         records: Vec<Stored>,
+        /// Everything of this shard below it, from where the reader asked on, is in `records`.
+        upto: Position,
+    },
+    /// Replica to another one: the answer to `Read` where records are not placed by their positions.
+    MappedRecords {
+        /// The read answered.
+        request: u64,
+        /// The records of this shard in `from..upto`.
+        records: Vec<Stored>,
+        /// Which shards hold the positions in `from..upto`.
+        owned: Vec<Owned>,
         /// Everything of this shard below it, from where the reader asked on, is in `records`.
         upto: Position,
     },
@@ -278,7 +379,7 @@ pub enum Message {
 wire_enum! {
     Message {
         1 => Bind { view, batch, backups, stable, runs },
-        2 => Bound { view, batch, stable },
+        2 => Bound { view, batch, stable, voids },
         3 => Stable { view, stable },
         4 => StableKnown { view, stable },
         5 => Fenced { claim, incarnation, held },
@@ -296,5 +397,14 @@ wire_enum! {
         17 => Trimmed { request, first },
         18 => Status { request },
         19 => StatusIs { request, view, stable, trim },
+        20 => Put { view, session, first, records },
+        21 => Stored { view, ids },
+        22 => NotAppended { view, ids },
+        23 => Busy { view, ids, disk_full },
+        24 => Order { view, batch, backups, stable, runs },
+        25 => ReplicateOrder { view, batch, incarnation, stable, runs, replicas },
+        26 => Want { view, batch, ids },
+        27 => Have { view, batch, records, lacks, voids },
+        28 => MappedRecords { request, records, owned, upto },
     }
 }

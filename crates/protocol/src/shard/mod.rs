@@ -7,6 +7,10 @@
 //! * **bind**: hold records at given positions, tagged with the view that pushed them; answer `Bound`
 //!   only when they are as durable as the log promises, on every replica. Batches may arrive more than
 //!   once and in any order; binding again what is bound changes nothing.
+//! * **put, order** (only where clients put records themselves): hold records that have no positions yet;
+//!   answer `Stored` when they are as durable as the log promises, on this replica, and only in a view that
+//!   it takes part in. An order is a `bind` of names. A name whose record no replica has becomes a no-op on
+//!   all of them, is named in `Bound`, and its record is never acknowledged from then on.
 //! * **fence**: after `Fenced { claim }`, durably, nothing of a lower view is bound and no `Stable` of a
 //!   lower view is believed. Nothing that was bound is dropped: an attempt that dies must leave
 //!   everything as it found it.
@@ -30,8 +34,11 @@
 
 mod copying;
 pub mod message;
+mod names;
+mod ordering;
 pub mod primary_backup;
 mod readers;
+mod unordered;
 mod unstored;
 
 pub use message::{Held, Message, ReadError};

@@ -6,15 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, Stored};
+use seriatim_model::storage::{Lacking, Owned, Run, ShardMemory, ShardRecovery, StorageCommand, Stored};
 use seriatim_model::{
-    Address, Durability, Endpoint, Gap, Input, LogConfig, Machine, Member, NodeId, Peer, Position, ShardId,
-    ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
+    Address, Durability, Endpoint, Gap, IdRun, Input, LogConfig, Machine, Member, NodeId, Peer, Position,
+    ShardId, ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::copying::{Copying, as_pushed};
+use super::copying::{Copying, as_mapped, as_pushed};
 use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Outcome, Readers};
+use super::unordered::{Part, Unordered};
 use super::unstored::{Before, Unstored};
 use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
@@ -36,9 +37,9 @@ const SCRUB_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Replica {
     node: NodeId,
-    shard: ShardId,
-    options: Options,
-    gate: Gate,
+    pub(super) shard: ShardId,
+    pub(super) options: Options,
+    pub(super) gate: Gate,
     pub(super) memory: ShardMemory,
     restarted: bool,
     pub(super) stable: Position,
@@ -54,7 +55,9 @@ pub struct Replica {
     scrub: Option<Position>,
     scrub_at: Time,
     /// Batches that this replica is primary for, and that are not held everywhere yet.
-    batches: BTreeMap<(ViewNumber, Position), Batch>,
+    pub(super) batches: BTreeMap<(ViewNumber, Position), Batch>,
+    /// What was put before it got a position.
+    pub(super) unordered: Unordered,
     /// Writes on their way, oldest first, with what to do when they are durable.
     writes: VecDeque<(Ticket, Write)>,
     unstored: Unstored,
@@ -66,14 +69,17 @@ pub struct Replica {
 }
 
 #[derive(Clone, Debug)]
-struct Batch {
+pub(super) struct Batch {
     leader: Address,
     held_here: bool,
-    backups: BTreeSet<NodeId>,
+    /// Those that have not answered.
+    pub(super) backups: BTreeSet<NodeId>,
+    /// Records that nobody has.
+    voids: Vec<IdRun>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Write {
+pub(super) enum Write {
     /// Our own copy of a batch that we are primary for.
     Primary(ViewNumber, Position),
     /// A backup's copy.
@@ -96,9 +102,11 @@ impl Machine for Replica {
             } => {
                 self.registered(now, &entry, out);
             }
+            Input::Found(ticket, records) => self.found(ticket, records, out),
+            Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, out),
             Input::Message { .. } | Input::DiskFull(_) | Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => self.persisted(ticket, out),
-            Input::StoreFailed(ticket, _) => self.store_failed(now, ticket),
+            Input::StoreFailed(ticket, _) => self.store_failed(now, ticket, out),
             Input::Read(ticket, outcome) => {
                 let outcome = self.readers.read(ticket, outcome, &self.bounds(), out);
                 self.has_read(now, outcome);
@@ -113,7 +121,8 @@ impl Machine for Replica {
         let report = (!self.is_open()).then_some(self.report_at);
         let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
-        [report, copy, scrub, self.readers.deadline()].into_iter().flatten().min()
+        let missing = self.missing_deadline();
+        [report, copy, scrub, missing, self.readers.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -129,7 +138,8 @@ impl Replica {
             history: ViewHistory::default(),
         };
         let (stable, trim) = (Position::ZERO, Position::ZERO);
-        let recovery = ShardRecovery { memory: Some(memory), stable, trim, lacks: None };
+        let recovery =
+            ShardRecovery { memory: Some(memory), stable, trim, lacks: None, put: vec![], void: vec![] };
         Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 
@@ -164,6 +174,7 @@ impl Replica {
             scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
+            unordered: Unordered::recover(recovery.put, recovery.void),
             writes: VecDeque::new(),
             unstored: Unstored::default(),
             pushed: Position::ZERO,
@@ -191,20 +202,20 @@ impl Replica {
         self.lacks
     }
 
-    fn view_number(&self) -> ViewNumber {
+    pub(super) fn view_number(&self) -> ViewNumber {
         self.memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
     }
 
-    fn me(&self) -> Member {
+    pub(super) fn me(&self) -> Member {
         Member { node: self.node, incarnation: self.memory.incarnation }
     }
 
     /// Whether the latest view that it knows names this life.
-    fn is_named(&self) -> bool {
+    pub(super) fn is_named(&self) -> bool {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
@@ -213,10 +224,11 @@ impl Replica {
         let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
         let gaps: Vec<Gap> = self.memory.history.gaps_of(self.shard).collect();
-        let placement =
-            self.memory.view.as_ref().map(|view| view.placement.clone()).filter(|_| !gaps.is_empty());
-        let lost = placement.map(|placement| Lost { placement, gaps });
-        Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks, lost }
+        let places = self.memory.config.order.places_by_position();
+        let placement = self.memory.view.as_ref().filter(|_| places).map(|view| view.placement.clone());
+        let lost = (!gaps.is_empty()).then_some(Lost { placement, gaps });
+        let is_mapped = !places;
+        Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks, lost, is_mapped }
     }
 
     /// Whether nobody could tell it more of the trim point.
@@ -237,11 +249,31 @@ impl Replica {
             Message::Replicate { view, batch, incarnation, stable, runs } => {
                 let deposed = self.options.deviates(Deviation::DeposedPrimaryObeyed);
                 if incarnation == self.memory.incarnation && (deposed || self.accepts(from, view, out)) {
-                    self.hold(Write::Backup(from, view, batch), view, runs, out);
+                    self.hold_records(Write::Backup(from, view, batch), view, runs, out);
                     self.learn_stable(view, stable, out);
                 }
             }
             Message::Replicated { view, batch } => self.replicated(from, view, batch, out),
+            Message::Put { view, session, first, records } => {
+                self.put(from, (view, session), first, records, out);
+            }
+            Message::Order { view, batch, backups, stable, runs } => {
+                if self.accepts(from, view, out) {
+                    self.learn_stable(view, stable, out);
+                    self.order(now, (view, batch), Part::Primary { leader: from, backups }, runs, out);
+                }
+            }
+            Message::ReplicateOrder { view, batch, incarnation, stable, runs, replicas } => {
+                if incarnation == self.memory.incarnation && self.accepts(from, view, out) {
+                    let others = replicas.into_iter().filter(|node| *node != self.node).collect();
+                    self.order(now, (view, batch), Part::Backup { primary: from, others }, runs, out);
+                    self.learn_stable(view, stable, out);
+                }
+            }
+            Message::Want { view, batch, ids } => self.wanted(from, view, batch, &ids, out),
+            Message::Have { view, batch, records, lacks, voids } => {
+                self.given(from, (view, batch), records, (lacks, voids), out);
+            }
             Message::Stable { view, stable } => {
                 if self.accepts(from, view, out) && self.learn_stable(view, stable, out) {
                     self.pass_on_stable(view, out);
@@ -253,10 +285,10 @@ impl Replica {
             Message::StableKnown { view, stable } => self.inform_backup(from, view, stable, out),
             Message::Fence { claim, entry } => self.fence(now, from, claim, &entry, out),
             Message::Records { request, records, upto } => {
-                if let Some(records) = self.copying.records(now, request, records, upto) {
-                    self.got(records, out);
-                }
-                self.copy(now, out);
+                self.got(now, request, (records, vec![]), upto, out);
+            }
+            Message::MappedRecords { request, records, owned, upto } => {
+                self.got(now, request, (records, owned), upto, out);
             }
             Message::ReadFailed { request, error } => self.not_got(now, request, error, out),
             Message::Status { request } => {
@@ -283,7 +315,7 @@ impl Replica {
     }
 
     /// Whether pushes of `view` are obeyed. Whoever's view is over is told.
-    fn accepts(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
+    pub(super) fn accepts(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
         let skipped = self.options.deviates(Deviation::FenceSkipped);
         if view < self.memory.claim && !skipped {
             send(from, self.fenced(), out);
@@ -294,7 +326,7 @@ impl Replica {
         view == self.memory.claim && is_counted_on || skipped
     }
 
-    fn fenced(&self) -> Message {
+    pub(super) fn fenced(&self) -> Message {
         Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation, held: self.held() }
     }
 
@@ -315,12 +347,8 @@ impl Replica {
         out: &mut Vec<RoleEffect>,
     ) {
         let skipped = self.options.deviates(Deviation::BackupsSkipped);
-        let everyone = backups.iter().map(|backup| backup.node).filter(|_| !skipped).collect();
-        // A batch that is sent again goes on where it is: to the backups that have not answered.
-        let batch = Batch { leader, held_here: false, backups: everyone };
-        let known = self.batches.entry((view, name)).or_insert(batch);
-        known.leader = leader;
-        let held_here = known.held_here;
+        let held_here = self.begin_batch(leader, (view, name), backups, vec![]);
+        let known = &self.batches[&(view, name)];
         for backup in backups.iter().filter(|backup| skipped || known.backups.contains(&backup.node)) {
             let message = Message::Replicate {
                 view,
@@ -332,17 +360,45 @@ impl Replica {
             send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
         }
         if !held_here {
-            self.hold(Write::Primary(view, name), view, runs, out);
+            self.hold_records(Write::Primary(view, name), view, runs, out);
         }
     }
 
-    /// Writes a batch, unless the very same write is on its way already.
-    fn hold(&mut self, write: Write, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+    /// Primary: a batch is to be held here and on the backups. One that is sent again goes on where it is.
+    /// Says whether it is held here.
+    pub(super) fn begin_batch(
+        &mut self,
+        leader: Address,
+        name: (ViewNumber, Position),
+        backups: &[Member],
+        voids: Vec<IdRun>,
+    ) -> bool {
+        let skipped = self.options.deviates(Deviation::BackupsSkipped);
+        let backups = backups.iter().map(|backup| backup.node).filter(|_| !skipped).collect();
+        let batch = Batch { leader, held_here: false, backups, voids };
+        let known = self.batches.entry(name).or_insert(batch);
+        known.leader = leader;
+        known.held_here
+    }
+
+    fn hold_records(&mut self, write: Write, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+        let end = runs.iter().map(Run::end).max().unwrap_or_default();
+        self.hold(write, end, StorageCommand::Bind { view, runs }, out);
+    }
+
+    /// Writes a batch that reaches `end`, unless the very same write is on its way already.
+    pub(super) fn hold(
+        &mut self,
+        write: Write,
+        end: Position,
+        command: StorageCommand,
+        out: &mut Vec<RoleEffect>,
+    ) {
         if self.writes.iter().any(|(_, under_way)| *under_way == write) {
             return;
         }
-        self.pushed = runs.iter().map(Run::end).chain([self.pushed]).max().unwrap_or_default();
-        let ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
+        self.pushed = self.pushed.max(end);
+        let ticket = self.gate.store(command, out);
         self.writes.push_back((ticket, write));
         if self.gate.is_durable(ticket) {
             self.persisted(ticket, out);
@@ -352,6 +408,7 @@ impl Replica {
     fn persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.gate.persisted(ticket, out);
         self.unstored.stored(ticket);
+        self.unordered.stored(ticket);
         self.copied(ticket, out);
         while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
             let (_, write) = self.writes.pop_front().expect("the front was just seen");
@@ -371,7 +428,8 @@ impl Replica {
 
     /// Nothing of this write is there: it is not answered, and comes again. A change of what is
     /// remembered is taken back: what the replica does with records, its store has to know.
-    fn store_failed(&mut self, now: Time, ticket: Ticket) {
+    fn store_failed(&mut self, now: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        self.put_failed(ticket, out);
         self.copying.failed(now, ticket);
         self.writes.retain(|(written, _)| *written != ticket);
         self.gate.failed(ticket);
@@ -416,8 +474,8 @@ impl Replica {
     fn answer_if_held(&mut self, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
         let held = |batch: &Batch| batch.held_here && batch.backups.is_empty();
         if self.batches.get(&(view, batch)).is_some_and(held) {
-            let leader = self.batches.remove(&(view, batch)).expect("just seen").leader;
-            send(leader, Message::Bound { view, batch, stable: self.stable }, out);
+            let Batch { leader, voids, .. } = self.batches.remove(&(view, batch)).expect("just seen");
+            send(leader, Message::Bound { view, batch, stable: self.stable, voids }, out);
         }
     }
 
@@ -470,6 +528,7 @@ impl Replica {
     fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.stable = stable;
+            self.finish_placed(out);
             self.readers.stable_advanced(&self.bounds(), out);
         }
     }
@@ -498,16 +557,23 @@ impl Replica {
             if !was_member {
                 // Who is away may also miss a trim.
                 self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
+                self.leave_unordered(out);
             }
             self.memory.claim = claim;
             self.memory.config = entry.config.clone();
-            self.batches.clear();
-            self.writes.clear();
+            self.stop_batches();
             self.drop_unstable();
             self.remember(before, out);
         }
         let fenced = self.fenced();
         self.gate.confirm(from, fenced, out);
+    }
+
+    /// Whoever pushed batches does not count any more.
+    fn stop_batches(&mut self) {
+        self.batches.clear();
+        self.writes.clear();
+        self.unordered.stop_waiting();
     }
 
     /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
@@ -561,12 +627,12 @@ impl Replica {
             if view.number > self.memory.claim {
                 // Nobody fenced it, but its view is over: it is as if somebody had.
                 self.memory.claim = view.number;
-                self.batches.clear();
-                self.writes.clear();
+                self.stop_batches();
                 self.remember(before, out);
             }
             return;
         }
+        self.unordered.enter_view();
         self.drop_unstable();
         self.restarted = false;
         self.remember(before, out);
@@ -574,18 +640,31 @@ impl Replica {
         self.raise_stable(view.start, out);
     }
 
-    /// Records came from another replica.
-    fn got(&mut self, records: Vec<Stored>, out: &mut Vec<RoleEffect>) {
-        let before = self.gate.issued();
-        // If nothing was there, nothing is to be written.
-        let mut ticket = Ticket(0);
-        for (view, runs) in as_pushed(&self.memory.history, records) {
-            ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
+    /// Records came from another replica, with a map of the positions if the log needs one.
+    fn got(
+        &mut self,
+        now: Time,
+        request: u64,
+        (records, owned): (Vec<Stored>, Vec<Owned>),
+        upto: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if let Some((from, records)) = self.copying.records(now, request, records, upto) {
+            let before = self.gate.issued();
+            // If nothing was there, nothing is to be written.
+            let mut ticket = Ticket(0);
+            for (view, runs) in as_pushed(&self.memory.history, records) {
+                ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
+            }
+            for (view, first, owned) in as_mapped(&self.memory.history, from, owned) {
+                ticket = self.gate.store(StorageCommand::Map { view, first, owned }, out);
+            }
+            self.copying.writing(before, ticket);
+            if self.gate.is_durable(ticket) {
+                self.copied(ticket, out);
+            }
         }
-        self.copying.writing(before, ticket);
-        if self.gate.is_durable(ticket) {
-            self.copied(ticket, out);
-        }
+        self.copy(now, out);
     }
 
     fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
@@ -700,6 +779,7 @@ impl Replica {
             let to = Address::Node(self.node, Endpoint::Controller);
             out.push(RoleEffect::Send { to, message: message.into() });
         }
+        self.ask_for_missing(now, out);
         self.readers.expire(now, out);
         self.copy(now, out);
         self.scrub(now, out);

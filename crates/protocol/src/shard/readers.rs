@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::storage::{Lacking, ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, limits};
 
 use super::message::{Message, ReadError};
@@ -25,6 +25,8 @@ pub(super) struct Readers {
     subscriptions: BTreeMap<(Address, u64), Subscription>,
     /// Reads from the store on their way.
     reading: BTreeMap<Ticket, (Address, u64, Purpose, ReadRange)>,
+    /// Answers to other replicas that lack only the map of their positions.
+    mapping: BTreeMap<Ticket, MappedAnswer>,
     last_ticket: Ticket,
 }
 
@@ -34,6 +36,15 @@ struct WaitingRead {
     end: Position,
     max_records: u32,
     until: Time,
+}
+
+#[derive(Clone, Debug)]
+struct MappedAnswer {
+    reader: Address,
+    request: u64,
+    records: Vec<Stored>,
+    from: Position,
+    upto: Position,
 }
 
 #[derive(Clone, Debug)]
@@ -64,13 +75,15 @@ pub(super) struct Bounds {
     pub(super) lacks: Option<Lacking>,
     /// ... and these never again.
     pub(super) lost: Option<Lost>,
+    /// Whether the log's positions are mapped to shards one by one.
+    pub(super) is_mapped: bool,
 }
 
 /// What the shard lost.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
-    /// Which positions are the shard's.
-    pub(super) placement: Placement,
+    /// Which positions are the shard's. Without it, any may be.
+    pub(super) placement: Option<Placement>,
     /// Where it lost them.
     pub(super) gaps: Vec<Gap>,
 }
@@ -79,7 +92,11 @@ impl Lost {
     /// The first of the shard's positions from `from` on that is lost, and where its gap ends.
     fn next(&self, from: Position) -> Option<(Position, Position)> {
         let first = |gap: &Gap| {
-            let position = self.placement.first_of(gap.shard, gap.from.max(from), gap.end)?;
+            let from = gap.from.max(from);
+            let position = match &self.placement {
+                Some(placement) => placement.first_of(gap.shard, from, gap.end)?,
+                None => Some(from).filter(|from| *from < gap.end)?,
+            };
             Some((position, gap.end))
         };
         self.gaps.iter().find_map(first)
@@ -272,7 +289,12 @@ impl Readers {
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
         match (purpose, answer) {
             (Purpose::Read, Ok((upto, records))) => {
-                send(reader, Message::Records { request, records, upto }, out)
+                if bounds.is_mapped && matches!(reader, Address::Node(..)) {
+                    let answer = MappedAnswer { reader, request, records, from: range.from, upto };
+                    self.map(answer, out);
+                } else {
+                    send(reader, Message::Records { request, records, upto }, out);
+                }
             }
             (Purpose::Subscription, Ok((upto, records))) => {
                 let Some(subscription) = self.subscriptions.get_mut(&(reader, request)) else {
@@ -292,6 +314,23 @@ impl Readers {
             (Purpose::Scrub, Ok(_)) => unreachable!("seen above"),
         }
         Outcome { damaged, scrubbed: None }
+    }
+
+    /// Looks up the map of the positions that are given to another replica.
+    fn map(&mut self, answer: MappedAnswer, out: &mut Vec<RoleEffect>) {
+        self.last_ticket.0 += 1;
+        let (ticket, from, end) = (self.last_ticket, answer.from, answer.upto);
+        self.mapping.insert(ticket, answer);
+        out.push(RoleEffect::Map { ticket, from, end });
+    }
+
+    /// The map came back: another replica is answered as far as it goes.
+    pub(super) fn mapped(&mut self, ticket: Ticket, owned: Vec<Owned>, out: &mut Vec<RoleEffect>) {
+        let Some(answer) = self.mapping.remove(&ticket) else { return };
+        let MappedAnswer { reader, request, mut records, from, upto } = answer;
+        let upto = upto.min(from + owned.iter().map(|owned| owned.count).sum::<u64>());
+        records.retain(|stored| stored.position < upto);
+        send(reader, Message::MappedRecords { request, records, owned, upto }, out);
     }
 
     /// What is being read may be wrong: the store did not take what the reads rely on. Subscriptions go on

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::storage::{Run, StorageCommand, Stored};
-use seriatim_model::{Endpoint, NodeId, Record, SessionId, ShardMembers, View, ViewNumber};
+use seriatim_model::storage::{Ordered, Run, StorageCommand, Stored};
+use seriatim_model::{
+    Endpoint, IdRun, NodeId, Record, RecordId, SessionId, Settled, ShardMembers, View, ViewNumber,
+};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::erwin::client::{Failure, Reply};
-use seriatim_protocol::parts::IdRun;
+use seriatim_protocol::parts::Content;
 use seriatim_protocol::shard::{self, ReadError};
 use seriatim_protocol::{Message, erwin};
 
@@ -23,9 +25,12 @@ pub(crate) fn message(message: &Message) -> String {
 fn sequencing(message: &erwin::Message) -> String {
     use erwin::Message::*;
     match message {
-        Append { view, session, first, lowest, records, .. } => {
+        Append { view, session, first, lowest, entries, .. } => {
             let lowest = unless(0, "lowest", *lowest);
-            format!("append v{view}{}{lowest}", following(*session, *first, records))
+            format!("append v{view}{}{lowest}", following(*session, *first, entries))
+        }
+        NotAppended { view, session: of, next, voids, .. } => {
+            format!("not-appended v{view} {} next={next}{}", session(*of), ids(voids))
         }
         Acknowledged { view, session: of, next, .. } => {
             format!("acknowledged v{view} {} next={next}", session(*of))
@@ -53,13 +58,13 @@ fn sequencing(message: &erwin::Message) -> String {
         Ended { view, session: of, at } => format!("ended v{view} {}", id(*of, *at)),
         CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
         Tail { request, view, count, .. } => format!("tail v{view} request={request} count={count}"),
-        Forward { view, session, first, records, .. } => {
-            format!("forward v{view}{}", following(*session, *first, records))
+        Forward { view, session, first, entries, .. } => {
+            format!("forward v{view}{}", following(*session, *first, entries))
         }
         ForwardExpired { view, session: of, ordered } => {
             format!("forward-expired v{view} {} ordered={ordered}", session(*of))
         }
-        Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", ids(runs)),
+        Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", settled(runs)),
         Dropped { view, ordered, .. } => format!("dropped v{view} ordered={ordered}"),
         Status { request, .. } => format!("status request={request}"),
         StatusIs { view, open, ordered, held, sessions, .. } => {
@@ -69,29 +74,101 @@ fn sequencing(message: &erwin::Message) -> String {
     }
 }
 
-fn following(session: SessionId, first: u64, records: &[Record]) -> String {
-    (first..)
-        .zip(records)
-        .map(|(number, record)| format!(" {}", words::record(session, number, record)))
-        .collect()
+fn following(session: SessionId, first: u64, entries: &[Content]) -> String {
+    let shown = |(number, entry): (u64, &Content)| match entry {
+        Content::Record(record) => format!(" {}", words::record(session, number, record)),
+        Content::Shard(shard) => format!(" s{shard}:{}", id(session, number)),
+    };
+    (first..).zip(entries).map(shown).collect()
 }
 
-fn ids(runs: &[IdRun]) -> String {
+pub(crate) fn ids(runs: &[IdRun]) -> String {
     let numbers = |run: &IdRun| run.first..run.first + run.count;
     let each = |run: &IdRun| numbers(run).map(|n| format!(" {}", id(run.session, n))).collect::<String>();
     runs.iter().map(each).collect()
 }
 
+fn settled(runs: &[Settled]) -> String {
+    let each = |run: &Settled| match run.is_void {
+        true => ids(&[run.ids]).replace(' ', " !"),
+        false => ids(&[run.ids]),
+    };
+    runs.iter().map(each).collect()
+}
+
+/// Names with their shards; `!` for no-ops.
+fn ordered(runs: &[Ordered]) -> String {
+    let each = |run: &Ordered| {
+        let names = settled(&[Settled { ids: run.ids, is_void: run.is_void }]);
+        format!(" s{}:{}", run.shard, names.trim_start().replace(' ', ","))
+    };
+    runs.iter().map(each).collect()
+}
+
+/// ` name=a0,a1`, unless there are none.
+fn names_in(name: &str, runs: &[IdRun]) -> String {
+    unless(String::new(), name, ids(runs).trim_start().replace(' ', ","))
+}
+
+fn named(records: &[(RecordId, Record)]) -> String {
+    records.iter().map(|(id, record)| format!(" {}", words::record(id.session, id.number, record))).collect()
+}
+
+/// What concerns records that are put before they have positions.
+fn unordered(message: &shard::Message) -> Option<String> {
+    use shard::Message::*;
+    Some(match message {
+        Put { view, session: of, first, records } => {
+            format!("put v{view}{}", following(*of, *first, &contents(records)))
+        }
+        Stored { view, ids: of } => format!("stored v{view}{}", ids(&[*of])),
+        NotAppended { view, ids: of } => format!("not-appended v{view}{}", ids(&[*of])),
+        Busy { view, ids: of, disk_full } => {
+            let why = if *disk_full { " disk-full" } else { "" };
+            format!("busy v{view}{}{why}", ids(&[*of]))
+        }
+        Order { view, batch, backups, stable, runs } => {
+            let backups = unless(String::new(), "backups", list(backups, "+", words::member));
+            let stable = unless(0, "stable", stable.0);
+            format!("order v{view} batch={batch}{backups}{stable}{}", ordered(runs))
+        }
+        ReplicateOrder { view, batch, incarnation, stable, runs, replicas } => {
+            let (life, stable) = (unless(1, "life", incarnation.0), unless(0, "stable", stable.0));
+            let replicas = list(replicas, "+", ToString::to_string);
+            let names = ordered(runs);
+            format!("replicate-order v{view} batch={batch} replicas={replicas}{life}{stable}{names}")
+        }
+        Want { view, batch, ids: of } => format!("want v{view} batch={batch}{}", ids(of)),
+        Have { view, batch, records, lacks, voids } => {
+            let (lacks, voids) = (names_in("lacks", lacks), names_in("voids", voids));
+            format!("have v{view} batch={batch}{}{lacks}{voids}", named(records))
+        }
+        MappedRecords { request, records, owned, upto } => {
+            let owned = words::owned(owned);
+            format!("mapped-records request={request}{} owned={owned} upto={upto}", stored(records))
+        }
+        _ => return None,
+    })
+}
+
+fn contents(records: &[Record]) -> Vec<Content> {
+    records.iter().cloned().map(Content::Record).collect()
+}
+
 fn shard(message: &shard::Message) -> String {
     use shard::Message::*;
+    if let Some(line) = unordered(message) {
+        return line;
+    }
     match message {
         Bind { view, batch, backups, stable, runs: of, .. } => {
             let backups = list(backups, "+", words::member);
             let backups = unless(String::new(), "backups", backups);
             format!("bind v{view} batch={batch}{backups}{}{}", unless(0, "stable", stable.0), runs(of))
         }
-        Bound { view, batch, stable, .. } => {
-            format!("bound v{view} batch={batch}{}", unless(0, "stable", stable.0))
+        Bound { view, batch, stable, voids } => {
+            let (stable, voids) = (unless(0, "stable", stable.0), names_in("voids", voids));
+            format!("bound v{view} batch={batch}{stable}{voids}")
         }
         Stable { view, stable, .. } => format!("stable v{view} at={stable}"),
         StableKnown { view, stable, .. } => format!("stable-known v{view} at={stable}"),
@@ -123,6 +200,7 @@ fn shard(message: &shard::Message) -> String {
         Trimmed { request, first, .. } => format!("trimmed request={request} first={first}"),
         Status { request, .. } => format!("status request={request}"),
         StatusIs { view, stable, trim, .. } => format!("status-is v{view} stable={stable} trim={trim}"),
+        _ => unreachable!("the others are of records without positions"),
     }
 }
 
@@ -287,6 +365,15 @@ pub(crate) fn command(command: &StorageCommand) -> String {
         }
         StorageCommand::Stable(position) => format!("stable at={position}"),
         StorageCommand::Trim(position) => format!("trim at={position}"),
+        StorageCommand::Put(records) => format!("put{}", named(records)),
+        StorageCommand::Order { view, first, runs } => {
+            format!("order v{view} first={first}{}", ordered(runs))
+        }
+        StorageCommand::Map { view, first, owned } => {
+            let owned = words::owned(owned);
+            format!("map v{view} first={first} owned={owned}")
+        }
+        StorageCommand::Discard(of) => format!("discard{}", ids(&[*of])),
     }
 }
 
@@ -308,6 +395,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
                 Failure::SessionExpired(_) => "session-expired",
                 Failure::TooLarge { .. } => "too-large",
                 Failure::Stale(_) => "stale",
+                Failure::NotAppended(_) => "not-appended",
                 Failure::Deleted(_) => "deleted",
             }
         ),

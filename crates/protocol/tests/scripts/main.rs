@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     what is created; shard 0 on nodes 4 and 5
+//! log order=erwin-st                                        the same, ordered in the other way
 //! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second life leads
 //! claim v3                                                  somebody claimed it
 //! sequencer 1 | sequencer 1 in v1                           the machine: new, or a member of the view;
@@ -15,16 +16,18 @@
 //! client1: append v1 a0 a1                                  a message: who from, what it says
 //! register answers | register applies                       what a register does with the last question;
 //!                                                           the second time the answer is lost
-//! request 7 append a0                                       the application asks
+//! request 7 append a0 | request 8 append a1 key=k           the application asks
 //! persisted | persisted 3                                   all writes, or those up to #3, are durable
 //! read 1 0:a0 | read 1 damaged=3                            the store's answer
+//! found 1 a0 a1 | mapped 1 owned=2*s0+1*s1                  the same, about names and about shards
 //! silent 2 | heard 2                                        a node answers no more, or again
 //! wait 100ms | disconnected client1 | disk full | store-failed 3
 //! ```
 //!
 //! `a0` is record 0 of session `a`, with the payload "a0" unless another is given (`a0=x`, `a0[100]` for a
 //! hundred bytes); `a@5:0` if the session was opened when the tail was 5; `a'0` in the client's next
-//! session. `7:a0` is that record at position 7; `#2` marks a second life.
+//! session. `7:a0` is that record at position 7; `#2` marks a second life. `s1:a0` is a name that goes to
+//! shard 1, `s1:a0,a1` are two of them; `!a0` became a no-op.
 //!
 //! `SERIATIM_SCRIPTS=write cargo test -p seriatim-protocol` writes what happens into the scripts; read the
 //! difference before you keep it.
@@ -34,6 +37,7 @@
 mod effects;
 mod messages;
 mod script;
+mod store;
 mod words;
 mod world;
 
@@ -141,4 +145,28 @@ fn a_script_that_expects_something_else_is_shown_the_difference() {
         complaint("log durability=memory\nsequencer 2 in v1\n\nclient1: append v1 a0\n----\nnothing\n");
     let shown = "4:     client1: append v1 a0\n    ----\n  + -> client1: acknowledged v1 a next=1";
     assert_eq!(told, shown);
+}
+
+#[test]
+fn a_message_is_read_as_it_is_written() {
+    for line in [
+        "shard0.4: put v1 a0 a1=x a2[30]",
+        "shard0.4: order v1 batch=3 backups=5+6#2 stable=3 s0:a0,a1 s0:!a2,!a3 s1:!b7 s0:b8",
+        "shard0.4: replicate-order v1 batch=3 replicas=5+4 life=2 stable=3 s0:a0,a1 s1:!b7",
+        "shard0.4: want v1 batch=3 a0 a1 b7",
+        "shard0.4: have v1 batch=3 a0 a1=x lacks=a2,b7 voids=a3",
+        "shard0.4: bound v1 batch=3 stable=3 voids=a0,a1,b7",
+        "shard0.4: mapped-records request=1 0:a0 2:a1 owned=1*s0+1*s1+1*s0 upto=3",
+        "shard0.4: stored v1 a0 a1",
+        "shard0.4: not-appended v1 a0 a1",
+        "shard0.4: busy v1 a0 a1 disk-full",
+        "seq1: busy v1 a next=2 disk-full",
+        "seq1: not-appended v1 a next=4 a0 a2",
+        "seq1: append v1 s0:a4 s1:a5 lowest=4",
+        "seq1: forward v1 s0:a@5:0 s1:a@5:1",
+        "seq1: drop v1 from=0 a0 !a1 !a2 !b0 b1",
+        "controller: stage v2 ordered=3 sessions=a:3(0@0+!1+2@2)",
+    ] {
+        assert_eq!(world::World::default().read_back(line).as_deref(), Ok(line));
+    }
 }

@@ -2,9 +2,11 @@
 
 use seriatim_model::storage::{Lacking, Run, Stored};
 use seriatim_model::{
-    Incarnation, LogConfig, LogId, NodeId, Position, Record, RecordId, SessionId, ViewNumber,
+    Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, RecordId, SessionId,
+    ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
+use seriatim_protocol::parts::Content;
 use seriatim_protocol::parts::sessions::runs_of;
 use seriatim_protocol::shard::{Held, ReadError};
 use seriatim_protocol::{Message, erwin, shard};
@@ -12,11 +14,24 @@ use seriatim_protocol::{Message, erwin, shard};
 use crate::words::{Parsed, Words, read_member, read_view};
 
 /// The message of kind `kind` from that life of its sender; `entry` is what the register holds.
-pub(crate) fn read(kind: &str, words: &mut Words, life: Incarnation, entry: &LogEntry) -> Parsed<Message> {
+pub(crate) fn read(
+    kind: &str,
+    words: &mut Words,
+    (from, life): (Address, Incarnation),
+    entry: &LogEntry,
+) -> Parsed<Message> {
+    if let Address::Node(_, Endpoint::Shard(_)) = from
+        && let Some(message) = refusal(kind, words)?
+    {
+        return Ok(message.into());
+    }
     if let Some(message) = sequencing(kind, words)? {
         return Ok(message.into());
     }
     if let Some(message) = shard(kind, words, life, entry)? {
+        return Ok(message.into());
+    }
+    if let Some(message) = unordered(kind, words)? {
         return Ok(message.into());
     }
     if let Some(message) = view_change(kind, words, life, entry)? {
@@ -26,15 +41,23 @@ pub(crate) fn read(kind: &str, words: &mut Words, life: Incarnation, entry: &Log
     Ok(message.into())
 }
 
-fn consecutive(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Record>)> {
-    let records = words.records();
-    let (first, _) = records.first().ok_or("a record is missing")?;
+fn consecutive(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Content>)> {
+    let entries = words.entries();
+    let (first, _) = entries.first().ok_or("a record is missing")?;
     let (session, number) = (first.session, first.number);
-    let in_order = (number..).zip(&records).all(|(n, (id, _))| *id == RecordId { session, number: n });
+    let in_order = (number..).zip(&entries).all(|(n, (id, _))| *id == RecordId { session, number: n });
     if !in_order {
         return Err("the records of one message are consecutive ones of one session".into());
     }
-    Ok((session, number, records.into_iter().map(|(_, record)| record).collect()))
+    Ok((session, number, entries.into_iter().map(|(_, entry)| entry).collect()))
+}
+
+/// Names that are one run.
+fn run(words: &mut Words) -> Parsed<IdRun> {
+    match words.names()[..] {
+        [run] => Ok(run),
+        _ => Err("the names of one answer are consecutive ones of one session".into()),
+    }
 }
 
 fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
@@ -42,11 +65,15 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
     let message = match kind {
         "append" => {
             let (view, lowest) = (words.view()?, words.number("lowest")?);
-            let (session, first, records) = consecutive(words)?;
-            Append { view, session, first, lowest, records }
+            let (session, first, entries) = consecutive(words)?;
+            Append { view, session, first, lowest, entries }
         }
         "acknowledged" => {
             Acknowledged { view: words.view()?, session: words.session()?, next: words.number("next")? }
+        }
+        "not-appended" => {
+            let (view, session, next) = (words.view()?, words.session()?, words.number("next")?);
+            NotAppended { view, session, next, voids: words.names() }
         }
         "out-of-order" => {
             OutOfOrder { view: words.view()?, session: words.session()?, expected: words.number("expected")? }
@@ -83,8 +110,8 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
         }
         "forward" => {
             let view = words.view()?;
-            let (session, first, records) = consecutive(words)?;
-            Forward { view, session, first, records }
+            let (session, first, entries) = consecutive(words)?;
+            Forward { view, session, first, entries }
         }
         "forward-expired" => ForwardExpired {
             view: words.view()?,
@@ -93,7 +120,7 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
         },
         "drop" => {
             let (view, from) = (words.view()?, words.position("from")?);
-            Drop { view, from, runs: runs_of(words.records().into_iter().map(|(id, _)| id)) }
+            Drop { view, from, runs: words.settled() }
         }
         "dropped" => Dropped { view: words.view()?, ordered: words.position("ordered")? },
         "sequencing-status" => Status { request: words.number("request")? },
@@ -129,9 +156,7 @@ fn shard(
     use shard::Message::*;
     let message = match kind {
         "bind" => {
-            let backups = words.value::<String>("backups")?.unwrap_or_default();
-            let backups = backups.split('+').filter(|word| !word.is_empty());
-            let backups = backups.map(read_member).collect::<Parsed<_>>()?;
+            let backups = backups(words)?;
             let (view, batch) = (words.view()?, words.position("batch")?);
             Bind { view, batch, backups, stable: words.position("stable")?, runs: runs(words) }
         }
@@ -144,7 +169,7 @@ fn shard(
         },
         "bound" => {
             let (view, batch) = (words.view()?, words.position("batch")?);
-            Bound { view, batch, stable: words.position("stable")? }
+            Bound { view, batch, stable: words.position("stable")?, voids: words.names_in("voids")? }
         }
         "replicated" => Replicated { view: words.view()?, batch: words.position("batch")? },
         "stable" => Stable { view: words.view()?, stable: words.position("at")? },
@@ -184,6 +209,72 @@ fn shard(
         _ => return Ok(None),
     };
     Ok(Some(message))
+}
+
+/// What a shard refuses a client; a sequencing replica has other words for the same.
+fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
+    use shard::Message::*;
+    Ok(Some(match kind {
+        "not-appended" => NotAppended { view: words.view()?, ids: run(words)? },
+        "busy" => {
+            let (view, disk_full) = (words.view()?, words.has("disk-full"));
+            Busy { view, ids: run(words)?, disk_full }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// What concerns records that are put before they have positions.
+fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
+    use shard::Message::*;
+    let message = match kind {
+        "put" => {
+            let view = words.view()?;
+            let records = words.records();
+            let ids = runs_of(records.iter().map(|(id, _)| *id));
+            let [IdRun { session, first, .. }] = ids[..] else {
+                return Err("the records of one message are consecutive ones of one session".into());
+            };
+            Put { view, session, first, records: records.into_iter().map(|(_, record)| record).collect() }
+        }
+        "stored" => Stored { view: words.view()?, ids: run(words)? },
+        "order" => {
+            let backups = backups(words)?;
+            let (view, batch) = (words.view()?, words.position("batch")?);
+            Order { view, batch, backups, stable: words.position("stable")?, runs: words.ordered() }
+        }
+        "replicate-order" => {
+            let replicas = words.value::<String>("replicas")?.unwrap_or_default();
+            let replicas = replicas.split('+').filter(|word| !word.is_empty());
+            let replicas = replicas.map(|word| Ok(read_member(word)?.node)).collect::<Parsed<_>>()?;
+            ReplicateOrder {
+                view: words.view()?,
+                batch: words.position("batch")?,
+                incarnation: Incarnation(words.value("life")?.unwrap_or(1)),
+                stable: words.position("stable")?,
+                runs: words.ordered(),
+                replicas,
+            }
+        }
+        "want" => Want { view: words.view()?, batch: words.position("batch")?, ids: words.names() },
+        "have" => {
+            let (view, batch) = (words.view()?, words.position("batch")?);
+            let (lacks, voids) = (words.names_in("lacks")?, words.names_in("voids")?);
+            Have { view, batch, records: words.records(), lacks, voids }
+        }
+        "mapped-records" => {
+            let (request, upto) = (words.number("request")?, words.position("upto")?);
+            MappedRecords { request, records: read_stored(words), owned: words.owned()?, upto }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
+}
+
+/// `backups=5+6`; none if it is not there.
+fn backups(words: &mut Words) -> Parsed<Vec<Member>> {
+    let backups = words.value::<String>("backups")?.unwrap_or_default();
+    backups.split('+').filter(|word| !word.is_empty()).map(read_member).collect()
 }
 
 /// `trimmed first=3`, `missing at=3` and the like.

@@ -3,12 +3,14 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use seriatim_model::storage::{Ordered, Owned};
 use seriatim_model::{
-    Address, ConnectionId, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, Record, RecordId,
-    SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Address, ConnectionId, Endpoint, Gap, IdRun, Incarnation, Member, NodeId, Placement, Position, Record,
+    RecordId, SessionId, Settled, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::LogEntry;
-use seriatim_protocol::parts::{IdRun, Sessions};
+use seriatim_protocol::parts::sessions::runs_of;
+use seriatim_protocol::parts::{Content, Sessions};
 
 pub(crate) type Parsed<T> = Result<T, String>;
 
@@ -79,6 +81,58 @@ impl Words {
         self.one("a record", read_record)
     }
 
+    /// Records, or names with the shards that they go to.
+    pub(crate) fn entries(&mut self) -> Vec<(RecordId, Content)> {
+        self.all(|word| match word.strip_prefix('s') {
+            None => read_record(word).map(|(id, record)| (id, Content::Record(record))),
+            Some(rest) => {
+                let (shard, name) = rest.split_once(':')?;
+                Some((read_name(name)?, Content::Shard(ShardId(shard.parse().ok()?))))
+            }
+        })
+    }
+
+    /// Names, as runs.
+    pub(crate) fn names(&mut self) -> Vec<IdRun> {
+        runs_of(self.all(read_name).into_iter())
+    }
+
+    /// The names in `what=a0,a1`; none if it is not there.
+    pub(crate) fn names_in(&mut self, what: &str) -> Parsed<Vec<IdRun>> {
+        let text = self.value::<String>(what)?.unwrap_or_default();
+        let names = text.split(',').filter(|word| !word.is_empty());
+        let names = names.map(|word| read_name(word).ok_or(format!("which name is '{word}'?")));
+        Ok(runs_of(names.collect::<Parsed<Vec<_>>>()?.into_iter()))
+    }
+
+    /// Names, of which those with `!` are no-ops.
+    pub(crate) fn settled(&mut self) -> Vec<Settled> {
+        marked(&self.all(read_marked))
+    }
+
+    /// Names with their shards; `!` for no-ops.
+    pub(crate) fn ordered(&mut self) -> Vec<Ordered> {
+        let runs = self.all(|word| {
+            let (shard, names) = word.strip_prefix('s')?.split_once(':')?;
+            let shard = ShardId(shard.parse().ok()?);
+            let names = names.split(',').map(read_marked).collect::<Option<Vec<_>>>()?;
+            let runs = marked(&names).into_iter();
+            Some(runs.map(|run| Ordered { ids: run.ids, shard, is_void: run.is_void }).collect::<Vec<_>>())
+        });
+        runs.into_iter().flatten().collect()
+    }
+
+    /// Which shards hold positions: `2*s0+1*s1`.
+    pub(crate) fn owned(&mut self) -> Parsed<Vec<Owned>> {
+        let text = self.value::<String>("owned")?.ok_or("which shards?")?;
+        let wrong = || format!("what is 'owned={text}'?");
+        let part = |word: &str| {
+            let (count, shard) = word.split_once("*s")?;
+            Some(Owned { shard: ShardId(shard.parse().ok()?), count: count.parse().ok()? })
+        };
+        text.split('+').filter(|word| !word.is_empty()).map(|word| part(word).ok_or_else(wrong)).collect()
+    }
+
     /// Records at positions.
     pub(crate) fn stored(&mut self) -> Vec<(Position, RecordId, Record)> {
         self.all(|word| {
@@ -98,6 +152,11 @@ impl Words {
             let (session, _) = read_session(name).ok_or_else(wrong)?;
             sessions.admit(session, next.parse().map_err(|_| wrong())?, 0, ordered);
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
+                if let Some(number) = pair.strip_prefix('!') {
+                    let ids = IdRun { session, first: number.parse().map_err(|_| wrong())?, count: 1 };
+                    sessions.settle(Settled { ids, is_void: true }, ordered);
+                    continue;
+                }
                 let (number, position) = pair.split_once('@').ok_or_else(wrong)?;
                 let first = number.parse().map_err(|_| wrong())?;
                 let position = Position(position.parse().map_err(|_| wrong())?);
@@ -141,6 +200,28 @@ fn read_record(word: &str) -> Option<(RecordId, Record)> {
         None => "x".repeat(contents.trim_matches(['[', ']']).parse().ok()?),
     };
     Some((id, Record::new(payload.as_bytes(), 0)))
+}
+
+/// `a0`.
+fn read_name(word: &str) -> Option<RecordId> {
+    let (session, number) = read_session(word)?;
+    Some(RecordId { session, number: number.parse().ok()? })
+}
+
+/// `a0` or `!a0`: whether it is a no-op.
+fn read_marked(word: &str) -> Option<(RecordId, bool)> {
+    let name = word.strip_prefix('!');
+    Some((read_name(name.unwrap_or(word))?, name.is_some()))
+}
+
+/// As runs that are no-ops, or are not.
+fn marked(names: &[(RecordId, bool)]) -> Vec<Settled> {
+    let same = names.chunk_by(|(_, a), (_, b)| a == b);
+    let runs = same.flat_map(|part| {
+        let runs = runs_of(part.iter().map(|(id, _)| *id)).into_iter();
+        runs.map(|ids| Settled { ids, is_void: part[0].1 })
+    });
+    runs.collect()
 }
 
 pub(crate) fn session(id: SessionId) -> String {
@@ -212,6 +293,10 @@ pub(crate) fn list<T>(
     items.into_iter().map(show).collect::<Vec<_>>().join(with)
 }
 
+pub(crate) fn owned(owned: &[Owned]) -> String {
+    list(owned, "+", |owned| format!("{}*s{}", owned.count, owned.shard))
+}
+
 /// The first life of a node is `1`, its second `1#2`.
 pub(crate) fn member(member: &Member) -> String {
     match member.incarnation {
@@ -281,14 +366,18 @@ pub(crate) fn history(history: &ViewHistory) -> String {
     list(steps.chain(gaps), ",", |word| word)
 }
 
-/// The next number of each session, and where its numbers are bound, as far as it remembers.
+/// The next number of each session, and where its numbers are bound, as far as it remembers; `!` for no-ops.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
     let names = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
     let known = names.filter_map(|id| Some((id, sessions.next(id)?)));
     let known: Vec<String> = known
         .map(|(id, next)| {
-            let bound = (0..next).filter_map(|number| Some((number, sessions.position(id, number)?)));
-            let bound = list(bound, "+", |(number, position)| format!("{number}@{position}"));
+            let bound = (0..next).filter_map(|number| {
+                let is_void = !sessions.voids(IdRun { session: id, first: number, count: 1 }).is_empty();
+                let position = sessions.position(id, number).map(|position| format!("{number}@{position}"));
+                if is_void { Some(format!("!{number}")) } else { position }
+            });
+            let bound = list(bound, "+", |word| word);
             format!("{}:{next}{}", session(id), if bound.is_empty() { bound } else { format!("({bound})") })
         })
         .collect();

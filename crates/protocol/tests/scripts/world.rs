@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::limits::Limits;
-use seriatim_model::storage::{ReadFailure, ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::storage::{ReadFailure, StorageCommand, StorageFailure};
 use seriatim_model::{
     Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Position,
-    ShardId, Ticket, Time, ViewHistory, ViewNumber,
+    Record, ShardId, Ticket, Time, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
@@ -21,6 +21,7 @@ use seriatim_protocol::{Message, Options};
 
 use crate::effects;
 use crate::messages;
+use crate::store;
 use crate::words::{Parsed, Words, address, read_address, read_gap, read_member, read_view};
 
 /// The node of the register and of the controllers.
@@ -166,6 +167,7 @@ impl World {
         }
         let config = &mut entry.config;
         config.durability = words.value("durability")?.unwrap_or(Durability::Memory);
+        config.order = words.value("order")?.unwrap_or_default();
         config.stripe = words.value("stripe")?.unwrap_or(1);
         config.shards = entry.shards.len() as u32;
         config.sequencers = entry.sequencers.len() as u32;
@@ -290,19 +292,8 @@ impl World {
                 Role::Register(Register::recover(CONTROL, Options::default(), journal).map_err(damaged)?)
             }
             Role::Shard(_, shard) => {
-                let mut found =
-                    ShardRecovery { memory: None, stable: Position(0), trim: Position(0), lacks: None };
-                for (_, command) in &self.store {
-                    match command {
-                        StorageCommand::Remember(memory) => found.memory = Some(memory.clone()),
-                        StorageCommand::RememberLacking { memory, lacks } => {
-                            (found.memory, found.lacks) = (Some(memory.clone()), *lacks);
-                        }
-                        StorageCommand::Stable(position) => found.stable = *position,
-                        StorageCommand::Trim(position) => found.trim = *position,
-                        StorageCommand::Bind { .. } => {}
-                    }
-                }
+                let commands = self.store.iter().map(|(_, command)| command);
+                let found = store::recovered(shard, commands);
                 let replica = Replica::recover(self.me, shard, found, options);
                 Role::Shard(Box::new(replica.ok_or("the store is empty")?), shard)
             }
@@ -311,15 +302,28 @@ impl World {
         Ok(())
     }
 
+    /// What a line tells the machine, written as an effect is.
+    pub(crate) fn read_back(&self, line: &str) -> Parsed<String> {
+        let mut words = Words::new(line);
+        let sender = words.next()?;
+        let from = read_address(sender.trim_end_matches(':'))?;
+        let kind = words.next()?;
+        let message = messages::read(&kind, &mut words, from, &self.entry)?;
+        words.end()?;
+        Ok(format!("{sender} {}", effects::message(&message)))
+    }
+
     /// What a line tells the machine.
     fn input(&mut self, first: &str, words: &mut Words) -> Parsed<Option<Input<Message, Request>>> {
         if let Some(sender) = first.strip_suffix(':') {
             let (from, life) = read_address(sender)?;
             let kind = words.next()?;
-            let message = messages::read(&kind, words, life, &self.entry)?;
+            let message = messages::read(&kind, words, (from, life), &self.entry)?;
             return Ok(Some(Input::Message { from, message }));
         }
-        let number = |word: String| word.parse::<u64>().map_err(|_| format!("which number is '{word}'?"));
+        let number = |word: String| {
+            word.trim_start_matches('#').parse::<u64>().map_err(|_| format!("which number is '{word}'?"))
+        };
         Ok(Some(match first {
             "request" => Input::Request { token: number(words.next()?)?, request: request(words)? },
             "persisted" => {
@@ -337,6 +341,8 @@ impl World {
                 let found = messages::read_stored(words);
                 Input::Read(ticket, damaged.map_or(Ok(found), |at| Err(ReadFailure::Damaged(at))))
             }
+            "found" => Input::Found(Ticket(number(words.next()?)?), words.records()),
+            "mapped" => Input::Mapped(Ticket(number(words.next()?)?), words.owned()?),
             "disk" => Input::DiskFull(words.next()? == "full"),
             "silent" => Input::Silent(NodeId(number(words.next()?)? as u32)),
             "heard" => Input::Heard(NodeId(number(words.next()?)? as u32)),
@@ -396,6 +402,8 @@ impl World {
                 line
             }
             Effect::Read { ticket, range } => format!("read #{} {}..{}", ticket.0, range.from, range.end),
+            Effect::Find { ticket, ids } => format!("find #{}{}", ticket.0, effects::ids(&ids)),
+            Effect::Map { ticket, from, end } => format!("map #{} {from}..{end}", ticket.0),
             Effect::Reply { token, reply } => format!("reply {token} {}", show(&reply)),
         };
         self.happened.push(line);
@@ -417,6 +425,8 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Persisted(ticket) => Input::Persisted(ticket),
         Input::StoreFailed(ticket, failure) => Input::StoreFailed(ticket, failure),
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
+        Input::Found(ticket, records) => Input::Found(ticket, records),
+        Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
         Input::DiskFull(full) => Input::DiskFull(full),
         Input::Timer => Input::<Message, Infallible>::Timer,
         Input::Request { .. } => return Err("only a client takes requests".into()),
@@ -425,11 +435,21 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
 
 fn request(words: &mut Words) -> Parsed<Request> {
     Ok(match words.next()?.as_str() {
-        "append" => Request::Append { record: words.record()?.1, sync: false },
-        "append-sync" => Request::Append { record: words.record()?.1, sync: true },
+        "append" => Request::Append { record: record(words)?, sync: false },
+        "append-sync" => Request::Append { record: record(words)?, sync: true },
         "check-tail" => Request::CheckTail,
         "session" => Request::OpenSession,
         "end-session" => Request::EndSession,
         other => return Err(format!("no request is called '{other}'")),
+    })
+}
+
+/// `a0`, or `a0 key=k`.
+fn record(words: &mut Words) -> Parsed<Record> {
+    let (_, record) = words.record()?;
+    let key = words.value::<String>("key")?;
+    Ok(match key {
+        None => record,
+        Some(key) => Record::build(&record.payload(), 0, Some(key.as_bytes()), &[]),
     })
 }

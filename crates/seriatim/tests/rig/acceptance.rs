@@ -15,10 +15,15 @@ const LINES: usize = 20_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_comes_back_as_it_went_in_through_kills_and_trims() {
-    tokio::time::timeout(Duration::from_secs(120), accept()).await.expect("it comes to an end");
+    tokio::time::timeout(Duration::from_secs(120), accept("erwin-bb")).await.expect("it comes to an end");
 }
 
-async fn accept() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_one_whose_lines_go_straight_to_their_shards() {
+    tokio::time::timeout(Duration::from_secs(120), accept("erwin-st")).await.expect("it comes to an end");
+}
+
+async fn accept(order: &str) {
     let mut cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());
     let input = real_lines();
@@ -27,7 +32,7 @@ async fn accept() {
     fs::write(&file, &input).expect("the input is written");
     let file = file.to_str().expect("a path in plain letters");
 
-    assert_eq!(cli.good(&["log", "create", "orders", "--order", "erwin-bb", "--shards", "2"]).await, b"");
+    assert_eq!(cli.good(&["log", "create", "orders", "--order", order, "--shards", "2"]).await, b"");
     assert_eq!(cli.good(&["log", "list"]).await, b"orders\n");
     assert_eq!(cli.good(&["append", "orders", "--file", file]).await, b"");
     assert_eq!(cli.tail_of("orders").await, lines as u64);

@@ -1,17 +1,37 @@
 //! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in
 //! that range, in order, and no others. A subscription delivers one position after the other.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::{Position, ShardId};
+
 use super::Finding;
 use crate::history::{End, History, Served};
 
 pub(super) fn check(history: &History) -> Finding {
-    let placement = history.placement();
-    for served in &history.served {
-        complete(history, &placement, served)?;
+    if history.config.order.places_by_position() {
+        let placement = history.placement();
+        history.served.iter().try_for_each(|served| complete(history, &placement, served))?;
+    } else {
+        let owners = owners(history)?;
+        history.served.iter().try_for_each(|served| gave_its_own(history, &owners, served))?;
     }
+    let end = match history.end {
+        End::Settled { trim, .. } => trim,
+        _ => Position(u64::MAX),
+    };
+    let voids = history.observations.iter().filter(|seen| seen.is_void).map(|seen| seen.position);
+    let voids: BTreeSet<Position> = voids.collect();
+    let may_be_void = |position: Position| {
+        // What is trimmed nobody can look at any more.
+        voids.contains(&position) || !history.config.order.places_by_position() && position < end
+    };
     for delivered in &history.delivered {
         let mut expected = delivered.from;
         for seen in &history.observations[delivered.records.clone()] {
+            while expected < seen.position && may_be_void(expected) {
+                expected = expected.next();
+            }
             if seen.position != expected {
                 return Err(format!(
                     "a subscription delivered {} where {expected} was to come",
@@ -39,6 +59,47 @@ pub(super) fn check(history: &History) -> Finding {
         return Err(format!("the log ends at {expected}, and its leader has ordered {tail}"));
     }
     Ok(())
+}
+
+/// Which shard gave out which position.
+fn owners(history: &History) -> Result<BTreeMap<Position, ShardId>, String> {
+    let mut owners = BTreeMap::new();
+    for served in &history.served {
+        for seen in &history.observations[served.records.clone()] {
+            let owner = *owners.entry(seen.position).or_insert(served.shard);
+            if owner != served.shard && history.accepted.is_none() {
+                let position = seen.position;
+                return Err(format!(
+                    "position {position} was given out by shards {owner} and {}",
+                    served.shard
+                ));
+            }
+        }
+    }
+    Ok(owners)
+}
+
+/// An answer holds every position that its shard ever gave out, in order.
+fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served: &Served) -> Finding {
+    if history.accepted.is_some() {
+        // What was lost may have been given out before.
+        return Ok(());
+    }
+    let range = owners.range(served.from..served.upto.max(served.from));
+    let own = range.filter(|(_, owner)| **owner == served.shard).map(|(position, _)| *position);
+    let given = history.observations[served.records.clone()].iter().map(|seen| seen.position);
+    match own.clone().eq(given.clone()) {
+        true => Ok(()),
+        false => Err(format!(
+            "shard {} on node {} gave out {:?} in its answer for {}..{}, and has {:?}",
+            served.shard,
+            served.node,
+            given.collect::<Vec<_>>(),
+            served.from,
+            served.upto,
+            own.collect::<Vec<_>>()
+        )),
+    }
 }
 
 fn complete(history: &History, placement: &seriatim_model::Placement, served: &Served) -> Finding {

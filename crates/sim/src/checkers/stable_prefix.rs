@@ -25,7 +25,8 @@ pub(super) fn check(history: &History) -> Finding {
     }
     for served in &history.served {
         for seen in &history.observations[served.records.clone()] {
-            if history.told_lost.get(&seen.position).is_some_and(|told| *told < served.asked) {
+            if history.told_lost.get(&(served.shard, seen.position)).is_some_and(|told| *told < served.asked)
+            {
                 return Err(format!(
                     "position {} is lost, a reader was told, and node {} gave out {} at moment {}",
                     seen.position, served.node, seen.id, seen.at

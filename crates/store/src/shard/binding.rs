@@ -1,12 +1,13 @@
-//! Binding logs: which positions are where, and what else is remembered.
+//! Binding logs: which positions and names are where, and what else is remembered.
 
 use bytes::Bytes;
-use seriatim_model::storage::{Lacking, ShardMemory};
-use seriatim_model::wire::wire_enum;
-use seriatim_model::{Position, ViewNumber};
+use seriatim_model::storage::{Lacking, Owned, ShardMemory};
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{IdRun, Position, SessionId, ViewNumber};
 
 use super::Remembered;
-use super::segment::Put;
+use super::index::IndexRun;
+use super::segment::Written;
 use crate::format::encode_frame;
 
 /// An entry of a binding log. Framed as in `format.rs`.
@@ -21,6 +22,17 @@ pub(super) enum Binding {
     Remember(ShardMemory),
     /// The same, with what it lacks.
     RememberLacking { memory: ShardMemory, lacks: Option<Lacking> },
+    /// The records in `bytes` bytes of `segment` from `offset` on are held by name: `count` numbers of the
+    /// session from `first` on.
+    Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
+    /// Whose the positions from `first` on are, as versions of `view`, and where the shard's own records are.
+    Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
+    /// What the positions from `first` on, which are versions of `view`, are called.
+    Name { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
+    /// Which shards the positions from `first` on belong to, as versions of `view`.
+    Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
+    /// The session's names from this number on that have no position are held no longer.
+    Discard(IdRun),
 }
 
 wire_enum! {
@@ -29,13 +41,55 @@ wire_enum! {
         2 => Stable(position),
         3 => Remember(memory),
         4 => RememberLacking { memory, lacks },
+        5 => Put { session, first, count, segment, offset, bytes },
+        6 => Order { view, first, parts },
+        7 => Name { view, first, ids, is_void },
+        8 => Map { view, first, owned },
+        9 => Discard(ids),
+    }
+}
+
+/// Consecutive positions of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OrderPart {
+    /// Other shards'.
+    Elsewhere(Owned),
+    /// The shard's own.
+    Here(Bound),
+}
+
+wire_enum! { OrderPart { 1 => Elsewhere(owned), 2 => Here(bound) } }
+
+/// Names at consecutive positions of the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) ids: IdRun,
+    pub(super) is_void: bool,
+    /// Where their records are; nowhere new if they are trimmed, or were at these positions before.
+    pub(super) place: Option<IndexRun>,
+}
+
+wire_struct! { Bound { ids, is_void, place } }
+
+impl OrderPart {
+    /// How many positions.
+    pub(super) fn count(&self) -> u64 {
+        match self {
+            Self::Elsewhere(owned) => owned.count,
+            Self::Here(bound) => bound.ids.count,
+        }
     }
 }
 
 impl Binding {
-    pub(super) fn bind(view: ViewNumber, segment: u32, put: Put) -> Self {
-        let Put { first, count, offset, bytes } = put;
+    pub(super) fn bind(view: ViewNumber, first: Position, segment: u32, written: Written) -> Self {
+        let Written { count, offset, bytes } = written;
         Self::Bind { view, first, count, segment, offset, bytes }
+    }
+
+    pub(super) fn put(session: SessionId, first: u64, segment: u32, written: Written) -> Self {
+        let Written { count, offset, bytes } = written;
+        Self::Put { session, first, count, segment, offset, bytes }
     }
 
     pub(super) fn encode_all(bindings: &[Self]) -> Bytes {
@@ -48,7 +102,7 @@ impl Binding {
 }
 
 impl Remembered {
-    /// The entries that a binding log starts with.
+    /// The entries that tell it.
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let memory = self.memory.clone().map(|memory| match self.lacks {
             None => Binding::Remember(memory),

@@ -5,18 +5,21 @@
 
 use std::collections::BTreeMap;
 
+use seriatim_model::storage::Owned;
+use seriatim_model::wire::wire_struct;
 use seriatim_model::{Position, ViewHistory, ViewNumber};
 
-use super::segment::Put;
+use super::runs::{Runs, Stretch};
+use super::segment::Written;
 
 /// Neighbouring runs are joined up to this length, in bytes: what may have to be read to find one record.
 pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
 
-/// Consecutive positions whose records follow one another.
+/// Consecutive places (positions, or numbers of a session) whose records follow one another.
 ///
-/// `frames` records lie in `bytes` bytes from `offset` on. The run's positions are `count` of them,
-/// after the first `skip`. (Where a part of a run was bound anew, the rest keeps its place, because
-/// the boundaries between its records are known only to the segment.)
+/// `frames` records lie in `bytes` bytes from `offset` on. The run's places are `count` of them,
+/// after the first `skip`. (Where a part of a run was bound anew, or is bound apart from the rest, the parts
+/// keep their place, because the boundaries between their records are known only to the segment.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IndexRun {
     pub(super) segment: u32,
@@ -27,14 +30,51 @@ pub(super) struct IndexRun {
     pub(super) frames: u16,
 }
 
+wire_struct! { IndexRun { segment, offset, bytes, skip, count, frames } }
+
 impl IndexRun {
-    pub(super) fn new(segment: u32, put: Put) -> Self {
-        let Put { count, offset, bytes, .. } = put;
+    pub(super) fn new(segment: u32, written: Written) -> Self {
+        let Written { count, offset, bytes } = written;
         Self { segment, offset, bytes, skip: 0, count, frames: count }
     }
 
-    /// This run and the next as one, if their positions and their bytes are neighbours.
+    /// Whether it can be what was written: it has records, and no more than there are frames.
+    pub(super) fn is_sound(&self) -> bool {
+        self.count > 0 && u32::from(self.skip) + u32::from(self.count) <= u32::from(self.frames)
+    }
+
+    /// Where its bytes end.
+    pub(super) fn end(&self) -> u64 {
+        u64::from(self.offset) + u64::from(self.bytes)
+    }
+
+    /// Whether the next run is the part of the same bytes that follows this one.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        (self.segment, self.offset, self.bytes, self.frames)
+            == (next.segment, next.offset, next.bytes, next.frames)
+            && self.skip + self.count == next.skip
+    }
+}
+
+impl Stretch for IndexRun {
+    fn count(&self) -> u64 {
+        self.count.into()
+    }
+
+    fn head(self, count: u64) -> Self {
+        assert!(count <= u64::from(self.count), "a part of a run lies in it");
+        Self { count: count as u16, ..self }
+    }
+
+    fn tail(self, count: u64) -> Self {
+        assert!(count <= u64::from(self.count), "a part of a run lies in it");
+        Self { skip: self.skip + count as u16, count: self.count - count as u16, ..self }
+    }
+
     fn join(self, next: Self) -> Option<Self> {
+        if self.is_continued_by(&next) {
+            return Some(Self { count: self.count + next.count, ..self });
+        }
         let is_neighbour = self.segment == next.segment
             && self.offset.checked_add(self.bytes) == Some(next.offset)
             && self.skip + self.count == self.frames
@@ -43,112 +83,110 @@ impl IndexRun {
         let frames = self.frames.checked_add(next.frames)?;
         is_neighbour.then_some(Self { bytes, count: self.count + next.count, frames, ..self })
     }
+}
 
-    /// The first `count` positions.
-    pub(super) fn head(self, count: u64) -> Self {
-        assert!(count <= u64::from(self.count), "a part of a run lies in it");
-        Self { count: count as u16, ..self }
+impl Stretch for Owned {
+    fn count(&self) -> u64 {
+        self.count
     }
 
-    /// All but the first `count` positions.
-    pub(super) fn tail(self, count: u64) -> Self {
-        assert!(count <= u64::from(self.count), "a part of a run lies in it");
-        Self { skip: self.skip + count as u16, count: self.count - count as u16, ..self }
+    fn head(self, count: u64) -> Self {
+        Self { count, ..self }
+    }
+
+    fn tail(self, count: u64) -> Self {
+        Self { count: self.count - count, ..self }
+    }
+
+    fn join(self, next: Self) -> Option<Self> {
+        let count = self.count.checked_add(next.count)?;
+        (self.shard == next.shard).then_some(Self { count, ..self })
     }
 }
 
-/// The runs of all views that may still be valid.
-#[derive(Debug, Default)]
-pub(super) struct Index {
-    views: BTreeMap<ViewNumber, BTreeMap<Position, IndexRun>>,
+/// What is known of the positions of the log, for each view that may still be valid.
+#[derive(Debug)]
+pub(super) struct Versions<T> {
+    views: BTreeMap<ViewNumber, Runs<T>>,
 }
 
-impl Index {
-    /// Adds a run. Where the view had other records at its positions, they are replaced.
-    pub(super) fn insert(&mut self, view: ViewNumber, first: Position, run: IndexRun) {
-        let runs = self.views.entry(view).or_default();
-        carve(runs, first, first + u64::from(run.count));
-        if let Some((start, previous)) = runs.range_mut(..first).next_back()
-            && *start + u64::from(previous.count) == first
-            && let Some(joined) = previous.join(run)
-        {
-            *previous = joined;
-        } else {
-            runs.insert(first, run);
-        }
+/// Where the versions are: 32 bytes for each run.
+pub(super) type Index = Versions<IndexRun>;
+
+/// Which shard holds which position: 24 bytes for each run of positions of one shard. Where appends to
+/// several shards alternate, that is 24 bytes for each record of the log.
+pub(super) type Map = Versions<Owned>;
+
+impl<T> Default for Versions<T> {
+    fn default() -> Self {
+        Self { views: BTreeMap::new() }
+    }
+}
+
+impl<T: Stretch> Versions<T> {
+    /// Adds a run. Where the view had something else at its positions, that is replaced.
+    pub(super) fn insert(&mut self, view: ViewNumber, first: Position, run: T) {
+        self.views.entry(view).or_default().insert(first.0, run);
     }
 
-    /// The view's runs that hold a position in `from..end`, with their first positions, in order.
-    pub(super) fn runs(
+    /// The view's runs that hold a position in `from..end`, cut to it, with their first positions, in order.
+    pub(super) fn within(
         &self,
         view: ViewNumber,
         from: Position,
         end: Position,
-    ) -> impl Iterator<Item = (Position, IndexRun)> + use<'_> {
-        let runs = self.views.get(&view);
-        let start = runs.and_then(|runs| reaching(runs, from)).unwrap_or(from);
-        let range = runs.filter(|_| from < end).map(|runs| runs.range(start..end));
-        range.into_iter().flatten().map(|(first, run)| (*first, *run))
+    ) -> impl Iterator<Item = (Position, T)> + use<'_, T> {
+        let runs = self.views.get(&view).into_iter();
+        runs.flat_map(move |runs| runs.within(from.0, end.0)).map(|(first, run)| (Position(first), run))
     }
 
-    /// The end of the view's run that holds `position`, if there is one.
-    pub(super) fn held_to(&self, view: ViewNumber, position: Position) -> Option<Position> {
-        let (first, run) = self.runs(view, position, position.next()).next()?;
-        Some(first + u64::from(run.count))
+    /// What the view has at `position` and from there on.
+    pub(super) fn at(&self, view: ViewNumber, position: Position) -> Option<T> {
+        let (first, run) = self.views.get(&view)?.whole(position.0, position.0.checked_add(1)?).next()?;
+        Some(run.tail(position.0 - first))
     }
 
-    /// Drops the versions that a registered view hides, as far as they fill whole runs.
+    /// What lies below `end`, by view and position.
+    pub(super) fn below(&self, end: Position) -> Vec<(ViewNumber, Position, T)> {
+        let views = self.views.iter();
+        let found = views
+            .flat_map(|(view, runs)| runs.within(0, end.0).map(|(first, run)| (*view, Position(first), run)));
+        found.collect()
+    }
+
+    /// All runs, by view and position.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ViewNumber, Position, T)> + use<'_, T> {
+        let views = self.views.iter();
+        views.flat_map(|(view, runs)| runs.iter().map(|(first, run)| (*view, Position(first), run)))
+    }
+
+    /// Drops the versions that a registered view hides.
     pub(super) fn hide(&mut self, history: &ViewHistory) {
         for (view, runs) in &mut self.views {
-            let newer = history.steps().iter().find(|(number, _)| number > view);
-            if let Some((_, first)) = newer {
-                runs.split_off(first);
+            if let Some(first) = hidden_from(history, *view) {
+                runs.drop_from(first.0);
             }
         }
         self.views.retain(|_, runs| !runs.is_empty());
     }
 
-    /// Drops the runs that end at or below `trim`.
+    /// Drops what lies below `trim`.
     pub(super) fn trim(&mut self, trim: Position) {
-        for runs in self.views.values_mut() {
-            while let Some(first) = runs.first_entry()
-                && *first.key() + u64::from(first.get().count) <= trim
-            {
-                first.remove();
-            }
-        }
+        self.views.values_mut().for_each(|runs| runs.drop_below(trim.0));
         self.views.retain(|_, runs| !runs.is_empty());
     }
 
     /// How many runs there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.views.values().map(BTreeMap::len).sum()
+        self.views.values().map(Runs::len).sum()
     }
 }
 
-/// The start of the run that starts before `position` and reaches it.
-fn reaching(runs: &BTreeMap<Position, IndexRun>, position: Position) -> Option<Position> {
-    let (first, run) = runs.range(..position).next_back()?;
-    (*first + u64::from(run.count) > position).then_some(*first)
-}
-
-/// Frees the positions `from..end`.
-fn carve(runs: &mut BTreeMap<Position, IndexRun>, from: Position, end: Position) {
-    let start = reaching(runs, from).unwrap_or(from);
-    while let Some((first, run)) = runs.range(start..end).next_back().map(|(first, run)| (*first, *run)) {
-        let run_end = first + u64::from(run.count);
-        if run_end <= from {
-            break;
-        }
-        runs.remove(&first);
-        if first < from {
-            runs.insert(first, run.head(from - first));
-        }
-        if run_end > end {
-            runs.insert(end, run.tail(end - first));
-        }
-    }
+/// From where on a newer registered view decides, so that what `view` has there is never valid.
+pub(super) fn hidden_from(history: &ViewHistory, view: ViewNumber) -> Option<Position> {
+    let newer = history.steps().iter().find(|(number, _)| *number > view);
+    newer.map(|(_, first)| *first)
 }
 
 #[cfg(test)]
@@ -160,14 +198,13 @@ mod tests {
     const VIEW: ViewNumber = ViewNumber(1);
 
     fn run(offset: u32, count: u16) -> IndexRun {
-        let put = Put { first: Position(0), count, offset, bytes: u32::from(count) * 10 };
-        IndexRun::new(0, put)
+        IndexRun::new(0, Written { count, offset, bytes: u32::from(count) * 10 })
     }
 
     /// For each position below 100 where its record is, in units of frames.
     fn places(index: &Index) -> Vec<Option<u32>> {
         let mut places = vec![None; 100];
-        for (first, run) in index.runs(VIEW, Position(0), Position(100)) {
+        for (first, run) in index.within(VIEW, Position(0), Position(100)) {
             for n in 0..u32::from(run.count) {
                 places[first.0 as usize + n as usize] = Some(run.offset / 10 + u32::from(run.skip) + n);
             }
@@ -188,7 +225,7 @@ mod tests {
                 prop_assert_eq!(places(&index), model.clone());
             }
             for from in 0..100 {
-                let found: Vec<_> = index.runs(VIEW, Position(from), Position(from + 1)).collect();
+                let found: Vec<_> = index.within(VIEW, Position(from), Position(from + 1)).collect();
                 prop_assert_eq!(found.len(), usize::from(model[from as usize].is_some()), "position {}", from);
             }
         }
@@ -202,7 +239,7 @@ mod tests {
         }
         assert_eq!(index.len(), 200_000usize.div_ceil(MAX_RUN_BYTES as usize / 10 * 10));
         index.trim(Position(7000));
-        assert_eq!(index.runs(VIEW, Position(7000), Position(7001)).count(), 1);
+        assert_eq!(index.within(VIEW, Position(7000), Position(7001)).count(), 1);
     }
 
     #[test]
@@ -215,8 +252,8 @@ mod tests {
         history.push(VIEW, Position(0));
         history.push(ViewNumber(2), Position(15));
         index.hide(&history);
-        assert_eq!(index.runs(VIEW, Position(0), Position(100)).count(), 1);
-        assert_eq!(index.runs(ViewNumber(3), Position(0), Position(100)).count(), 1);
+        assert_eq!(index.within(VIEW, Position(0), Position(100)).count(), 1);
+        assert_eq!(index.within(ViewNumber(3), Position(0), Position(100)).count(), 1);
     }
 
     #[test]

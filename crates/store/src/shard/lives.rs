@@ -113,7 +113,7 @@ impl Lives {
         let found: Vec<_> = found.iter().map(|stored| (stored.position, stored.id.number)).collect();
         let expected: Vec<_> = (from.0..end.0)
             .map(|position| {
-                let view = store.history().and_then(|history| history.cover(Position(position)));
+                let view = store.contents.history().and_then(|history| history.cover(Position(position)));
                 let view = view.expect("what is stable was bound in some view");
                 (Position(position), self.bound[&(view, Position(position))])
             })

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use seriatim_model::Position;
-use seriatim_model::storage::ShardMemory;
 use seriatim_model::wire::decode_one;
 
-use super::binding::Binding;
-use super::index::{Index, IndexRun};
+use super::binding::{Binding, Bound, OrderPart};
+use super::contents::{Contents, start_of_view};
+use super::index::IndexRun;
+use super::runs::Stretch;
 use super::segment::{
-    ActiveSegment, AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, FileIdentity, Frames, HEADER_BYTES, Put,
-    RECORDS_MAGIC, Trusted,
+    ActiveSegment, AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, FileIdentity, Frames, HEADER_BYTES,
+    RECORDS_MAGIC, Trusted, Written,
 };
 use super::trim::TrimFile;
 use super::{OpenMode, Owner, Place, Remembered, ShardCheckpoint, ShardOptions, ShardStore, StoreError};
@@ -33,38 +34,46 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     if let Some(checkpoint) = &checkpoint {
         trim.raise_to(checkpoint.trim);
     }
-    let mut loader = Loader::new(place, trim.first_segment());
-    let active = match checkpoint {
-        Some(checkpoint) => loader.load_checkpoint(checkpoint)?,
-        None => loader.load_what_is_whole()?,
+    let (mut loader, active) = match checkpoint {
+        Some(checkpoint) => {
+            let mut loader = Loader::new(place, trim.first_segment(), checkpoint.stable);
+            let active = loader.load_checkpoint(checkpoint)?;
+            (loader, active)
+        }
+        None => load_what_is_shown(place, &trim)?,
     };
-    loader.index.trim(trim.position());
-    loader.remembered.believe_start();
-    if is_write_behind {
-        let Loader { remembered, index, place, .. } = &mut loader;
-        remembered.stable = remembered.first_hole(place.owner.shard, index, trim.position());
-    }
+    loader.contents.trim(trim.position());
+    loader.contents.believe();
     // A checkpoint counts only when the segments before its active one are durable.
     let first_unsynced = if is_write_behind { 0 } else { active.number };
-    let segments =
-        loader.segments.range(first_unsynced..).map(|(number, _)| loader.place.segment_files(*number));
+    let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
+    let segments = segments.map(|number| loader.place.segment_files(number));
     let unsynced: BTreeSet<String> = segments.flatten().chain([trim.name().to_owned()]).collect();
     Ok(ShardStore {
         unsynced,
         place: loader.place,
         options,
-        remembered: loader.remembered,
-        index: loader.index,
-        segments: loader.segments,
+        contents: loader.contents,
         active,
         trim,
         failure: None,
     })
 }
 
+/// Loads what is whole. What is remembered as stable is believed as far as the rest shows it, and what became of
+/// the names of later positions is not.
+fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSegment), OpenError> {
+    let load = |believed| {
+        let mut loader = Loader::new(place.clone(), trim.first_segment(), believed);
+        loader.load_what_is_whole().map(|active| (loader, active))
+    };
+    let (loader, active) = load(Position(u64::MAX))?;
+    let hole = loader.contents.first_hole(trim.position());
+    if hole == loader.contents.remembered.stable { Ok((loader, active)) } else { load(hole) }
+}
+
 fn decode_checkpoint(place: &Place, bytes: Bytes) -> Result<ShardCheckpoint, OpenError> {
-    let checkpoint: ShardCheckpoint = decode_one(bytes)
-        .map_err(|_| OpenError::damaged(&place.dir, 0, "its checkpoint in the journal is not readable"))?;
+    let mut checkpoint: ShardCheckpoint = decode_one(bytes).map_err(|_| unreadable(place))?;
     if checkpoint.version != VERSION {
         return Err(OpenError::Version {
             file: place.dir.clone(),
@@ -72,7 +81,13 @@ fn decode_checkpoint(place: &Place, bytes: Bytes) -> Result<ShardCheckpoint, Ope
             known: VERSION,
         });
     }
+    // The first checkpoints did not count what the start of a view made stable.
+    checkpoint.stable = checkpoint.stable.max(start_of_view(checkpoint.memory.as_ref()));
     Ok(checkpoint)
+}
+
+fn unreadable(place: &Place) -> OpenError {
+    OpenError::damaged(&place.dir, 0, "its checkpoint in the journal is not readable")
 }
 
 impl Place {
@@ -153,11 +168,9 @@ struct Loader {
     place: Place,
     /// The oldest segment that was not deleted.
     first_segment: u32,
-    segments: BTreeMap<u32, Position>,
     /// How long the records of each segment are, in bytes.
     lengths: BTreeMap<u32, u64>,
-    remembered: Remembered,
-    index: Index,
+    contents: Contents,
 }
 
 /// Why a binding log is not read on.
@@ -168,19 +181,23 @@ struct Stop {
 }
 
 impl Loader {
-    fn new(place: Place, first_segment: u32) -> Self {
-        Self {
-            place,
-            first_segment,
-            segments: BTreeMap::new(),
-            lengths: BTreeMap::new(),
-            remembered: Remembered::default(),
-            index: Index::default(),
-        }
+    fn new(place: Place, first_segment: u32, believed: Position) -> Self {
+        let contents = Contents::new(place.owner.shard, believed);
+        Self { place, first_segment, lengths: BTreeMap::new(), contents }
     }
 
     /// Brings the store to the checkpoint's instant, and removes what came later.
-    fn load_checkpoint(&mut self, checkpoint: ShardCheckpoint) -> Result<ActiveSegment, OpenError> {
+    fn load_checkpoint(&mut self, mut checkpoint: ShardCheckpoint) -> Result<ActiveSegment, OpenError> {
+        let given = std::mem::take(&mut checkpoint.given);
+        let active = self.load_segments(checkpoint)?;
+        for binding in given {
+            self.check(&binding).ok_or_else(|| unreadable(&self.place))?;
+            self.contents.take(binding, active.number);
+        }
+        Ok(active)
+    }
+
+    fn load_segments(&mut self, checkpoint: ShardCheckpoint) -> Result<ActiveSegment, OpenError> {
         for number in self.place.segment_numbers()? {
             if number < self.first_segment || number > checkpoint.segment {
                 self.place.delete_segment(number)?;
@@ -188,7 +205,7 @@ impl Loader {
         }
         let ShardCheckpoint { segment: number, records, bindings, memory, stable, lacks, .. } = checkpoint;
         if number < self.first_segment {
-            self.remembered = Remembered { memory, stable, lacks };
+            self.contents.remembered = Remembered { memory, stable, lacks };
             return self.create(self.first_segment);
         }
         for sealed in self.first_segment..number {
@@ -200,7 +217,7 @@ impl Loader {
             bindings: AppendFile::new(self.place.bindings_file(number), bindings),
         };
         self.load_trusted(&active)?;
-        self.remembered = Remembered { memory, stable, lacks };
+        self.contents.remembered = Remembered { memory, stable, lacks };
         Ok(active)
     }
 
@@ -217,11 +234,10 @@ impl Loader {
             self.place.check_header(name, magic, number, &header)?;
             self.place.truncate(name, trusted)?;
         }
-        self.lengths.insert(number, active.records.len());
-        self.segments.entry(number).or_default();
+        self.add_segment(number, active.records.len());
         let name = active.bindings.name();
         let bytes = self.place.read(name, 0, active.bindings.len())?;
-        self.check_whole(name, &bytes, active.bindings.trusted())
+        self.check_whole(number, name, &bytes, active.bindings.trusted())
     }
 
     /// Loads a segment that has its footers.
@@ -235,11 +251,10 @@ impl Loader {
             let trusted = self.footer(name, len)?;
             let trusted = trusted.ok_or_else(|| OpenError::damaged(name, len, sealed))?;
             if magic == RECORDS_MAGIC {
-                self.lengths.insert(number, trusted.len);
-                self.segments.entry(number).or_default();
+                self.add_segment(number, trusted.len);
             } else {
                 let bytes = self.place.read(name, 0, trusted.len)?;
-                self.check_whole(name, &bytes, trusted)?;
+                self.check_whole(number, name, &bytes, trusted)?;
             }
         }
         Ok(())
@@ -253,8 +268,14 @@ impl Loader {
     }
 
     /// Takes a binding log of which nothing may be missing.
-    fn check_whole(&mut self, name: &str, bytes: &Bytes, trusted: Trusted) -> Result<(), OpenError> {
-        let (entries, stop) = self.take_bindings(bytes);
+    fn check_whole(
+        &mut self,
+        number: u32,
+        name: &str,
+        bytes: &Bytes,
+        trusted: Trusted,
+    ) -> Result<(), OpenError> {
+        let (entries, stop) = self.take_bindings(number, bytes);
         match stop {
             Some(Stop { offset, what }) => Err(OpenError::damaged(name, offset, what)),
             None if Trusted::of(bytes, entries) != trusted => {
@@ -264,50 +285,75 @@ impl Loader {
         }
     }
 
-    /// Takes the entries of a binding log up to the first that is not whole. Returns how many there
+    /// Takes the entries of a segment's binding log up to the first that is not whole. Returns how many there
     /// were, and where it stopped before the end.
-    fn take_bindings(&mut self, bytes: &Bytes) -> (u64, Option<Stop>) {
+    fn take_bindings(&mut self, number: u32, bytes: &Bytes) -> (u64, Option<Stop>) {
         let (mut offset, mut entries) = (HEADER_BYTES, 0);
         while offset < bytes.len() as u64 {
             let rest = bytes.slice(offset as usize..);
             let Some((binding, len)) = decode_frame::<Binding>(&rest) else {
                 return (entries, Some(Stop { offset, what: "an entry is damaged" }));
             };
-            if self.take_binding(binding).is_none() {
+            if self.check(&binding).is_none() {
                 return (entries, Some(Stop { offset, what: "an entry names records that are not there" }));
             }
+            self.contents.take(binding, number);
             offset += len as u64;
             entries += 1;
         }
         (entries, None)
     }
 
-    /// Takes an entry; not if it names records that are missing.
-    fn take_binding(&mut self, binding: Binding) -> Option<()> {
+    fn add_segment(&mut self, number: u32, records_len: u64) {
+        self.lengths.insert(number, records_len);
+        self.contents.add_segment(number);
+    }
+
+    /// Whether an entry can be true: it names no records that are missing, and no positions or names that
+    /// cannot be.
+    fn check(&self, binding: &Binding) -> Option<()> {
         match binding {
-            Binding::Bind { segment, .. } if segment < self.first_segment => {}
-            Binding::Bind { view, first, count, segment, offset, bytes } => {
-                let end = u64::from(offset) + u64::from(bytes);
-                let last = first.0.checked_add(u64::from(count))?;
-                self.lengths.get(&segment).filter(|len| end <= **len && count > 0)?;
-                let run = IndexRun::new(segment, Put { first, count, offset, bytes });
-                self.index.insert(view, first, run);
-                let bound = self.segments.entry(segment).or_default();
-                *bound = (*bound).max(Position(last));
+            Binding::Bind { first, count, segment, offset, bytes, .. } => {
+                first.0.checked_add((*count).into())?;
+                let written = Written { count: *count, offset: *offset, bytes: *bytes };
+                self.is_there(IndexRun::new(*segment, written)).then_some(())?;
             }
-            Binding::Stable(position) => self.remembered.stable = self.remembered.stable.max(position),
-            Binding::Remember(memory) => self.take_memory(memory),
-            Binding::RememberLacking { memory, lacks } => {
-                self.take_memory(memory);
-                self.remembered.lacks = lacks;
+            Binding::Put { first, count, segment, offset, bytes, .. } => {
+                first.checked_add((*count).into())?;
+                let written = Written { count: *count, offset: *offset, bytes: *bytes };
+                self.is_there(IndexRun::new(*segment, written)).then_some(())?;
             }
+            Binding::Order { first, parts, .. } => {
+                let mut end = first.0;
+                for part in parts {
+                    end = end.checked_add(part.count())?;
+                    if let OrderPart::Here(Bound { ids, place, .. }) = part {
+                        ids.first.checked_add(ids.count)?;
+                        let fits = |run: &IndexRun| run.count() == ids.count && self.is_there(*run);
+                        place.as_ref().is_none_or(fits).then_some(())?;
+                    }
+                }
+            }
+            Binding::Name { first, ids, .. } => {
+                first.0.checked_add(ids.count)?;
+                ids.first.checked_add(ids.count)?;
+            }
+            Binding::Map { first, owned, .. } => {
+                owned.iter().try_fold(first.0, |end, part| end.checked_add(part.count))?;
+            }
+            Binding::Stable(_)
+            | Binding::Remember(_)
+            | Binding::RememberLacking { .. }
+            | Binding::Discard(_) => {}
         }
         Some(())
     }
 
-    fn take_memory(&mut self, memory: ShardMemory) {
-        self.index.hide(&memory.history);
-        self.remembered.memory = Some(memory);
+    /// Whether there are such records, or their segment was deleted.
+    fn is_there(&self, run: IndexRun) -> bool {
+        let ends_within = |len: &u64| run.end() <= *len;
+        run.segment < self.first_segment
+            || run.is_sound() && self.lengths.get(&run.segment).is_some_and(ends_within)
     }
 
     /// Keeps what is whole, without a checkpoint: only the newest segment may be torn.
@@ -367,15 +413,14 @@ impl Loader {
             entries += 1;
         }
         self.place.truncate(&name, whole as u64)?;
-        self.lengths.insert(number, whole as u64);
-        self.segments.entry(number).or_default();
+        self.add_segment(number, whole as u64);
         Ok(AppendFile::new(name, Trusted::of(&bytes[..whole], entries)))
     }
 
     /// Cuts the newest bindings off at the first that is not whole or whose records are not.
     fn cut_bindings(&mut self, number: u32, name: String) -> Result<AppendFile, OpenError> {
         let bytes = self.read_newest(number, &name, BINDINGS_MAGIC)?;
-        let (entries, stop) = self.take_bindings(&bytes);
+        let (entries, stop) = self.take_bindings(number, &bytes);
         let whole = stop.map_or(bytes.len() as u64, |stop| stop.offset);
         self.place.truncate(&name, whole)?;
         Ok(AppendFile::new(name, Trusted::of(&bytes[..whole as usize], entries)))
@@ -388,14 +433,13 @@ impl Loader {
     }
 
     fn create(&mut self, number: u32) -> Result<ActiveSegment, OpenError> {
-        self.segments.entry(number).or_default();
-        ActiveSegment::create(&self.place, number, &self.remembered).map_err(|error| match error {
+        self.contents.add_segment(number);
+        let initial = self.contents.initial_bindings();
+        ActiveSegment::create(&self.place, number, &initial).map_err(|error| match error {
             StoreError::Full { file, source } | StoreError::Failed { file, source } => {
                 OpenError::Io { file, source }
             }
-            StoreError::FailedEarlier(cause) => {
-                unreachable!("a store that is being made has no past: {cause}")
-            }
+            other => unreachable!("a store that is being made has no past and no commands: {other}"),
         })
     }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 
 use bytes::Bytes;
-use seriatim_model::storage::{ReadFailure, ReadOutcome, ReadRange, Stored};
-use seriatim_model::{Position, ViewHistory, ViewNumber};
+use seriatim_model::storage::{Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
+use seriatim_model::{IdRun, Position, Record, RecordId, ViewHistory, ViewNumber};
 
 use super::index::{IndexRun, MAX_RUN_BYTES};
-use super::segment::Frames;
-use super::{Part, ShardStore, StoreError};
+use super::runs::Stretch;
+use super::segment::{DamagedFrame, Frames};
+use super::{ShardStore, StoreError};
 
 /// The most that is read at once, in bytes, unless a single record is larger.
 const MAX_EXTENT_BYTES: u32 = 1 << 20;
@@ -21,17 +22,7 @@ struct Piece {
     run: IndexRun,
 }
 
-impl Piece {
-    /// The part of a run that lies in `from..end`.
-    fn within(first: Position, run: IndexRun, from: Position, end: Position) -> Self {
-        let skipped = from.since(first);
-        let first = first + skipped;
-        let run = run.tail(skipped);
-        Self { first, run: run.head(end.since(first).min(u64::from(run.count))) }
-    }
-}
-
-/// Pieces whose bytes follow one another.
+/// Pieces that are read at once: their bytes lie close together, most often one after another.
 #[derive(Debug)]
 struct Extent {
     segment: u32,
@@ -41,23 +32,32 @@ struct Extent {
 }
 
 impl Extent {
-    /// Takes pieces as long as they follow one another, up to about `bytes` and `records`.
+    /// Takes pieces as long as they lie close together, up to about `bytes` and `records`.
     fn take(pieces: &mut Peekable<impl Iterator<Item = Piece>>, bytes: u32, records: u32) -> Option<Self> {
         let first = pieces.next()?;
         let IndexRun { segment, offset, .. } = first.run;
         let mut extent = Self { segment, offset, bytes: first.run.bytes, pieces: vec![first] };
         let mut taken = u32::from(first.run.count);
-        while let Some(next) = pieces.next_if(|next| {
-            next.run.segment == segment
-                && offset.checked_add(extent.bytes) == Some(next.run.offset)
-                && extent.bytes + next.run.bytes <= bytes
-                && taken < records
-        }) {
-            extent.bytes += next.run.bytes;
+        while taken < records
+            && let Some(next) = pieces.next_if(|next| extent.grown(&next.run, bytes).is_some())
+        {
+            (extent.offset, extent.bytes) = extent.grown(&next.run, bytes).expect("it was taken for that");
             taken += u32::from(next.run.count);
             extent.pieces.push(next);
         }
         Some(extent)
+    }
+
+    /// Where it is when it holds a run as well, if that makes it no longer than `most` bytes, with no more of what
+    /// nobody wants than the longest run takes.
+    fn grown(&self, run: &IndexRun, most: u32) -> Option<(u32, u32)> {
+        let offset = self.offset.min(run.offset);
+        let end = (self.offset + self.bytes).max(run.offset + run.bytes);
+        let bytes = end - offset;
+        let fits = self.segment == run.segment
+            && bytes <= most
+            && bytes <= (self.bytes + run.bytes).saturating_add(MAX_RUN_BYTES);
+        fits.then_some((offset, bytes))
     }
 }
 
@@ -71,7 +71,7 @@ impl ShardStore {
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
         let mut found = Found::new(range);
-        let Some(history) = self.history() else { return Ok(vec![]) };
+        let Some(history) = self.contents.history() else { return Ok(vec![]) };
         let mut pieces = spans(history, from, range.end).flat_map(|span| self.pieces(span)).peekable();
         while !found.is_enough()
             && let Some(extent) = Extent::take(&mut pieces, found.extent_bytes(), found.records_left())
@@ -85,27 +85,82 @@ impl ShardStore {
         Ok(found.records)
     }
 
-    /// The positions of `part` at which the view already has just these records, undamaged.
-    pub(super) fn held(&self, view: ViewNumber, part: Part<'_>) -> Result<BTreeSet<Position>, StoreError> {
+    /// The records of these names that are held by name: those that are there and whole.
+    #[must_use]
+    pub fn find(&self, ids: &[IdRun]) -> Vec<(RecordId, Record)> {
+        let mut found = vec![];
+        for ids in ids {
+            for (first, run) in self.contents.names.within(*ids) {
+                let Ok(bytes) = self.read_bytes(run.segment, run.offset, run.bytes) else { continue };
+                found.extend(records_of_names(*ids, first, run, bytes).map(|(_, record)| record));
+            }
+        }
+        found
+    }
+
+    /// Which shards hold the positions from `from` on, by the valid versions, up to `end` or the first position of
+    /// which that is not known. Nothing is known below the trim point.
+    #[must_use]
+    pub fn map(&self, from: Position, end: Position) -> Vec<Owned> {
+        let mut owners: Vec<Owned> = vec![];
+        let (mut next, history) = (from, self.contents.history());
+        let spans = history.filter(|_| from >= self.trim.position()).map(|history| spans(history, from, end));
+        for span in spans.into_iter().flatten() {
+            for (first, owned) in self.contents.map.within(span.view, span.from, span.end) {
+                if first != next {
+                    return owners;
+                }
+                next += owned.count;
+                match owners.last_mut().and_then(|last| last.join(owned).map(|joined| (last, joined))) {
+                    Some((last, joined)) => *last = joined,
+                    None => owners.push(owned),
+                }
+            }
+        }
+        owners
+    }
+
+    /// At which of `count` positions from `first` on, counted from there, the view has a record that `is_it` accepts.
+    /// It is shown no record where that is damaged.
+    pub(super) fn held(
+        &self,
+        view: ViewNumber,
+        first: Position,
+        count: u64,
+        is_it: impl Fn(u64, Option<(RecordId, &Record)>) -> bool,
+    ) -> Result<BTreeSet<u64>, StoreError> {
         let mut held = BTreeSet::new();
-        for piece in self.pieces(Span { view, from: part.first, end: part.end() }) {
-            let IndexRun { segment, offset, bytes, .. } = piece.run;
-            let bytes = self.read_bytes(segment, offset, bytes).map_err(|source| {
-                let file = self.place.records_file(segment);
-                StoreError::Failed { file, source }
-            })?;
-            let found = records_of(&piece, bytes);
-            held.extend(found.filter_map(|(position, outcome)| {
-                let (id, _) = &part.records[(position - part.first) as usize];
-                outcome.is_ok_and(|stored| stored.id == *id).then_some(position)
+        for piece in self.pieces(Span { view, from: first, end: first + count }) {
+            let bytes = self.read_run(piece.run)?;
+            held.extend(records_of(&piece, bytes).filter_map(|(position, outcome)| {
+                let index = position - first;
+                let found = outcome.as_ref().ok().map(|stored| (stored.id, &stored.record));
+                is_it(index, found).then_some(index)
             }));
+        }
+        Ok(held)
+    }
+
+    /// Which of the names, counted from the first, are held with records that are whole.
+    pub(super) fn held_names(&self, ids: IdRun) -> Result<BTreeSet<u64>, StoreError> {
+        let mut held = BTreeSet::new();
+        for (first, run) in self.contents.names.within(ids) {
+            let bytes = self.read_run(run)?;
+            held.extend(records_of_names(ids, first, run, bytes).map(|(index, _)| index));
         }
         Ok(held)
     }
 
     fn pieces(&self, span: Span) -> impl Iterator<Item = Piece> + use<'_> {
         let Span { view, from, end } = span;
-        self.index.runs(view, from, end).map(move |(first, run)| Piece::within(first, run, from, end))
+        self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })
+    }
+
+    fn read_run(&self, run: IndexRun) -> Result<Bytes, StoreError> {
+        self.read_bytes(run.segment, run.offset, run.bytes).map_err(|source| {
+            let file = self.place.records_file(run.segment);
+            StoreError::Failed { file, source }
+        })
     }
 
     fn read_bytes(&self, segment: u32, offset: u32, bytes: u32) -> std::io::Result<Bytes> {
@@ -116,14 +171,18 @@ impl ShardStore {
 
 /// Consecutive positions that one view decides about.
 #[derive(Clone, Copy, Debug)]
-struct Span {
-    view: ViewNumber,
-    from: Position,
-    end: Position,
+pub(super) struct Span {
+    pub(super) view: ViewNumber,
+    pub(super) from: Position,
+    pub(super) end: Position,
 }
 
 /// Which view decides where in `from..end`.
-fn spans(history: &ViewHistory, from: Position, end: Position) -> impl Iterator<Item = Span> + use<'_> {
+pub(super) fn spans(
+    history: &ViewHistory,
+    from: Position,
+    end: Position,
+) -> impl Iterator<Item = Span> + use<'_> {
     let mut next = Some(from);
     std::iter::from_fn(move || {
         let from = next.filter(|from| *from < end)?;
@@ -140,17 +199,37 @@ fn slice(bytes: &Bytes, offset: u32, len: u32) -> Bytes {
     bytes.slice(start..end)
 }
 
-/// The records of a piece, each checked. `bytes` are those of its run.
-fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Result<Stored, ReadFailure>)> {
-    let mut frames = Frames::of(bytes, piece.run.frames.into());
-    for _ in 0..piece.run.skip {
+/// The records of a run, each checked. `bytes` are the run's.
+fn frames_of(run: IndexRun, bytes: Bytes) -> impl Iterator<Item = Result<(RecordId, Record), DamagedFrame>> {
+    let mut frames = Frames::of(bytes, run.frames.into());
+    for _ in 0..run.skip {
         let _ = frames.next();
     }
-    let first = piece.first;
-    (0..u64::from(piece.run.count)).map(move |index| {
-        let position = first + index;
-        let stored = frames.next().map(|(id, record)| Stored { position, id, record });
+    (0..run.count).map(move |_| frames.next())
+}
+
+/// The records of a piece, each checked. `bytes` are those of its run.
+fn records_of(piece: &Piece, bytes: Bytes) -> impl Iterator<Item = (Position, Result<Stored, ReadFailure>)> {
+    let positions = (0..piece.run.count()).map({
+        let first = piece.first;
+        move |index| first + index
+    });
+    positions.zip(frames_of(piece.run, bytes)).map(|(position, frame)| {
+        let stored = frame.map(|(id, record)| Stored { position, id, record });
         (position, stored.map_err(|_| ReadFailure::Damaged(position)))
+    })
+}
+
+/// The whole records of the names of a run, the first of which is `first`; each with its place in `ids`.
+fn records_of_names(
+    ids: IdRun,
+    first: u64,
+    run: IndexRun,
+    bytes: Bytes,
+) -> impl Iterator<Item = (u64, (RecordId, Record))> {
+    (first..).zip(frames_of(run, bytes)).filter_map(move |(number, frame)| {
+        let found = frame.ok().filter(|(id, _)| *id == RecordId { session: ids.session, number })?;
+        Some((number - ids.first, found))
     })
 }
 

@@ -15,11 +15,10 @@
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, wire_struct};
-use seriatim_model::{Position, Record, RecordId};
+use seriatim_model::{Record, RecordId};
 
 use super::binding::Binding;
-use super::index::MAX_RUN_BYTES;
-use super::{Owner, Part, Place, Remembered, StoreError};
+use super::{Owner, Place, StoreError};
 use crate::disk::Disk;
 use crate::format::{Magic, encode_header, u32_at, u64_at};
 
@@ -50,10 +49,9 @@ pub(super) struct FileIdentity {
 
 wire_struct! { FileIdentity { owner, segment } }
 
-/// Records that were put one after another, and the positions that they are to have.
+/// Where records lie that were written one after another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Put {
-    pub(super) first: Position,
+pub(super) struct Written {
     pub(super) count: u16,
     pub(super) offset: u32,
     pub(super) bytes: u32,
@@ -64,32 +62,35 @@ pub(super) fn records_bytes(records: &[(RecordId, Record)]) -> u64 {
     records.iter().map(|(_, record)| (FRAME_HEADER_BYTES + record.size()) as u64).sum()
 }
 
-/// The frames of all parts, and where each stretch of at most [`MAX_RUN_BYTES`] (or one record) lies
-/// when the first frame is written at `offset`.
-pub(super) fn encode_records(parts: &[Part<'_>], offset: u64) -> (Vec<Put>, Vec<Bytes>) {
+/// The frames of all parts, and for each part where its stretches of at most `most` bytes (or one record) lie when
+/// the first frame is written at `offset`.
+pub(super) fn encode_records<'a>(
+    parts: impl Iterator<Item = &'a [(RecordId, Record)]>,
+    offset: u64,
+    most: u32,
+) -> (Vec<Vec<Written>>, Vec<Bytes>) {
     let mut out = Encoder::new();
-    let mut puts = Vec::new();
+    let mut written = Vec::new();
     for part in parts {
-        let mut put: Option<Put> = None;
-        for (index, (id, record)) in part.records.iter().enumerate() {
+        let mut stretches: Vec<Written> = vec![];
+        for (id, record) in part {
             let start = offset + out.len() as u64;
             encode_record(*id, record, &mut out);
             let bytes = (FRAME_HEADER_BYTES + record.size()) as u32;
-            match &mut put {
-                Some(put) if put.bytes + bytes <= MAX_RUN_BYTES => {
-                    put.bytes += bytes;
-                    put.count += 1;
+            match stretches.last_mut() {
+                Some(last) if last.bytes + bytes <= most => {
+                    last.bytes += bytes;
+                    last.count += 1;
                 }
                 _ => {
                     let offset = u32::try_from(start).expect("a segment is far below 4 GiB");
-                    let next = Put { first: part.first + index as u64, count: 1, offset, bytes };
-                    puts.extend(put.replace(next));
+                    stretches.push(Written { count: 1, offset, bytes });
                 }
             }
         }
-        puts.extend(put);
+        written.push(stretches);
     }
-    (puts, out.finish())
+    (written, out.finish())
 }
 
 fn encode_record(id: RecordId, record: &Record, out: &mut Encoder) {
@@ -302,12 +303,11 @@ pub(super) struct ActiveSegment {
 }
 
 impl ActiveSegment {
-    /// Makes the files of a new segment. Its binding log starts with what is remembered.
-    pub(super) fn create(place: &Place, number: u32, remembered: &Remembered) -> Result<Self, StoreError> {
+    /// Makes the files of a new segment. Its binding log starts with the entries in `initial`.
+    pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
         let identity = FileIdentity { owner: place.owner, segment: number };
         let header = |magic| encode_header(magic, &identity, HEADER_BYTES as usize);
-        let initial = remembered.bindings();
-        let bindings = [header(BINDINGS_MAGIC), Binding::encode_all(&initial)].concat();
+        let bindings = [header(BINDINGS_MAGIC), Binding::encode_all(initial)].concat();
         let create = |name: String, bytes: Bytes, entries: u64| {
             place
                 .disk
@@ -326,13 +326,9 @@ impl ActiveSegment {
     }
 
     /// Adds the footers, and makes the next segment. If that fails, this one goes on as it was.
-    pub(super) fn seal_and_start_next(
-        &self,
-        place: &Place,
-        remembered: &Remembered,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn seal_and_start_next(&self, place: &Place, initial: &[Binding]) -> Result<Self, StoreError> {
         let number = self.number + 1;
-        let outcome = self.seal(&*place.disk).and_then(|()| Self::create(place, number, remembered));
+        let outcome = self.seal(&*place.disk).and_then(|()| Self::create(place, number, initial));
         if outcome.is_err() {
             for name in place.segment_files(number) {
                 let _ = place.disk.delete(&name);

@@ -45,6 +45,7 @@ impl Model {
             }
             StorageCommand::Stable(position) => self.stable = self.stable.max(*position),
             StorageCommand::Trim(position) => self.trim = self.trim.max(*position),
+            other => unreachable!("this model knows no names: {other:?}"),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use seriatim_model::storage::{ReadFailure, ReadRange, Stored};
-use seriatim_model::{Incarnation, LogConfig, SessionId};
+use seriatim_model::{Incarnation, LogConfig, SessionId, ViewHistory};
 
+use super::index::{Index, IndexRun};
 use super::*;
 use crate::disk::{MemoryDisk, sync_files};
 
@@ -137,7 +138,7 @@ fn the_version_of_the_covering_view_is_valid() {
     let expected = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 200), (7, 201)];
     store.execute(&bind(1, 50, 50, 3, 10)).unwrap();
     store.execute(&remember(&[(1, 0), (3, 6), (4, 40)])).unwrap();
-    assert_eq!(store.index.len(), 3, "versions that are hidden for good are dropped");
+    assert_eq!(store.contents.index.len(), 3, "versions that are hidden for good are dropped");
     assert_eq!(numbers(&store), expected);
     drop(store);
     assert_eq!(numbers(&write_behind(&disk)), expected);
@@ -180,7 +181,7 @@ fn trim_deletes_whole_segments_even_on_a_full_disk() {
     let store = write_behind(&disk);
     assert_eq!(store.recovery().trim, Position(205));
     assert_eq!(numbers(&store).len(), 95);
-    let index_runs = store.index.len();
+    let index_runs = store.contents.index.len();
     assert!(index_runs <= 10, "{index_runs}");
 }
 
@@ -403,8 +404,8 @@ fn ten_million_records_in_stripes_take_few_runs() {
     for stripe in 0..10_000u64 {
         for n in 0..4u64 {
             let offset = (stripe * 64 + n * 16) as u32 * 132;
-            let put = Put { first: Position(stripe * 128 + n * 16), count: 16, offset, bytes: 16 * 132 };
-            index.insert(ViewNumber(1), put.first, IndexRun::new(1, put));
+            let written = Written { count: 16, offset, bytes: 16 * 132 };
+            index.insert(ViewNumber(1), Position(stripe * 128 + n * 16), IndexRun::new(1, written));
         }
     }
     assert_eq!(index.len(), 10_000, "the runs of a stripe are joined");
@@ -412,13 +413,29 @@ fn ten_million_records_in_stripes_take_few_runs() {
 
 /// A file of a small store, a place in it, and a bit; or where the file is cut.
 #[derive(Clone, Copy, Debug)]
-enum Harm {
+pub(super) enum Harm {
     Flip(usize, u64, u8),
     Cut(usize, u64),
     Swap(usize, usize),
 }
 
-fn harm() -> impl Strategy<Value = Harm> {
+impl Harm {
+    pub(super) fn perform(self, disk: &MemoryDisk, names: &[String]) {
+        match self {
+            Self::Flip(file, offset, bit) => disk.flip_bit(&names[file % names.len()], offset, bit),
+            Self::Cut(file, len) => disk.truncate(&names[file % names.len()], len).unwrap(),
+            Self::Swap(first, second) => {
+                let [first, second] = [&names[first % names.len()], &names[second % names.len()]];
+                let contents = [disk.content(first).unwrap(), disk.content(second).unwrap()];
+                let [one, other] = contents;
+                disk.put(first, other);
+                disk.put(second, one);
+            }
+        }
+    }
+}
+
+pub(super) fn harm() -> impl Strategy<Value = Harm> {
     prop_oneof![
         (0usize..9, 0u64..4500, 0u8..8).prop_map(|(file, offset, bit)| Harm::Flip(file, offset, bit)),
         (0usize..9, 0u64..4500).prop_map(|(file, len)| Harm::Cut(file, len)),
@@ -436,17 +453,7 @@ proptest! {
         let (checkpoint, _) = filled(&disk, &commands).checkpoint();
         let names = disk.files();
         for harm in harms {
-            match harm {
-                Harm::Flip(file, offset, bit) => disk.flip_bit(&names[file % names.len()], offset, bit),
-                Harm::Cut(file, len) => disk.truncate(&names[file % names.len()], len).unwrap(),
-                Harm::Swap(first, second) => {
-                    let [first, second] = [&names[first % names.len()], &names[second % names.len()]];
-                    let contents = [disk.content(first).unwrap(), disk.content(second).unwrap()];
-                    let [one, other] = contents;
-                    disk.put(first, other);
-                    disk.put(second, one);
-                }
-            }
+            harm.perform(&disk, &names);
         }
         for mode in [OpenMode::Journaled { checkpoint: Some(checkpoint) }, OpenMode::WriteBehind] {
             let Ok(mut store) = try_open(&disk.fork(), mode) else { continue };

@@ -1,46 +1,47 @@
 //! How far a store can show that it holds what it should.
 
 use seriatim_model::storage::ShardMemory;
-use seriatim_model::{Position, ShardId, View};
+use seriatim_model::{Order, Position, View};
 
 use super::Remembered;
-use super::index::Index;
+use super::contents::Contents;
+use super::runs::Stretch;
 
-impl Remembered {
-    /// A view that is remembered as registered started with what its flush had made stable.
-    pub(super) fn believe_start(&mut self) {
-        let view = self.memory.as_ref().and_then(|memory| memory.view.as_ref());
-        self.stable = self.stable.max(view.map_or(Position::ZERO, |view| view.start));
-    }
-
+impl Contents {
     /// The first of the shard's positions from the trim point on that is remembered as stable and of which
-    /// there is no valid version; where there is none such, the stable bound. Positions that the replica
-    /// knows that it lacks do not count.
-    pub(super) fn first_hole(&self, shard: ShardId, index: &Index, trim: Position) -> Position {
-        let Some(ShardMemory { view: Some(view), history, .. }) = &self.memory else { return self.stable };
-        let mut next = own(view, shard, trim, self.stable);
-        while next < self.stable {
-            let held_to = match self.lacks.filter(|lacks| lacks.contains(next)) {
-                Some(lacks) => Some(lacks.end),
-                None => history.cover(next).and_then(|view| index.held_to(view, next)),
+    /// there is no valid version, or of which nobody knows whose it is; where there is none such, the stable
+    /// bound. Positions that the replica knows that it lacks do not count.
+    pub(super) fn first_hole(&self, trim: Position) -> Position {
+        let Remembered { memory, stable, lacks } = &self.remembered;
+        let Some(ShardMemory { view: Some(view), history, config, .. }) = memory else { return *stable };
+        let mut next = trim;
+        while next < *stable {
+            if let Some(lacks) = lacks.filter(|lacks| lacks.contains(next)) {
+                next = lacks.end;
+                continue;
+            }
+            let cover = history.cover(next);
+            let owner = match config.order {
+                Order::ErwinBb => Some(self.placed(view, next)),
+                Order::ErwinSt => cover.and_then(|cover| {
+                    let owned = self.map.at(cover, next)?;
+                    Some((owned.shard == self.shard(), next + owned.count))
+                }),
             };
-            let Some(held_to) = held_to else { return next };
-            let decided_to = history.cover_end(next).unwrap_or(self.stable);
-            next = own(view, shard, held_to.min(decided_to), self.stable);
+            let Some((is_own, owned_to)) = owner else { return next };
+            let mut end = owned_to;
+            if is_own {
+                let Some(run) = cover.and_then(|cover| self.index.at(cover, next)) else { return next };
+                end = end.min(next + run.count());
+            }
+            next = history.cover_end(next).map_or(end, |decided_to| decided_to.min(end));
         }
-        self.stable
+        *stable
     }
-}
 
-/// The first position from `from` on that the shard is to hold, or `end` or more if that is not below.
-fn own(view: &View, shard: ShardId, from: Position, end: Position) -> Position {
-    let mut next = from;
-    while next < end {
-        let (holder, stripe_end) = view.placement.stripe_at(next);
-        if holder == shard {
-            break;
-        }
-        next = stripe_end;
+    /// Whether the placement gives this position to the shard, and up to where.
+    fn placed(&self, view: &View, position: Position) -> (bool, Position) {
+        let (holder, end) = view.placement.stripe_at(position);
+        (holder == self.shard(), end)
     }
-    next
 }

@@ -1,0 +1,294 @@
+//! A client's side of putting records on shards itself, beside the names that it sends to the sequencing
+//! replicas: both in the same round trip (LazyLog §5.1).
+//!
+//! A record is stored when every replica of its shard, as the client's view names them, said so in that view.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
+
+use super::client::{
+    BUSY_MOST, ClientEffect, Failure, LogClient, Out, REFRESH_EVERY, RESEND_FIRST, RESEND_MOST, Reply,
+    Session, reply,
+};
+use crate::parts::Content;
+use crate::shard::Message;
+
+/// Where an append's record goes, and how far it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Target {
+    /// Nothing until the append is first sent, or if records travel with their names.
+    pub(super) shard: Option<ShardId>,
+    /// A bit for each of the shard's replicas that hold it in the present view.
+    stored: u16,
+}
+
+/// How far the replicas of the shards are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Putting {
+    /// Below this number every sequencing replica of the present view has the names. What was so in an earlier
+    /// view does not count here: a name may have become void in between.
+    pub(super) named: u64,
+    replicas: BTreeMap<(ShardId, NodeId), Progress>,
+}
+
+#[derive(Clone, Debug)]
+struct Progress {
+    /// Its bit in [`Target::stored`].
+    bit: u16,
+    /// What goes to it of the numbers below was sent.
+    sent: u64,
+    /// How many of those it has not stored yet.
+    unanswered: u64,
+    heard_at: Time,
+    patience: Duration,
+    not_before: Time,
+    pause: Duration,
+    busy: Option<bool>,
+}
+
+impl Putting {
+    /// Starts over with the replicas of a new view.
+    pub(super) fn enter_view(&mut self, now: Time, view: &View, base: u64) {
+        self.named = base;
+        self.replicas.clear();
+        for members in &view.shards {
+            for (index, member) in members.replicas.iter().enumerate() {
+                let progress = Progress {
+                    bit: 1 << index,
+                    sent: base,
+                    unanswered: 0,
+                    heard_at: now,
+                    patience: RESEND_FIRST,
+                    not_before: Time::ZERO,
+                    pause: Duration::ZERO,
+                    busy: None,
+                };
+                self.replicas.insert((members.shard, member.node), progress);
+            }
+        }
+    }
+
+    /// Whether every replica of the target's shard holds it.
+    pub(super) fn is_stored(&self, target: &Target) -> bool {
+        let Some(shard) = target.shard else { return true };
+        let mut replicas = self.of(shard).peekable();
+        replicas.peek().is_some() && replicas.all(|(_, progress)| target.stored & progress.bit != 0)
+    }
+
+    fn of(&self, shard: ShardId) -> impl Iterator<Item = (NodeId, &Progress)> {
+        let range = (shard, NodeId(0))..=(shard, NodeId(u32::MAX));
+        self.replicas.range(range).map(|((_, node), progress)| (*node, progress))
+    }
+
+    /// What its replicas still owe is not waited for any more.
+    pub(super) fn forget(&mut self, number: u64, target: &Target) {
+        let Some(shard) = target.shard else { return };
+        let range = (shard, NodeId(0))..=(shard, NodeId(u32::MAX));
+        for (_, progress) in self.replicas.range_mut(range) {
+            if number < progress.sent && target.stored & progress.bit == 0 {
+                progress.unanswered = progress.unanswered.saturating_sub(1);
+            }
+        }
+    }
+
+    /// When something is to be sent, or sent again.
+    pub(super) fn deadline(&self, end: u64) -> Option<Time> {
+        let due = |progress: &Progress| {
+            if progress.sent < end && progress.not_before > Time::ZERO {
+                return Some(progress.not_before);
+            }
+            (progress.unanswered > 0)
+                .then(|| (progress.heard_at + progress.patience).max(progress.not_before))
+        };
+        self.replicas.values().filter_map(due).min()
+    }
+
+    /// Nothing of the session counts any more.
+    pub(super) fn restart(&mut self) {
+        self.named = 0;
+        for progress in self.replicas.values_mut() {
+            (progress.sent, progress.unanswered) = (0, 0);
+        }
+    }
+
+    /// The connection is gone: what was not answered is sent again, after a while.
+    pub(super) fn disconnected(&mut self, now: Time, gone: NodeId, base: u64) {
+        for ((_, node), progress) in &mut self.replicas {
+            if *node == gone {
+                (progress.sent, progress.unanswered) = (base, 0);
+                progress.not_before = now + REFRESH_EVERY;
+            }
+        }
+    }
+
+    /// The replicas that have not stored all that was sent, and whether they said that they have no room.
+    pub(super) fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
+        let behind = self.replicas.iter().filter(|(_, progress)| progress.unanswered > 0);
+        behind.map(|((_, node), progress)| (*node, progress.busy))
+    }
+}
+
+impl LogClient {
+    /// What is sent to the sequencing replicas of an append.
+    pub(super) fn content(record: &Record, target: &Target) -> Content {
+        target.shard.map_or_else(|| record.clone().into(), Content::Shard)
+    }
+
+    /// Chooses shards for the appends that have none. The choice follows from the name, or the record's key:
+    /// who goes on with a session puts its records where they were put before.
+    pub(super) fn choose_shards(&mut self, session: SessionId) {
+        let config = &self.entry.config;
+        if config.order.places_by_position() {
+            return;
+        }
+        let (shards, stripe) = (u64::from(config.shards), config.stripe);
+        let base = self.base;
+        let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
+        let first = chosen.map_or(0, |index| index + 1);
+        for (number, pending) in (base + first as u64..).zip(self.pending.range_mut(first..)) {
+            let turn = match pending.record.key() {
+                Some(key) => hash(&key),
+                None => (session.0 as u64).wrapping_add(number / stripe),
+            };
+            pending.target.shard = Some(ShardId((turn % shards) as u32));
+        }
+    }
+
+    /// Puts records on their shards: those that were not sent, and those that were not answered for too long.
+    /// Says whether somebody was silent.
+    pub(super) fn send_puts(&mut self, now: Time, session: SessionId, out: &mut Out) -> bool {
+        let (base, end, view) = (self.base, self.end(), self.entry.view_number());
+        let limits = self.config.options.limits;
+        let mut is_silent = false;
+        for ((shard, node), progress) in &mut self.putting.replicas {
+            if now < progress.not_before {
+                continue;
+            }
+            progress.not_before = Time::ZERO;
+            if progress.unanswered > 0 && now >= progress.heard_at + progress.patience {
+                is_silent = true;
+                (progress.sent, progress.unanswered) = (base, 0);
+                progress.heard_at = now;
+                progress.patience = (progress.patience * 2).min(RESEND_MOST);
+            } else if progress.sent >= end {
+                continue;
+            } else if progress.unanswered == 0 {
+                progress.heard_at = now;
+            }
+            progress.sent = progress.sent.max(base);
+            let mut batch: Option<(u64, Vec<Record>, usize)> = None;
+            let mut put = |batch: &mut Option<(u64, Vec<Record>, usize)>| {
+                if let Some((first, records, _)) = batch.take() {
+                    let message = Message::Put { view, session, first, records };
+                    let to = Address::Node(*node, Endpoint::Shard(*shard));
+                    out.push(ClientEffect::Send { to, message: message.into() });
+                }
+            };
+            let unsent = self.pending.range((progress.sent - base) as usize..);
+            for (number, pending) in (progress.sent..).zip(unsent) {
+                let is_wanted = pending.target.shard == Some(*shard)
+                    && pending.target.stored & progress.bit == 0
+                    && !pending.settled;
+                if !is_wanted {
+                    put(&mut batch);
+                    continue;
+                }
+                progress.unanswered += 1;
+                let size = pending.record.size();
+                let is_full = |(_, records, bytes): &(u64, Vec<Record>, usize)| {
+                    records.len() >= limits.batch_records || bytes + size > limits.batch_bytes
+                };
+                if batch.as_ref().is_some_and(is_full) {
+                    put(&mut batch);
+                }
+                let (_, records, bytes) = batch.get_or_insert((number, vec![], 0));
+                records.push(pending.record.clone());
+                *bytes += size;
+            }
+            put(&mut batch);
+            progress.sent = end;
+        }
+        is_silent
+    }
+
+    /// A shard replica answered.
+    pub(super) fn shard_answered(
+        &mut self,
+        now: Time,
+        from: (ShardId, NodeId),
+        message: Message,
+        out: &mut Out,
+    ) {
+        let current = self.entry.view_number();
+        let Session::Open(session) = self.session else { return };
+        match message {
+            Message::Stored { view, ids } if view == current && ids.session == session => {
+                self.stored(now, from, ids, out);
+            }
+            Message::NotAppended { view, ids } if view == current && ids.session == session => {
+                self.not_appended(ids, out);
+            }
+            Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
+                let jitter = self.random();
+                let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
+                (progress.sent, progress.unanswered) = (self.base, 0);
+                progress.heard_at = now;
+                progress.busy = Some(disk_full || progress.busy == Some(true));
+                progress.pause = (progress.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
+                progress.not_before = now + progress.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+            }
+            Message::Fenced { .. } => self.ask_register(now),
+            _ => {}
+        }
+    }
+
+    fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {
+        let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
+        (progress.heard_at, progress.patience) = (now, RESEND_FIRST);
+        (progress.pause, progress.busy) = (Duration::ZERO, None);
+        let (base, bit) = (self.base, progress.bit);
+        for number in ids.first.max(base)..ids.end() {
+            let Some(pending) = self.pending.get_mut((number - base) as usize) else { break };
+            if pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 {
+                continue;
+            }
+            pending.target.stored |= bit;
+            if number < progress.sent && !pending.settled {
+                progress.unanswered = progress.unanswered.saturating_sub(1);
+            }
+        }
+        for number in ids.first.max(base)..ids.end().min(self.end()) {
+            self.settle_if_done(number, out);
+        }
+        self.release();
+    }
+
+    /// The names of these are in the log, as no-ops: their records did not reach their shard in time, or were
+    /// lost with its replicas before they were acknowledged.
+    pub(super) fn not_appended(&mut self, ids: IdRun, out: &mut Out) {
+        let Session::Open(session) = self.session else { return };
+        for number in ids.first.max(self.base)..ids.end().min(self.end()) {
+            let pending = &mut self.pending[(number - self.base) as usize];
+            if !pending.settled {
+                pending.settled = true;
+                self.putting.forget(number, &pending.target);
+                let failure = Failure::NotAppended(RecordId { session, number });
+                out.push(reply(pending.token, Reply::Failed(failure)));
+            }
+        }
+        self.release();
+    }
+}
+
+/// FNV-1a: the same for ever, whoever computes it.
+fn hash(key: &[u8]) -> u64 {
+    key.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Forgets what replicas of another view hold.
+pub(super) fn forget_stored<'a>(targets: impl Iterator<Item = &'a mut Target>) {
+    targets.for_each(|target| target.stored = 0);
+}

@@ -1,0 +1,143 @@
+//! How a client's appends come to their ends: acknowledged, located, refused, or lost with their session.
+
+use seriatim_model::{Position, RecordId, SessionId, Time};
+
+use super::client::{Failure, LogClient, Out, RESEND_FIRST, Refresh, Reply, Session, reply, send};
+use super::message::Message;
+
+impl LogClient {
+    /// Lets go of the settled appends at the front.
+    pub(super) fn release(&mut self) {
+        while self.base < self.committed && self.pending.front().is_some_and(|pending| pending.settled) {
+            self.pending.pop_front();
+            self.base += 1;
+        }
+        // Who wants the session to end waits for this.
+        self.work_is_due |= self.pending.is_empty() && self.end_asker.is_some();
+    }
+
+    pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
+        let Some(index) = number.checked_sub(self.base) else { return };
+        let Some(pending) = self.pending.get_mut(index as usize) else { return };
+        if pending.sync && !pending.settled {
+            pending.settled = true;
+            let id = RecordId { session, number };
+            out.push(reply(pending.token, Reply::Appended { id, position: Some(position) }));
+            // A final position implies that the record is on every shard replica.
+            self.putting.forget(number, &pending.target);
+            self.committed = self.committed.max(number + 1).min(self.end());
+            self.settle_below(number, session, out);
+            self.release();
+        }
+    }
+
+    /// Answers whoever appended this, if it is durable and that is all that was wanted.
+    pub(super) fn settle_if_done(&mut self, number: u64, out: &mut Out) {
+        let Session::Open(session) = self.session else { return };
+        let pending = &mut self.pending[(number - self.base) as usize];
+        let places = self.entry.config.order.places_by_position();
+        let named = if places { self.committed } else { self.putting.named };
+        let is_done = number < named && self.putting.is_stored(&pending.target);
+        if is_done && !pending.sync && !pending.settled {
+            pending.settled = true;
+            let id = RecordId { session, number };
+            out.push(reply(pending.token, Reply::Appended { id, position: None }));
+        }
+    }
+
+    /// A number that is bound has every number below it bound before it; but it may be bound to a no-op, where
+    /// records do not travel with their names.
+    fn settle_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
+        let base = self.base;
+        if !self.entry.config.order.places_by_position() {
+            return (base..number).for_each(|number| self.settle_if_done(number, out));
+        }
+        for (number, pending) in (base..number).zip(self.pending.iter_mut()) {
+            if !pending.sync && !pending.settled {
+                pending.settled = true;
+                let id = RecordId { session, number };
+                out.push(reply(pending.token, Reply::Appended { id, position: None }));
+            }
+        }
+    }
+
+    pub(super) fn stale(&mut self, session: SessionId, number: u64, out: &mut Out) {
+        let Some(pending) = number.checked_sub(self.base).and_then(|i| self.pending.get_mut(i as usize))
+        else {
+            return;
+        };
+        if !pending.settled {
+            pending.settled = true;
+            let id = RecordId { session, number };
+            out.push(reply(pending.token, Reply::Failed(Failure::Stale(id))));
+        }
+        self.committed = self.committed.max(number + 1).min(self.end());
+        self.settle_below(number, session, out);
+        self.release();
+    }
+
+    pub(super) fn too_large(&mut self, session: SessionId, number: u64, limit: u32, out: &mut Out) {
+        let Some(index) = number.checked_sub(self.base).filter(|index| *index < self.pending.len() as u64)
+        else {
+            return;
+        };
+        let pending = self.pending.remove(index as usize).expect("the index is within");
+        out.push(reply(pending.token, Reply::Failed(Failure::TooLarge { limit })));
+        // Later numbers were promised to later records already: they cannot move up within this session.
+        self.session_lost(session, out);
+    }
+
+    pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
+        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+            out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
+        }
+        if let Some(ending) = self.ending.take() {
+            out.push(reply(ending.token, Reply::Ended(Some((session, self.end())))));
+        }
+        self.session = Session::None;
+        (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        self.locate_at = None;
+        self.putting.restart();
+        for member in self.members.values_mut() {
+            (member.sent, member.acknowledged) = (0, 0);
+        }
+    }
+
+    pub(super) fn deleted(&mut self, out: &mut Out) {
+        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
+        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+            out.push(reply(pending.token, failure()));
+        }
+        let ending = self.ending.take().map(|ending| ending.token);
+        let askers = std::mem::take(&mut self.session_askers);
+        for token in askers.into_iter().chain(ending).chain(self.end_asker.take()) {
+            out.push(reply(token, failure()));
+        }
+        for question in std::mem::take(&mut self.tails).into_values() {
+            if let Some(token) = question.asker {
+                out.push(reply(token, failure()));
+            }
+        }
+        self.refresh = Refresh::Idle;
+        self.session = Session::None;
+        (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        self.locate_at = None;
+    }
+
+    /// Asks the leader where those that want to know are bound; again after a while.
+    pub(super) fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
+        let Some((view, leader)) = self.view().map(|view| (view.number, view.leader)) else { return };
+        if self.locate_at.is_some_and(|at| now >= at) {
+            self.asked_below = self.base;
+            self.locate_at = None;
+        }
+        let from = self.asked_below.max(self.base);
+        for (number, pending) in (from..).zip(self.pending.range((from - self.base) as usize..)) {
+            if pending.sync && !pending.settled {
+                self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
+                out.push(send(leader, Message::Locate { view, session, number }));
+            }
+        }
+        self.asked_below = self.end();
+    }
+}

@@ -1,0 +1,97 @@
+//! Sets of names, as runs.
+
+use std::ops::Range;
+
+use rangemap::RangeSet;
+use seriatim_model::{IdRun, RecordId};
+
+/// Names of records. A run of numbers of one session takes a few dozen bytes, however long it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Names(RangeSet<RecordId>);
+
+fn range(run: IdRun) -> Range<RecordId> {
+    let id = |number| RecordId { session: run.session, number };
+    id(run.first)..id(run.end())
+}
+
+fn run(range: Range<RecordId>) -> IdRun {
+    let RecordId { session, number: first } = range.start;
+    IdRun { session, first, count: range.end.number - first }
+}
+
+impl Names {
+    pub(super) fn add(&mut self, names: IdRun) {
+        if names.count > 0 {
+            self.0.insert(range(names));
+        }
+    }
+
+    pub(super) fn remove(&mut self, names: IdRun) {
+        if names.count > 0 {
+            self.0.remove(range(names));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn contains(&self, id: RecordId) -> bool {
+        self.0.contains(&id)
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = IdRun> {
+        self.0.iter().cloned().map(run)
+    }
+
+    /// Those of `names` that are in the set.
+    pub(super) fn within(&self, names: IdRun) -> Vec<IdRun> {
+        if names.count == 0 {
+            return vec![];
+        }
+        let wanted = range(names);
+        let parts = self.0.overlapping(&wanted);
+        parts.map(|part| run(part.start.max(wanted.start)..part.end.min(wanted.end))).collect()
+    }
+
+    /// Those of `names` that are not in the set.
+    pub(super) fn missing(&self, names: IdRun) -> Vec<IdRun> {
+        if names.count == 0 {
+            return vec![];
+        }
+        self.0.gaps(&range(names)).map(run).collect()
+    }
+}
+
+impl FromIterator<IdRun> for Names {
+    fn from_iter<T: IntoIterator<Item = IdRun>>(runs: T) -> Self {
+        let mut names = Self::default();
+        runs.into_iter().for_each(|run| names.add(run));
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Position, SessionId};
+
+    use super::*;
+
+    fn names(session: u64, first: u64, count: u64) -> IdRun {
+        IdRun { session: SessionId::new(Position(0), session), first, count }
+    }
+
+    #[test]
+    fn runs_of_one_session_touch_and_those_of_two_do_not() {
+        let mut set: Names = [names(1, 0, 3), names(1, 5, 2), names(2, 0, 4)].into_iter().collect();
+        assert_eq!(set.within(names(1, 2, 9)), [names(1, 2, 1), names(1, 5, 2)]);
+        assert_eq!(set.missing(names(1, 2, 9)), [names(1, 3, 2), names(1, 7, 4)]);
+        set.add(names(1, 3, 2));
+        assert_eq!(set.within(names(1, 0, 99)), [names(1, 0, 7)]);
+        set.remove(names(1, 1, 5));
+        assert_eq!(set.within(names(1, 0, 99)), [names(1, 0, 1), names(1, 6, 1)]);
+        assert_eq!(set.within(names(2, 1, 1)), [names(2, 1, 1)]);
+        assert!(set.within(names(2, 1, 0)).is_empty() && set.missing(names(3, 0, 0)).is_empty());
+    }
+}

@@ -1,0 +1,347 @@
+//! Binding records that clients put themselves: how a replica obeys an order of names, and what it does
+//! about records that it lacks (LazyLog §5.2, §5.4; erwin.md, "Erwin-st").
+//!
+//! ```text
+//! client          primary          backup         leader
+//!   |--- Put ------->|                |              |
+//!   |--- Put --------|--------------->|              |
+//!   |<-- Stored -----|                |              |
+//!   |<-- Stored -----|----------------|              |
+//!   |                |<-- Order -------|-------------|
+//!   |                |- ReplicateOrder>|             |
+//!   |                |<- Replicated ---|             |
+//!   |                |--- Bound -------|------------>|
+//! ```
+//!
+//! A primary that lacks a record waits for a while, then asks its backups; what none of them has becomes a
+//! no-op, on all of them. A backup that lacks a record gets it from the primary.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use seriatim_model::storage::{Ordered, StorageCommand};
+use seriatim_model::{
+    Address, Endpoint, IdRun, Member, NodeId, Position, Record, RecordId, SessionId, Ticket, Time,
+    ViewNumber, limits,
+};
+
+use super::message::Message;
+use super::primary_backup::{Batch, Replica, Write, send};
+use super::unordered::{Part, Question, Waiting};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+
+/// How long a backup waits for a record that its client may just have put everywhere.
+const BACKUP_WAITS: Duration = Duration::from_millis(10);
+
+type Out = Vec<RoleEffect>;
+
+impl Replica {
+    /// A client's records. They are taken whatever the view, so that a view change costs nobody an append;
+    /// but they are acknowledged only in a view that this replica takes part in.
+    pub(super) fn put(
+        &mut self,
+        client: Address,
+        (view, session): (ViewNumber, SessionId),
+        first: u64,
+        records: Vec<Record>,
+        out: &mut Out,
+    ) {
+        let names = IdRun { session, first, count: records.len() as u64 };
+        let config = &self.memory.config;
+        if config.order.places_by_position() || records.iter().any(|record| config.is_too_large(record)) {
+            // No client of ours sends that.
+            return;
+        }
+        if !self.is_named() {
+            return send(client, self.fenced(), out);
+        }
+        let sorted = self.unordered.sort(names);
+        let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
+        let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
+        if !self.unordered.has_room(fresh) {
+            return send(client, Message::Busy { view, ids: names, disk_full: false }, out);
+        }
+        for ids in &sorted.fresh {
+            let from = (ids.first - first) as usize;
+            let named = ids.ids().zip(records[from..from + ids.count as usize].iter().cloned());
+            self.store_records(client, named.collect(), out);
+        }
+        if !self.is_open() || view != self.view_number() {
+            send(client, self.fenced(), out);
+        } else {
+            let stored = sorted.known.into_iter().chain(sorted.fresh);
+            let voids = sorted.refused.iter().copied().filter(|_| takes_voids);
+            for ids in stored.chain(voids) {
+                self.gate.confirm(client, Message::Stored { view, ids }, out);
+            }
+            for ids in sorted.refused.into_iter().filter(|_| !takes_voids) {
+                send(client, Message::NotAppended { view, ids }, out);
+            }
+        }
+        self.go_on(out);
+    }
+
+    /// Writes records of one session with consecutive numbers.
+    fn store_records(&mut self, from: Address, records: Vec<(RecordId, Record)>, out: &mut Out) {
+        let Some((RecordId { session, number }, _)) = records.first() else { return };
+        let ids = IdRun { session: *session, first: *number, count: records.len() as u64 };
+        let ticket = self.gate.store(StorageCommand::Put(records), out);
+        self.unordered.hold(ids);
+        self.unordered.puts.push_back((ticket, from, ids));
+    }
+
+    /// Primary: the leader orders names.
+    pub(super) fn order(
+        &mut self,
+        now: Time,
+        (view, batch): (ViewNumber, Position),
+        part: Part,
+        runs: Vec<Ordered>,
+        out: &mut Out,
+    ) {
+        let (first, runs) = not_below(self.stable, batch, runs);
+        if runs.is_empty() {
+            return self.done(view, batch, &part, out);
+        }
+        if let Some(waiting) = self.unordered.waiting.get_mut(&(view, batch)) {
+            waiting.part = part;
+            return;
+        }
+        let patience = match part {
+            Part::Primary { .. } => limits::MISSING_FOR,
+            Part::Backup { .. } => BACKUP_WAITS,
+        };
+        let (ask_at, has_asked, lacks) = (now + patience, false, BTreeMap::new());
+        let waiting = Waiting { part, first, runs, ask_at, has_asked, lacks };
+        self.unordered.waiting.insert((view, batch), waiting);
+        self.go_on(out);
+    }
+
+    /// All of a batch is final here: whoever asks had no answer.
+    fn done(&self, view: ViewNumber, batch: Position, part: &Part, out: &mut Out) {
+        match part {
+            Part::Primary { leader, .. } => {
+                let message = Message::Bound { view, batch, stable: self.stable, voids: vec![] };
+                send(*leader, message, out);
+            }
+            Part::Backup { primary, .. } => send(*primary, Message::Replicated { view, batch }, out),
+        }
+    }
+
+    /// Places the batches of which nothing is missing any more.
+    fn go_on(&mut self, out: &mut Out) {
+        let names: Vec<_> = self.unordered.waiting.keys().copied().collect();
+        for name in names {
+            self.give_up_lacking(name);
+            let waiting = &self.unordered.waiting[&name];
+            let resolved = self.unordered.resolve(self.shard, waiting);
+            if resolved.missing.is_empty() {
+                let waiting = self.unordered.waiting.remove(&name).expect("just seen");
+                self.place(name, waiting, resolved.runs, out);
+            }
+        }
+    }
+
+    /// Primary: what no replica has becomes a no-op.
+    fn give_up_lacking(&mut self, name: (ViewNumber, Position)) {
+        let waiting = &self.unordered.waiting[&name];
+        if !waiting.has_asked || matches!(waiting.part, Part::Backup { .. }) {
+            return;
+        }
+        let others: BTreeSet<NodeId> = waiting.others().into_iter().collect();
+        let missing = self.unordered.resolve(self.shard, waiting).missing;
+        let lost: Vec<IdRun> =
+            missing.into_iter().flat_map(|names| waiting.lacked_by_all(&others, names)).collect();
+        lost.into_iter().for_each(|names| self.unordered.make_void(names));
+    }
+
+    fn place(
+        &mut self,
+        (view, batch): (ViewNumber, Position),
+        waiting: Waiting,
+        runs: Vec<Ordered>,
+        out: &mut Out,
+    ) {
+        let Waiting { part, first, .. } = waiting;
+        self.unordered.place(view, first, self.shard, &runs);
+        let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
+        let command = StorageCommand::Order { view, first, runs: runs.clone() };
+        match part {
+            Part::Primary { leader, backups } => {
+                let own = runs.iter().filter(|run| run.shard == self.shard && run.is_void);
+                let voids: Vec<IdRun> = own.map(|run| run.ids).collect();
+                let alone = !voids.is_empty() && self.options.deviates(Deviation::VoidNotReplicated);
+                let backups = if alone { vec![] } else { backups };
+                let held_here = self.begin_batch(leader, (view, batch), &backups, voids);
+                self.pass_on(view, batch, &backups, &runs, out);
+                if !held_here {
+                    self.hold(Write::Primary(view, batch), end, command, out);
+                }
+            }
+            Part::Backup { primary, .. } => self.hold(Write::Backup(primary, view, batch), end, command, out),
+        }
+    }
+
+    /// Primary: tells the backups that have not answered.
+    fn pass_on(
+        &self,
+        view: ViewNumber,
+        batch: Position,
+        backups: &[Member],
+        runs: &[Ordered],
+        out: &mut Out,
+    ) {
+        let Some(Batch { backups: unanswered, .. }) = self.batches.get(&(view, batch)) else { return };
+        for backup in backups.iter().filter(|backup| unanswered.contains(&backup.node)) {
+            let message = Message::ReplicateOrder {
+                view,
+                batch,
+                incarnation: backup.incarnation,
+                stable: self.stable,
+                runs: runs.to_vec(),
+                replicas: backups.iter().map(|member| member.node).chain([self.me().node]).collect(),
+            };
+            send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
+        }
+    }
+
+    /// When a batch has waited long enough for records.
+    pub(super) fn missing_deadline(&self) -> Option<Time> {
+        self.unordered.waiting.values().map(|waiting| waiting.ask_at).min()
+    }
+
+    /// Asks the other replicas for records that are missing for too long.
+    pub(super) fn ask_for_missing(&mut self, now: Time, out: &mut Out) {
+        let due = |(_, waiting): &(_, &Waiting)| now >= waiting.ask_at;
+        let due: Vec<_> = self.unordered.waiting.iter().filter(due).map(|(name, _)| *name).collect();
+        for (view, batch) in &due {
+            let waiting = &self.unordered.waiting[&(*view, *batch)];
+            let ids = self.unordered.resolve(self.shard, waiting).missing;
+            for node in waiting.others() {
+                let message = Message::Want { view: *view, batch: *batch, ids: ids.clone() };
+                send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);
+            }
+            let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
+            (waiting.ask_at, waiting.has_asked) = (now + limits::RESEND_AFTER, true);
+            // One that is asked again may have got a record meanwhile.
+            waiting.lacks.clear();
+        }
+        if !due.is_empty() {
+            self.go_on(out);
+        }
+    }
+
+    /// Another replica lacks records.
+    pub(super) fn wanted(
+        &mut self,
+        asker: Address,
+        view: ViewNumber,
+        batch: Position,
+        ids: &[IdRun],
+        out: &mut Out,
+    ) {
+        if !self.accepts(asker, view, out) {
+            return;
+        }
+        let mut question = Question { asker, view, batch, lacks: vec![], voids: vec![] };
+        let mut held = vec![];
+        for names in ids {
+            let (voids, rest) = self.unordered.split_void(*names);
+            question.voids.extend(voids);
+            for names in rest {
+                held.extend(self.unordered.held(names));
+                question.lacks.extend(self.unordered.missing(names));
+            }
+        }
+        if held.is_empty() {
+            return answer(question, vec![], out);
+        }
+        self.unordered.last_find.0 += 1;
+        let ticket = self.unordered.last_find;
+        self.unordered.questions.insert(ticket, question);
+        out.push(RoleEffect::Find { ticket, ids: held });
+    }
+
+    /// The store found records that another replica wants.
+    pub(super) fn found(&mut self, ticket: Ticket, mut records: Vec<(RecordId, Record)>, out: &mut Out) {
+        let Some(question) = self.unordered.questions.remove(&ticket) else { return };
+        let mut bytes = 0;
+        let fits = records.iter().take_while(|(_, record)| {
+            let is_first = bytes == 0;
+            bytes += record.size();
+            is_first || bytes <= limits::BATCH_BYTES
+        });
+        let count = fits.count();
+        records.truncate(count);
+        answer(question, records, out);
+    }
+
+    /// Another replica says what it has of what is missing here.
+    pub(super) fn given(
+        &mut self,
+        from: Address,
+        name: (ViewNumber, Position),
+        records: Vec<(RecordId, Record)>,
+        (lacks, voids): (Vec<IdRun>, Vec<IdRun>),
+        out: &mut Out,
+    ) {
+        let Address::Node(node, _) = from else { return };
+        let Some(waiting) = self.unordered.waiting.get_mut(&name) else { return };
+        waiting.lacks.insert(node, lacks.into_iter().collect());
+        let wanted = self.unordered.resolve(self.shard, &self.unordered.waiting[&name]).missing;
+        let is_wanted = |id: RecordId| {
+            wanted.iter().any(|run| run.session == id.session && (run.first..run.end()).contains(&id.number))
+        };
+        let is_primary = matches!(self.unordered.waiting[&name].part, Part::Primary { .. });
+        if is_primary {
+            voids.into_iter().for_each(|names| self.unordered.make_void(names));
+        }
+        for (id, record) in records.into_iter().filter(|(id, _)| is_wanted(*id)) {
+            self.store_records(from, vec![(id, record)], out);
+        }
+        self.go_on(out);
+    }
+
+    /// A write of records failed: whoever put them is told, and puts them again.
+    pub(super) fn put_failed(&mut self, ticket: Ticket, out: &mut Out) {
+        if let Some((client @ Address::Client(..), ids)) = self.unordered.failed(ticket) {
+            send(client, Message::Busy { view: self.view_number(), ids, disk_full: true }, out);
+        }
+    }
+
+    /// What this replica holds is not counted on: it was away.
+    pub(super) fn leave_unordered(&mut self, out: &mut Out) {
+        for names in self.unordered.leave() {
+            self.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+
+    /// What became final is forgotten here, and so is what was put for nothing.
+    pub(super) fn finish_placed(&mut self, out: &mut Out) {
+        for names in self.unordered.finish(self.shard, self.stable, &self.memory.history) {
+            self.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+}
+
+fn answer(question: Question, records: Vec<(RecordId, Record)>, out: &mut Out) {
+    let Question { asker, view, batch, lacks, voids } = question;
+    send(asker, Message::Have { view, batch, records, lacks, voids }, out);
+}
+
+/// The part of a batch that is not final yet.
+fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
+    let mut position = first;
+    let mut rest = vec![];
+    for run in runs {
+        let end = position + run.ids.count;
+        let skip = stable.since(position).min(run.ids.count);
+        if skip < run.ids.count {
+            let ids = IdRun { first: run.ids.first + skip, count: run.ids.count - skip, ..run.ids };
+            rest.push(Ordered { ids, ..run });
+        }
+        position = end;
+    }
+    (first.max(stable), rest)
+}

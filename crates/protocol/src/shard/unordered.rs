@@ -1,0 +1,299 @@
+//! What a replica knows of records that were put before they got positions (LazyLog §5; erwin.md,
+//! "Erwin-st").
+//!
+//! The store has the records; here are only their names. A name goes from *held* to *placed*, when the
+//! sequencing layer gives it a position, and is forgotten when that position is final. A name whose record
+//! no replica has becomes *void*: its position is a no-op, and from then on its record is refused. It is void
+//! for the rest of the view; in the next one the sequencing replicas know, because whoever pushes a batch is
+//! told which of its names are void, and that travels with the sessions.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use seriatim_model::storage::Ordered;
+use seriatim_model::{
+    Address, IdRun, NodeId, Position, RecordId, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber,
+};
+
+use super::names::Names;
+
+/// How many names may be held at once that have no position.
+pub(super) const MOST_HELD: u64 = 1 << 20;
+
+/// Names of records, what happened to them, and batches that wait for some.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unordered {
+    /// Those whose records are in the store, and that have no final position.
+    held: Names,
+    held_count: u64,
+    /// Those that became no-ops at positions that are not final yet.
+    voids: Names,
+    /// Those that became no-ops for good, in this view.
+    refused: Names,
+    /// In this view: below which number the names of a session have final positions.
+    decided: BTreeMap<SessionId, u64>,
+    /// What got positions that are not final yet.
+    placed: BTreeMap<(Position, ViewNumber), Ordered>,
+    /// Batches that wait for records.
+    pub(super) waiting: BTreeMap<(ViewNumber, Position), Waiting>,
+    /// Records that are being looked for, to be given to another replica.
+    pub(super) questions: BTreeMap<Ticket, Question>,
+    pub(super) last_find: Ticket,
+    /// Records on their way to the store, oldest first.
+    pub(super) puts: VecDeque<(Ticket, Address, IdRun)>,
+}
+
+/// A batch of which some records are missing here.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) part: Part,
+    /// The first position.
+    pub(super) first: Position,
+    pub(super) runs: Vec<Ordered>,
+    /// When to ask the other replicas, for the first time or again.
+    pub(super) ask_at: Time,
+    pub(super) has_asked: bool,
+    /// What each of the others said that it lacks.
+    pub(super) lacks: BTreeMap<NodeId, Names>,
+}
+
+/// This replica's part in a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Primary { leader: Address, backups: Vec<seriatim_model::Member> },
+    Backup { primary: Address, others: Vec<NodeId> },
+}
+
+/// Another replica asked for records.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) asker: Address,
+    pub(super) view: ViewNumber,
+    pub(super) batch: Position,
+    pub(super) lacks: Vec<IdRun>,
+    pub(super) voids: Vec<IdRun>,
+}
+
+/// What is known of the names of a put.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Sorted {
+    /// Nothing: these are to be stored.
+    pub(super) fresh: Vec<IdRun>,
+    /// They are stored already, or were.
+    pub(super) known: Vec<IdRun>,
+    /// They are no-ops for good.
+    pub(super) refused: Vec<IdRun>,
+}
+
+/// The parts of a batch's runs that lie on one shard.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    /// The runs, with those that are void marked.
+    pub(super) runs: Vec<Ordered>,
+    /// Names whose records are not here.
+    pub(super) missing: Vec<IdRun>,
+}
+
+impl Unordered {
+    /// What a store that is opened again holds.
+    pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
+        let mut unordered = Self { voids: void.into_iter().collect(), ..Self::default() };
+        put.into_iter().for_each(|names| unordered.hold(names));
+        unordered
+    }
+
+    /// Their records are in the store, or on their way there.
+    pub(super) fn hold(&mut self, names: IdRun) {
+        for fresh in self.held.missing(names) {
+            self.held_count += fresh.count;
+        }
+        self.held.add(names);
+    }
+
+    /// Their records are not in the store any more, or never came to be.
+    pub(super) fn release(&mut self, names: IdRun) {
+        for known in self.held.within(names) {
+            self.held_count -= known.count;
+        }
+        self.held.remove(names);
+    }
+
+    pub(super) fn has_room(&self, more: u64) -> bool {
+        self.held_count + more <= MOST_HELD
+    }
+
+    /// Those of the names whose records are here.
+    pub(super) fn held(&self, names: IdRun) -> Vec<IdRun> {
+        self.held.within(names)
+    }
+
+    /// Those of the names whose records are not here.
+    pub(super) fn missing(&self, names: IdRun) -> Vec<IdRun> {
+        self.held.missing(names)
+    }
+
+    /// Those of the names that became no-ops, and those that did not.
+    pub(super) fn split_void(&self, names: IdRun) -> (Vec<IdRun>, Vec<IdRun>) {
+        (self.voids.within(names), self.voids.missing(names))
+    }
+
+    pub(super) fn make_void(&mut self, names: IdRun) {
+        self.voids.add(names);
+    }
+
+    /// Sorts the names of a put by what is to happen to them.
+    pub(super) fn sort(&self, names: IdRun) -> Sorted {
+        let mut sorted = Sorted { refused: self.refused.within(names), ..Sorted::default() };
+        for names in self.refused.missing(names) {
+            // Those that are no-ops, but not for good yet, are neither stored nor answered.
+            for names in self.voids.missing(names) {
+                sorted.known.extend(self.held.within(names));
+                for names in self.held.missing(names) {
+                    let decided = self.decided.get(&names.session).copied().unwrap_or(0);
+                    let below = decided.saturating_sub(names.first).min(names.count);
+                    let parts = [
+                        (&mut sorted.known, IdRun { count: below, ..names }),
+                        (
+                            &mut sorted.fresh,
+                            IdRun { first: names.first + below, count: names.count - below, ..names },
+                        ),
+                    ];
+                    for (list, part) in parts {
+                        list.extend((part.count > 0).then_some(part));
+                    }
+                }
+            }
+        }
+        sorted
+    }
+
+    /// Looks which of the shard's names in a batch can be placed. A primary decides by what it knows to be
+    /// void; a backup obeys.
+    pub(super) fn resolve(&self, shard: ShardId, waiting: &Waiting) -> Resolved {
+        let mut resolved = Resolved::default();
+        let decides = matches!(waiting.part, Part::Primary { .. });
+        for run in &waiting.runs {
+            if run.shard != shard || run.is_void {
+                resolved.runs.push(*run);
+                continue;
+            }
+            let (voids, rest) = if decides { self.split_void(run.ids) } else { (vec![], vec![run.ids]) };
+            let parts = voids.into_iter().map(|ids| (ids, true)).chain(rest.iter().map(|ids| (*ids, false)));
+            let mut parts: Vec<Ordered> =
+                parts.map(|(ids, is_void)| Ordered { ids, is_void, ..*run }).collect();
+            parts.sort_unstable_by_key(|part| part.ids.first);
+            resolved.runs.extend(parts);
+            resolved.missing.extend(rest.into_iter().flat_map(|ids| self.held.missing(ids)));
+        }
+        resolved
+    }
+
+    /// Takes note that names got the positions from `first` on.
+    pub(super) fn place(&mut self, view: ViewNumber, first: Position, shard: ShardId, runs: &[Ordered]) {
+        let mut position = first;
+        for run in runs {
+            if run.shard == shard && run.is_void {
+                self.voids.add(run.ids);
+            } else if run.shard == shard {
+                // An attempt that died may have held it to be void.
+                self.voids.remove(run.ids);
+            }
+            self.placed.insert((position, view), *run);
+            position += run.ids.count;
+        }
+    }
+
+    /// Positions below `stable` are final: forgets their names, and returns those that were put for nothing:
+    /// what comes before them in their sessions is final as well, somewhere else.
+    pub(super) fn finish(&mut self, shard: ShardId, stable: Position, history: &ViewHistory) -> Vec<IdRun> {
+        let mut orphans = vec![];
+        while let Some(((first, view), run)) = self.placed.first_key_value().map(|(at, run)| (*at, *run))
+            && first < stable
+        {
+            self.placed.pop_first();
+            let end = first + run.ids.count;
+            let decided_to = history.cover_end(first).map_or(end, |next| next.min(end)).min(stable);
+            let count = decided_to - first;
+            if count < run.ids.count {
+                let ids = IdRun { first: run.ids.first + count, count: run.ids.count - count, ..run.ids };
+                self.placed.insert((decided_to, view), Ordered { ids, ..run });
+            }
+            if history.cover(first) == Some(view) {
+                orphans.extend(self.finish_run(shard, Ordered { ids: IdRun { count, ..run.ids }, ..run }));
+            }
+        }
+        orphans
+    }
+
+    fn finish_run(&mut self, shard: ShardId, run: Ordered) -> Vec<IdRun> {
+        let ids = run.ids;
+        let decided = self.decided.entry(ids.session).or_default();
+        *decided = (*decided).max(ids.end());
+        if run.shard == shard {
+            self.release(ids);
+            self.voids.remove(ids);
+        }
+        if run.shard == shard && run.is_void {
+            self.refused.add(ids);
+        }
+        let before = IdRun { first: 0, count: ids.end(), ..ids };
+        let orphans = self.held.within(before);
+        orphans.iter().for_each(|names| self.release(*names));
+        self.voids.remove(before);
+        orphans
+    }
+
+    /// Forgets what belongs to one view: a new one begins.
+    pub(super) fn enter_view(&mut self) {
+        self.refused.clear();
+        self.decided.clear();
+    }
+
+    /// This replica is no member of the registered view: what it knows may be out of date, whatever it holds.
+    /// Returns the names whose records it held and that got no position.
+    pub(super) fn leave(&mut self) -> Vec<IdRun> {
+        let placed: Names = self.placed.values().map(|run| run.ids).collect();
+        let loose = self.held.iter().flat_map(|names| placed.missing(names)).collect();
+        *self = Self { last_find: self.last_find, ..Self::default() };
+        loose
+    }
+
+    /// Forgets what others are waited for: whoever asked does not count any more.
+    pub(super) fn stop_waiting(&mut self) {
+        self.waiting.clear();
+        self.questions.clear();
+    }
+
+    /// The write with this ticket failed. Returns who is to be told about which names, if it was a put.
+    pub(super) fn failed(&mut self, ticket: Ticket) -> Option<(Address, IdRun)> {
+        let index = self.puts.iter().position(|(written, _, _)| *written == ticket)?;
+        let (_, client, names) = self.puts.remove(index)?;
+        self.release(names);
+        Some((client, names))
+    }
+
+    /// All writes up to this ticket are done.
+    pub(super) fn stored(&mut self, ticket: Ticket) {
+        while self.puts.front().is_some_and(|(written, _, _)| *written <= ticket) {
+            self.puts.pop_front();
+        }
+    }
+}
+
+impl Waiting {
+    /// Who may have what is missing.
+    pub(super) fn others(&self) -> Vec<NodeId> {
+        match &self.part {
+            Part::Primary { backups, .. } => backups.iter().map(|backup| backup.node).collect(),
+            Part::Backup { others, .. } => others.clone(),
+        }
+    }
+
+    /// Those of the names that all of `others` lack.
+    pub(super) fn lacked_by_all(&self, others: &BTreeSet<NodeId>, names: IdRun) -> Vec<IdRun> {
+        let lacked = |id: RecordId| {
+            others.iter().all(|node| self.lacks.get(node).is_some_and(|lacks| lacks.contains(id)))
+        };
+        let ids: Vec<RecordId> = names.ids().filter(|id| lacked(*id)).collect();
+        crate::parts::sessions::runs_of(ids.into_iter())
+    }
+}

@@ -1,0 +1,73 @@
+//! What a shard's store gives back when it is opened again.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::storage::{Ordered, ShardRecovery, StorageCommand};
+use seriatim_model::{IdRun, Position, RecordId, ShardId};
+use seriatim_protocol::parts::sessions::runs_of;
+
+/// What is found of these commands, oldest first.
+pub(crate) fn recovered<'a>(
+    shard: ShardId,
+    commands: impl Iterator<Item = &'a StorageCommand> + Clone,
+) -> ShardRecovery {
+    let mut found = ShardRecovery {
+        memory: None,
+        stable: Position(0),
+        trim: Position(0),
+        lacks: None,
+        put: vec![],
+        void: vec![],
+    };
+    for command in commands.clone() {
+        match command {
+            StorageCommand::Remember(memory) => found.memory = Some(memory.clone()),
+            StorageCommand::RememberLacking { memory, lacks } => {
+                (found.memory, found.lacks) = (Some(memory.clone()), *lacks);
+            }
+            StorageCommand::Stable(position) => found.stable = *position,
+            StorageCommand::Trim(position) => found.trim = *position,
+            StorageCommand::Bind { .. }
+            | StorageCommand::Put(_)
+            | StorageCommand::Order { .. }
+            | StorageCommand::Map { .. }
+            | StorageCommand::Discard(_) => {}
+        }
+    }
+    (found.put, found.void) = unordered(shard, found.stable, commands);
+    found
+}
+
+/// The names of the records, and of the no-ops, that have no final position.
+fn unordered<'a>(
+    shard: ShardId,
+    stable: Position,
+    commands: impl Iterator<Item = &'a StorageCommand>,
+) -> (Vec<IdRun>, Vec<IdRun>) {
+    let (mut put, mut void) = (BTreeSet::<RecordId>::new(), BTreeSet::<RecordId>::new());
+    for command in commands {
+        match command {
+            StorageCommand::Put(records) => put.extend(records.iter().map(|(id, _)| *id)),
+            StorageCommand::Discard(names) => names.ids().for_each(|id| _ = put.remove(&id)),
+            StorageCommand::Order { first, runs, .. } => {
+                let each = |run: &Ordered| run.ids.ids().map(|id| (id, *run)).collect::<Vec<_>>();
+                for (position, (id, run)) in (first.0..).zip(runs.iter().flat_map(each)) {
+                    if run.shard != shard {
+                        continue;
+                    }
+                    let is_final = Position(position) < stable;
+                    if is_final {
+                        put.remove(&id);
+                    }
+                    if run.is_void && !is_final {
+                        void.insert(id)
+                    } else {
+                        void.remove(&id)
+                    };
+                }
+            }
+            _ => {}
+        }
+    }
+    (runs_of(put.into_iter()), runs_of(void.into_iter()))
+}

@@ -1,0 +1,250 @@
+//! What a store holds, in memory: everything that its binding logs say, entry by entry.
+//!
+//! The same entries lead to the same contents, whether they are being written or read at an opening.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::storage::{Owned, ShardMemory};
+use seriatim_model::{IdRun, Position, ShardId, ViewHistory, ViewNumber};
+
+use super::Remembered;
+use super::binding::{Binding, Bound, OrderPart};
+use super::index::{Index, IndexRun, Map, hidden_from};
+use super::names::{Given, Named, Names, in_order};
+use super::read::spans;
+use super::runs::Stretch;
+use super::segment::Written;
+
+/// What the entries of the binding logs say.
+#[derive(Debug)]
+pub(super) struct Contents {
+    shard: ShardId,
+    /// While the entries are read: up to where they are to be believed when they say what is stable.
+    believed: Position,
+    pub(super) remembered: Remembered,
+    pub(super) index: Index,
+    pub(super) map: Map,
+    pub(super) names: Names,
+    /// Invariant: nothing in it is below the stable bound.
+    pub(super) given: Given,
+    /// For each segment a bound above all positions that its records ever had, and all that its binding log
+    /// says the owners of.
+    segments: BTreeMap<u32, Position>,
+}
+
+impl Contents {
+    /// Nothing yet. Entries that say that positions from `believed` on are stable are not believed.
+    pub(super) fn new(shard: ShardId, believed: Position) -> Self {
+        Self {
+            shard,
+            believed,
+            remembered: Remembered::default(),
+            index: Index::default(),
+            map: Map::default(),
+            names: Names::default(),
+            given: Given::default(),
+            segments: BTreeMap::new(),
+        }
+    }
+
+    /// From now on every entry is believed.
+    pub(super) fn believe(&mut self) {
+        self.believed = Position(u64::MAX);
+    }
+
+    pub(super) fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    pub(super) fn history(&self) -> Option<&ViewHistory> {
+        self.remembered.memory.as_ref().map(|memory| &memory.history)
+    }
+
+    pub(super) fn add_segment(&mut self, number: u32) {
+        self.segments.entry(number).or_default();
+    }
+
+    pub(super) fn segments(&self) -> impl Iterator<Item = u32> + use<'_> {
+        self.segments.keys().copied()
+    }
+
+    /// The oldest segments, up to the active one, of which nothing is needed when everything below `trim` is
+    /// gone.
+    pub(super) fn dead_segments(&self, active: u32, trim: Position) -> Vec<u32> {
+        let is_dead = |(number, bound): &(&u32, &Position)| {
+            **number != active && **bound <= trim && !self.names.need(**number)
+        };
+        self.segments.iter().take_while(is_dead).map(|(number, _)| *number).collect()
+    }
+
+    pub(super) fn forget_segment(&mut self, number: u32) {
+        self.segments.remove(&number);
+    }
+
+    /// The entries that a new binding log starts with: what would be missing if earlier ones were gone.
+    ///
+    /// Where a record is stands in the log of its segment or in a later one, and whose a position is in a log
+    /// that stays until the position is trimmed. But what a position is called may matter longer than its segment
+    /// stays, to a record that was put again.
+    pub(super) fn initial_bindings(&self) -> Vec<Binding> {
+        let mut bindings = self.remembered.bindings();
+        bindings.extend(self.given_bindings());
+        bindings
+    }
+
+    /// The entries that tell the names of positions that are not final.
+    pub(super) fn given_bindings(&self) -> Vec<Binding> {
+        let given = self.given.iter();
+        let entry = |(view, first, Named { ids, is_void })| Binding::Name { view, first, ids, is_void };
+        given.map(entry).collect()
+    }
+
+    /// Takes an entry of the binding log of segment `log`. What it says of the records of segments that were
+    /// deleted does not count.
+    pub(super) fn take(&mut self, binding: Binding, log: u32) {
+        match binding {
+            Binding::Bind { view, first, count, segment, offset, bytes } => {
+                self.bind(view, first, IndexRun::new(segment, Written { count, offset, bytes }));
+            }
+            Binding::Stable(position) => self.raise_stable(position),
+            Binding::Remember(memory) => self.take_memory(memory),
+            Binding::RememberLacking { memory, lacks } => {
+                self.take_memory(memory);
+                self.remembered.lacks = lacks;
+            }
+            Binding::Put { session, first, count, segment, offset, bytes } => {
+                if self.segments.contains_key(&segment) {
+                    let run = IndexRun::new(segment, Written { count, offset, bytes });
+                    self.names.insert(session, first, run);
+                }
+            }
+            Binding::Order { view, first, parts } => self.order(view, first, &parts, log),
+            Binding::Name { view, first, ids, is_void } => self.name(view, first, Named { ids, is_void }),
+            Binding::Map { view, mut first, owned } => {
+                for part in owned {
+                    self.own(view, first, part, log);
+                    first += part.count;
+                }
+            }
+            Binding::Discard(ids) => self.discard(ids),
+        }
+    }
+
+    /// Forgets what lies below a trim point.
+    pub(super) fn trim(&mut self, trim: Position) {
+        self.index.trim(trim);
+        self.map.trim(trim);
+    }
+
+    fn bind(&mut self, view: ViewNumber, first: Position, run: IndexRun) {
+        if let Some(bound) = self.segments.get_mut(&run.segment) {
+            *bound = (*bound).max(first + run.count());
+            self.index.insert(view, first, run);
+        }
+    }
+
+    fn own(&mut self, view: ViewNumber, first: Position, owned: Owned, log: u32) {
+        let bound = self.segments.get_mut(&log).expect("a segment whose log is written or read is known");
+        *bound = (*bound).max(first + owned.count);
+        self.map.insert(view, first, owned);
+    }
+
+    fn order(&mut self, view: ViewNumber, mut first: Position, parts: &[OrderPart], log: u32) {
+        for part in parts {
+            match *part {
+                OrderPart::Elsewhere(owned) => self.own(view, first, owned, log),
+                OrderPart::Here(Bound { ids, is_void, place }) => {
+                    self.own(view, first, Owned { shard: self.shard, count: ids.count }, log);
+                    if let Some(run) = place {
+                        self.bind(view, first, run);
+                    }
+                    self.name(view, first, Named { ids, is_void });
+                }
+            }
+            first += part.count();
+        }
+    }
+
+    /// Remembers which names these positions have, as long as they are not final.
+    fn name(&mut self, view: ViewNumber, first: Position, named: Named) {
+        let hidden = self.history().and_then(|history| hidden_from(history, view));
+        let count = hidden.map_or(named.count(), |from| from.since(first).min(named.count()));
+        let named = named.head(count);
+        let final_count = self.remembered.stable.since(first).min(count);
+        if final_count > 0 {
+            self.settle(vec![(view, first, named.head(final_count))]);
+        }
+        if final_count < count {
+            self.given.insert(view, first + final_count, named.tail(final_count));
+        }
+    }
+
+    /// Forgets the names of positions that become final.
+    fn raise_stable(&mut self, position: Position) {
+        let stable = self.remembered.stable.max(position.min(self.believed));
+        self.remembered.stable = stable;
+        let settled = self.given.below(stable);
+        if !settled.is_empty() {
+            self.given.trim(stable);
+            self.settle(settled);
+        }
+    }
+
+    fn take_memory(&mut self, memory: ShardMemory) {
+        self.index.hide(&memory.history);
+        self.map.hide(&memory.history);
+        self.given.hide(&memory.history);
+        let start = start_of_view(Some(&memory));
+        self.remembered.memory = Some(memory);
+        self.raise_stable(start);
+    }
+
+    /// Forgets the names of final positions. A version that is not valid says nothing of the fate of its names.
+    fn settle(&mut self, settled: Vec<(ViewNumber, Position, Named)>) {
+        let mut forgotten = vec![];
+        for (view, first, named) in settled {
+            let Some(history) = self.history() else { return };
+            let end = first + named.count();
+            for span in spans(history, first, end).filter(|span| span.view == view) {
+                let head = named.head(span.end - first);
+                forgotten.push(head.tail(span.from - first).ids);
+            }
+        }
+        for ids in forgotten {
+            self.names.forget(ids);
+        }
+    }
+
+    /// Forgets the session's names from a number on that have no position.
+    fn discard(&mut self, discarded: IdRun) {
+        let IdRun { session, .. } = discarded;
+        let ordered = self.given.iter().map(|(_, _, named)| named.ids).filter(|ids| ids.session == session);
+        let mut next = discarded.first;
+        let up_to = |first: u64, end: u64| IdRun { session, first, count: end.saturating_sub(first) };
+        for ids in in_order(ordered.collect()) {
+            self.names.forget(up_to(next, ids.first.min(discarded.end())));
+            next = next.max(ids.end());
+        }
+        self.names.forget(up_to(next, discarded.end()));
+    }
+
+    /// Names held without a final position.
+    pub(super) fn put(&self) -> Vec<IdRun> {
+        in_order(self.names.ids().collect())
+    }
+
+    /// Names of no-ops at positions that are not final.
+    pub(super) fn void(&self, trim: Position) -> Vec<IdRun> {
+        let void = self.given.iter().filter(|(_, _, named)| named.is_void);
+        let above = void.filter_map(|(_, first, named)| {
+            let trimmed = trim.since(first);
+            (trimmed < named.count()).then(|| named.tail(trimmed).ids)
+        });
+        in_order(above.collect())
+    }
+}
+
+/// A view that is remembered as registered started with what its flush had made stable.
+pub(super) fn start_of_view(memory: Option<&ShardMemory>) -> Position {
+    memory.and_then(|memory| memory.view.as_ref()).map_or(Position::ZERO, |view| view.start)
+}

@@ -1,0 +1,239 @@
+//! Records that come before their positions: put by name, ordered later, discarded if they never are.
+
+use seriatim_model::storage::{Ordered, Owned};
+use seriatim_model::{IdRun, Position, Record, RecordId, ViewNumber, limits};
+
+use super::binding::{Binding, Bound, OrderPart};
+use super::index::{IndexRun, hidden_from};
+use super::names::runs_of;
+use super::runs::Stretch;
+use super::segment::HEADER_BYTES;
+use super::{ShardStore, StoreError, stretches};
+
+/// What is going to be written of an order.
+#[derive(Debug, Default)]
+struct Plan {
+    parts: Vec<OrderPart>,
+    /// The no-ops that are to be written, by the index of their part.
+    no_ops: Vec<(usize, Vec<(RecordId, Record)>)>,
+}
+
+/// Records that are put make up runs of at most this length, in bytes, or of one record: what may have to be read
+/// to find a record whose neighbours were ordered elsewhere. Runs that get positions one after another are joined.
+const MAX_PUT_BYTES: u32 = 4 << 10;
+
+/// How many bytes an order's entry takes at most for each part, and for the whole.
+const PART_BYTES: u64 = 64;
+
+impl ShardStore {
+    /// Holds the records that are not held yet.
+    pub(super) fn put(&mut self, records: &[(RecordId, Record)]) -> Result<(), StoreError> {
+        if records.iter().any(|(id, _)| id.number == u64::MAX) {
+            return Err(StoreError::Nonsense("the last number of all names no record"));
+        }
+        let mut fresh = vec![];
+        for (ids, records) in runs_of(records) {
+            let held = self.held_names(ids)?;
+            let rest = stretches(ids.count, &held).filter(|(_, is_held)| !is_held);
+            fresh.extend(rest.map(|(range, _)| &records[range.start as usize..range.end as usize]));
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        self.make_room(&fresh, 0)?;
+        let (written, appended) = self.write(&fresh, MAX_PUT_BYTES)?;
+        let mut bindings = vec![];
+        for (records, written) in fresh.iter().zip(written) {
+            let RecordId { session, number: mut first } = records[0].0;
+            for written in written {
+                bindings.push(Binding::put(session, first, self.active.number, written));
+                first += u64::from(written.count);
+            }
+        }
+        self.note(bindings, Some(appended))
+    }
+
+    /// Gives names their positions: all of them, or if one of the shard's own is not held, none.
+    pub(super) fn order(
+        &mut self,
+        view: ViewNumber,
+        first: Position,
+        runs: &[Ordered],
+    ) -> Result<(), StoreError> {
+        let mut plan = Plan::default();
+        let mut next = first;
+        for run in runs {
+            let end = next.0.checked_add(run.ids.count).filter(|_| run.ids.count > 0);
+            let Some(end) = end.filter(|_| run.ids.first.checked_add(run.ids.count).is_some()) else {
+                return Err(StoreError::Nonsense("an order of no or too many positions"));
+            };
+            self.plan(view, next, run, &mut plan)?;
+            next = Position(end);
+        }
+        if plan.parts.is_empty() {
+            return Ok(());
+        }
+        self.perform(view, first, plan)
+    }
+
+    /// Adds to the plan what a run needs: nothing where a newer view decides.
+    fn plan(
+        &self,
+        view: ViewNumber,
+        first: Position,
+        run: &Ordered,
+        plan: &mut Plan,
+    ) -> Result<(), StoreError> {
+        let hidden = self.contents.history().and_then(|history| hidden_from(history, view));
+        let count = hidden.map_or(run.ids.count, |from| from.since(first).min(run.ids.count));
+        if count == 0 {
+            return Ok(());
+        }
+        if run.shard != self.place.owner.shard {
+            plan.parts.push(OrderPart::Elsewhere(Owned { shard: run.shard, count }));
+            return Ok(());
+        }
+        let (ids, is_void) = (IdRun { count, ..run.ids }, run.is_void);
+        let trimmed = self.trim.position().since(first).min(count);
+        if trimmed > 0 {
+            plan.parts.push(known(IdRun { count: trimmed, ..ids }, is_void));
+        }
+        let (first, ids) = (first + trimmed, after(ids, trimmed));
+        let is_it = |index, found: Option<(RecordId, &Record)>| {
+            let wanted = RecordId { session: ids.session, number: ids.first + index };
+            found.is_some_and(|(id, record)| id == wanted && record.is_no_op() == is_void)
+        };
+        let held = self.held(view, first, ids.count, is_it)?;
+        for (range, is_held) in stretches(ids.count, &held) {
+            let first = first + range.start;
+            let ids = IdRun { count: range.end - range.start, ..after(ids, range.start) };
+            match (is_held, is_void) {
+                (true, _) => plan.parts.push(known(ids, is_void)),
+                (false, true) => plan.add_no_ops(ids)?,
+                (false, false) => self.plan_named(view, first, ids, plan)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds names to where their records are.
+    fn plan_named(
+        &self,
+        view: ViewNumber,
+        first: Position,
+        ids: IdRun,
+        plan: &mut Plan,
+    ) -> Result<(), StoreError> {
+        let mut rest = ids;
+        for (number, run) in self.contents.names.within(ids) {
+            let gap = IdRun { count: number - rest.first, ..rest };
+            self.plan_damaged(view, first + (rest.first - ids.first), gap, plan)?;
+            let ids = IdRun { first: number, count: run.count(), ..ids };
+            plan.parts.push(OrderPart::Here(Bound { ids, is_void: false, place: Some(run) }));
+            rest = after(rest, ids.end() - rest.first);
+        }
+        self.plan_damaged(view, first + (rest.first - ids.first), rest, plan)
+    }
+
+    /// Leaves names that are not held where they are, if what the view has at their positions is damaged. Which
+    /// records these were is not known, but when the order was executed first, they were the right ones.
+    fn plan_damaged(
+        &self,
+        view: ViewNumber,
+        first: Position,
+        ids: IdRun,
+        plan: &mut Plan,
+    ) -> Result<(), StoreError> {
+        if ids.count == 0 {
+            return Ok(());
+        }
+        let damaged = self.held(view, first, ids.count, |_, found| found.is_none())?;
+        if let Some((range, _)) = stretches(ids.count, &damaged).find(|(_, is_damaged)| !is_damaged) {
+            let number = ids.first + range.start;
+            return Err(StoreError::Unheld(RecordId { session: ids.session, number }));
+        }
+        plan.parts.push(known(ids, false));
+        Ok(())
+    }
+
+    /// Writes what is planned: the no-ops, and one entry for everything.
+    fn perform(&mut self, view: ViewNumber, first: Position, plan: Plan) -> Result<(), StoreError> {
+        let no_ops: Vec<&[_]> = plan.no_ops.iter().map(|(_, records)| &records[..]).collect();
+        self.make_room(&no_ops, PART_BYTES * (plan.parts.len() as u64 + 1))?;
+        if no_ops.is_empty() {
+            return self.note(vec![Binding::Order { view, first, parts: plan.parts }], None);
+        }
+        let (written, appended) = self.write(&no_ops, MAX_PUT_BYTES)?;
+        let mut written = plan.no_ops.iter().map(|(index, _)| *index).zip(written).peekable();
+        let mut parts = vec![];
+        for (index, part) in plan.parts.into_iter().enumerate() {
+            match (written.next_if(|(planned, _)| *planned == index), part) {
+                (Some((_, written)), OrderPart::Here(bound)) => {
+                    let mut rest = bound.ids;
+                    for written in written {
+                        let place = IndexRun::new(self.active.number, written);
+                        let ids = IdRun { count: place.count(), ..rest };
+                        parts.push(OrderPart::Here(Bound { ids, place: Some(place), ..bound }));
+                        rest = after(rest, place.count());
+                    }
+                }
+                (_, part) => parts.push(part),
+            }
+        }
+        self.note(vec![Binding::Order { view, first, parts }], Some(appended))
+    }
+
+    /// Remembers whose positions are.
+    pub(super) fn note_map(
+        &mut self,
+        view: ViewNumber,
+        first: Position,
+        owned: &[Owned],
+    ) -> Result<(), StoreError> {
+        let end = owned.iter().try_fold(first.0, |end, part| end.checked_add(part.count));
+        if end.is_none() || owned.iter().any(|part| part.count == 0) {
+            return Err(StoreError::Nonsense("a map of no or too many positions"));
+        }
+        if owned.is_empty() {
+            return Ok(());
+        }
+        self.make_room(&[], PART_BYTES * (owned.len() as u64 + 1))?;
+        self.note(vec![Binding::Map { view, first, owned: owned.to_vec() }], None)
+    }
+
+    /// Forgets what was put for a session from a number on, and has no position.
+    pub(super) fn discard(&mut self, ids: IdRun) -> Result<(), StoreError> {
+        if self.contents.names.within(ids).next().is_none() {
+            return Ok(());
+        }
+        self.note(vec![Binding::Discard(ids)], None)
+    }
+
+    /// Whether a new binding log would be much shorter than the active one, which is too long.
+    pub(super) fn is_worth_a_new_log(&self) -> bool {
+        let initial = Binding::encode_all(&self.contents.initial_bindings()).len() as u64;
+        self.active.bindings.len() > 2 * initial + HEADER_BYTES
+    }
+}
+
+impl Plan {
+    fn add_no_ops(&mut self, ids: IdRun) -> Result<(), StoreError> {
+        if ids.count > limits::RING_RECORDS as u64 {
+            return Err(StoreError::Nonsense("more no-ops than records can be on their way"));
+        }
+        let records = ids.ids().map(|id| (id, Record::no_op())).collect();
+        self.no_ops.push((self.parts.len(), records));
+        self.parts.push(OrderPart::Here(Bound { ids, is_void: true, place: None }));
+        Ok(())
+    }
+}
+
+/// Names whose positions stay as they are.
+fn known(ids: IdRun, is_void: bool) -> OrderPart {
+    OrderPart::Here(Bound { ids, is_void, place: None })
+}
+
+/// The names after the first `count`.
+fn after(ids: IdRun, count: u64) -> IdRun {
+    IdRun { session: ids.session, first: ids.first + count, count: ids.count - count }
+}

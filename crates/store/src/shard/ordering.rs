@@ -1,0 +1,497 @@
+//! Records that are put by name and ordered later.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use seriatim_model::storage::{
+    Ordered, Owned, ReadFailure, ReadRange, Run, ShardMemory, StorageCommand, StorageFailure, Stored,
+};
+use seriatim_model::{
+    IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
+    ShardId, View, ViewHistory, ViewNumber,
+};
+
+use super::tests::harm;
+use super::{OpenMode, ShardOptions, ShardStore, StoreError};
+use crate::disk::{Disk, MemoryDisk, sync_files};
+
+const SHARD: ShardId = ShardId(0);
+const OTHER: ShardId = ShardId(1);
+const OPTIONS: ShardOptions = ShardOptions { segment_bytes: 2000 };
+
+fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
+    ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, OPTIONS).unwrap()
+}
+
+fn write_behind(disk: &MemoryDisk) -> ShardStore {
+    open(disk, OpenMode::WriteBehind)
+}
+
+fn journaled(disk: &MemoryDisk, checkpoint: Option<&Bytes>) -> ShardStore {
+    open(disk, OpenMode::Journaled { checkpoint: checkpoint.cloned() })
+}
+
+fn record(session: u128, number: u64) -> (RecordId, Record) {
+    let payload = [session.to_le_bytes().as_slice(), &number.to_le_bytes(), &[7; 60]].concat();
+    (RecordId { session: SessionId(session), number }, Record::new(&payload, number))
+}
+
+fn put(session: u128, numbers: std::ops::Range<u64>) -> StorageCommand {
+    StorageCommand::Put(numbers.map(|number| record(session, number)).collect())
+}
+
+fn ids(session: u128, first: u64, count: u64) -> IdRun {
+    IdRun { session: SessionId(session), first, count }
+}
+
+fn data(session: u128, first: u64, count: u64) -> Ordered {
+    Ordered { ids: ids(session, first, count), shard: SHARD, is_void: false }
+}
+
+fn void(session: u128, first: u64, count: u64) -> Ordered {
+    Ordered { is_void: true, ..data(session, first, count) }
+}
+
+fn other(count: u64) -> Ordered {
+    Ordered { shard: OTHER, ..data(99, 0, count) }
+}
+
+fn order(view: u64, first: u64, runs: &[Ordered]) -> StorageCommand {
+    StorageCommand::Order { view: ViewNumber(view), first: Position(first), runs: runs.to_vec() }
+}
+
+fn stable(position: u64) -> StorageCommand {
+    StorageCommand::Stable(Position(position))
+}
+
+fn trim(position: u64) -> StorageCommand {
+    StorageCommand::Trim(Position(position))
+}
+
+fn discard(session: u128, from: u64) -> StorageCommand {
+    StorageCommand::Discard(IdRun { session: SessionId(session), first: from, count: 1 << 20 })
+}
+
+/// What a member of the latest of these views remembers, which started at `start`.
+fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
+    let mut history = ViewHistory::default();
+    for (view, first) in steps {
+        history.push(ViewNumber(*view), Position(*first));
+    }
+    let number = history.latest();
+    let view = View {
+        number,
+        sequencers: vec![],
+        leader: NodeId(1),
+        shards: vec![],
+        placement: Placement::new(vec![SHARD, OTHER], 1),
+        first: Position(steps.last().map_or(0, |(_, first)| *first)),
+        start: Position(start),
+    };
+    let config = LogConfig { order: Order::ErwinSt, ..LogConfig::default() };
+    let incarnation = Incarnation(1);
+    StorageCommand::Remember(ShardMemory { incarnation, config, claim: number, view: Some(view), history })
+}
+
+/// A store that remembers a first view and has executed these commands.
+fn filled(disk: &MemoryDisk, commands: &[StorageCommand]) -> ShardStore {
+    let mut store = write_behind(disk);
+    execute(&mut store, &[remember(&[(1, 0)], 0)]);
+    execute(&mut store, commands);
+    store
+}
+
+fn execute(store: &mut ShardStore, commands: &[StorageCommand]) {
+    for command in commands {
+        store.execute(command).unwrap();
+    }
+}
+
+fn read_all(store: &ShardStore) -> Vec<Stored> {
+    let (from, end) = (Position(0), Position(u64::MAX));
+    store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap()
+}
+
+/// Position, session and number of each record; nothing instead of the session for no-ops.
+fn content(store: &ShardStore) -> Vec<(u64, Option<u128>, u64)> {
+    let mut content = vec![];
+    for Stored { position, id, record: found } in read_all(store) {
+        if !found.is_no_op() {
+            assert_eq!((id, found.clone()), record(id.session.0, id.number));
+        }
+        content.push((position.0, (!found.is_no_op()).then_some(id.session.0), id.number));
+    }
+    content
+}
+
+fn found(store: &ShardStore, names: IdRun) -> Vec<u64> {
+    let found = store.find(&[names]);
+    for (id, content) in &found {
+        assert_eq!((*id, content.clone()), record(id.session.0, id.number));
+    }
+    found.iter().map(|(id, _)| id.number).collect()
+}
+
+fn owners(store: &ShardStore, from: u64, end: u64) -> Vec<(u32, u64)> {
+    store.map(Position(from), Position(end)).iter().map(|owned| (owned.shard.0, owned.count)).collect()
+}
+
+/// Everything that can be asked of a store.
+fn view_of(store: &ShardStore) -> impl PartialEq + std::fmt::Debug + use<> {
+    let recovery = store.recovery();
+    let names = store.find(&recovery.put);
+    let trim = recovery.trim;
+    (recovery, content(store), names, store.map(trim, Position(1000)))
+}
+
+#[test]
+fn a_record_is_found_by_name_until_its_position_is_final() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..10), put(6, 3..5)]);
+    assert_eq!(store.recovery().put, [ids(5, 0, 10), ids(6, 3, 2)]);
+    assert_eq!(found(&store, ids(5, 8, 10)), [8, 9]);
+    assert!(read_all(&store).is_empty());
+    execute(&mut store, &[order(1, 0, &[data(5, 0, 4), other(3), data(6, 3, 2), data(5, 4, 2)])]);
+    let expected = [(0, 5, 0), (1, 5, 1), (2, 5, 2), (3, 5, 3), (7, 6, 3), (8, 6, 4), (9, 5, 4), (10, 5, 5)];
+    let expected = expected.map(|(position, session, number)| (position, Some(session), number));
+    assert_eq!(content(&store), expected);
+    assert_eq!(found(&store, ids(5, 0, 10)).len(), 10);
+    execute(&mut store, &[stable(9)]);
+    assert_eq!(store.recovery().put, [ids(5, 4, 6)]);
+    assert_eq!(found(&store, ids(5, 0, 10)), [4, 5, 6, 7, 8, 9]);
+    assert_eq!(owners(&store, 0, 100), [(0, 4), (1, 3), (0, 4)]);
+    assert_eq!(owners(&store, 2, 6), [(0, 2), (1, 2)]);
+    let before = view_of(&store);
+    drop(store);
+    assert_eq!(view_of(&write_behind(&disk)), before);
+}
+
+#[test]
+fn what_is_done_again_is_harmless() {
+    let disk = MemoryDisk::new();
+    let commands = [put(5, 0..6), order(1, 0, &[data(5, 0, 3), void(6, 0, 2), other(2)]), stable(1)];
+    let mut store = filled(&disk, &commands);
+    let (before, used) = (view_of(&store), disk.used());
+    store.execute(&put(5, 1..6)).unwrap();
+    assert_eq!(disk.used(), used, "what is held is not written again");
+    execute(&mut store, &commands[1..]);
+    assert_eq!(view_of(&store), before);
+    execute(&mut store, &[stable(7), commands[1].clone()]);
+    assert_eq!(store.recovery().put, [ids(5, 3, 3)]);
+    let before = view_of(&store);
+    assert_eq!(view_of(&write_behind(&disk)), before);
+}
+
+#[test]
+fn a_later_view_gives_a_name_another_fate() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4), order(1, 0, &[data(5, 0, 4), void(6, 0, 2)])]);
+    assert_eq!(store.recovery().void, [ids(6, 0, 2)]);
+    execute(&mut store, &[put(6, 0..2), order(2, 1, &[data(6, 0, 2), void(5, 2, 1), data(5, 1, 1)])]);
+    execute(&mut store, &[order(3, 1, &[other(5)])]);
+    assert_eq!(content(&store).len(), 6, "view 2 is not registered");
+    execute(&mut store, &[remember(&[(1, 0), (2, 1)], 3)]);
+    let expected = [(0, Some(5), 0), (1, Some(6), 0), (2, Some(6), 1), (3, None, 2), (4, Some(5), 1)];
+    assert_eq!(content(&store), expected);
+    let recovery = store.recovery();
+    assert_eq!((recovery.stable, recovery.put), (Position(3), vec![ids(5, 1, 3)]));
+    assert_eq!(recovery.void, [ids(5, 2, 1)]);
+    execute(&mut store, &[stable(5)]);
+    let recovery = store.recovery();
+    assert_eq!((recovery.put, recovery.void), (vec![ids(5, 3, 1)], vec![]));
+    assert_eq!(owners(&store, 0, 10), [(0, 5)]);
+    let before = view_of(&store);
+    assert_eq!(view_of(&write_behind(&disk)), before);
+}
+
+#[test]
+fn an_order_of_what_is_not_held_changes_nothing() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4)]);
+    let before = view_of(&store);
+    let error = store.execute(&order(1, 0, &[void(6, 0, 1), data(5, 2, 3)])).unwrap_err();
+    assert!(matches!(error, StoreError::Unheld(id) if id == record(5, 4).0), "{error}");
+    assert_eq!(error.failure(), StorageFailure::Failed);
+    for nonsense in
+        [order(1, 0, &[other(0)]), order(1, 5, &[other(u64::MAX)]), order(1, 0, &[void(6, 0, 1 << 40)])]
+    {
+        assert!(matches!(store.execute(&nonsense), Err(StoreError::Nonsense(_))));
+    }
+    assert_eq!(view_of(&store), before);
+    execute(&mut store, &[order(1, 0, &[data(5, 0, 4)])]);
+    assert_eq!(content(&store).len(), 4);
+    assert_eq!(content(&write_behind(&disk)).len(), 4);
+}
+
+#[test]
+fn what_is_discarded_goes_and_what_is_ordered_stays() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..10), put(6, 0..2), order(1, 0, &[data(5, 4, 2)])]);
+    execute(&mut store, &[discard(5, 2)]);
+    assert_eq!(store.recovery().put, [ids(5, 0, 2), ids(5, 4, 2), ids(6, 0, 2)]);
+    assert_eq!(store.recovery().put, write_behind(&disk).recovery().put);
+    execute(&mut store, &[stable(2), discard(5, 0)]);
+    assert_eq!(store.recovery().put, [ids(6, 0, 2)]);
+}
+
+#[test]
+fn a_damaged_record_can_be_put_again() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..10)]);
+    let frame = 32 + record(5, 0).1.size() as u64;
+    disk.flip_bit(store.active.records.name(), 64 + 4 * frame + 40, 3);
+    assert_eq!(found(&store, ids(5, 0, 10)), [0, 1, 2, 3, 5, 6, 7, 8, 9]);
+    execute(&mut store, &[order(1, 0, &[data(5, 0, 10)])]);
+    let all = ReadRange { from: Position(0), end: Position(9), max_records: 99, max_bytes: 9999 };
+    assert_eq!(store.read(all), Err(ReadFailure::Damaged(Position(4))));
+    let used = disk.used();
+    execute(&mut store, &[put(5, 0..10)]);
+    assert!(disk.used() < used + 2 * frame);
+    assert_eq!(found(&store, ids(5, 0, 10)).len(), 10);
+    // The view that orders it next has it whole; the one before gets it by being told.
+    execute(&mut store, &[order(2, 0, &[data(5, 0, 10)])]);
+    let run = Run { first: Position(4), records: vec![record(5, 4)] };
+    execute(&mut store, &[StorageCommand::Bind { view: ViewNumber(1), runs: vec![run] }]);
+    assert_eq!(content(&store).len(), 10);
+    execute(&mut store, &[remember(&[(2, 0)], 0)]);
+    assert_eq!(content(&store).len(), 10);
+}
+
+#[test]
+fn an_order_of_what_was_damaged_since_is_executed_again() {
+    let disk = MemoryDisk::new();
+    let orders = order(1, 0, &[data(5, 0, 10)]);
+    let mut store = filled(&disk, &[put(5, 0..12), orders.clone(), stable(10)]);
+    let frame = 32 + record(5, 0).1.size() as u64;
+    disk.flip_bit(store.active.records.name(), 64 + 4 * frame + 40, 3);
+    let all = ReadRange { from: Position(0), end: Position(9), max_records: 99, max_bytes: 9999 };
+    execute(&mut store, &[orders]);
+    assert_eq!(store.read(all), Err(ReadFailure::Damaged(Position(4))));
+    // Something else, which is whole, is no excuse.
+    let wrong = order(1, 3, &[data(5, 5, 1)]);
+    assert!(matches!(store.execute(&wrong), Err(StoreError::Unheld(_))));
+    execute(&mut store, &[order(1, 10, &[data(5, 10, 2)])]);
+}
+
+#[test]
+fn a_segment_stays_while_a_name_or_the_map_needs_it() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..1)]);
+    let (mut next, mut number) = (0, 0);
+    for _ in 0..20 {
+        let count = 5;
+        let orders = order(1, next, &[data(6, number, count), other(7)]);
+        execute(&mut store, &[put(6, number..number + count), orders]);
+        (next, number) = (next + 12, number + count);
+    }
+    execute(&mut store, &[stable(next)]);
+    let files = disk.files().len();
+    execute(&mut store, &[trim(next - 1)]);
+    assert_eq!(disk.files().len(), files, "the first record has no position yet");
+    execute(&mut store, &[order(1, next, &[data(5, 0, 1)]), stable(next + 1), trim(next)]);
+    assert_eq!(disk.files().len(), files, "its position is not trimmed");
+    execute(&mut store, &[trim(next + 1)]);
+    assert_eq!(disk.files().len(), 3);
+    // An idle shard: positions of others only, more than a log takes.
+    let before = disk.files().len();
+    for first in (next + 1..next + 301).step_by(3) {
+        execute(&mut store, &[order(1, first, &[other(3)])]);
+    }
+    assert!(disk.files().len() > before + 2);
+    assert_eq!(owners(&store, next + 1, next + 1000), [(1, 300)]);
+    execute(&mut store, &[stable(next + 301), trim(next + 200)]);
+    assert_eq!(owners(&write_behind(&disk), next + 200, next + 1000), [(1, 101)]);
+    let full = disk.files().len();
+    execute(&mut store, &[trim(next + 300)]);
+    assert!(disk.files().len() < full);
+}
+
+#[test]
+fn commands_that_a_checkpoint_contains_or_a_trim_overtook_are_executed_again() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    let mut commands = vec![remember(&[(1, 0)], 0), put(5, 0..3)];
+    let mut next = 0;
+    for number in 0..12 {
+        commands.push(put(6, number * 4..number * 4 + 4));
+        commands.push(order(1, next, &[data(6, number * 4, 4), void(7, number, 1), other(1)]));
+        next += 6;
+    }
+    commands.extend([order(1, next, &[data(5, 0, 2)]), stable(next + 1), trim(next - 3)]);
+    let mut checkpoints = vec![];
+    for command in &commands {
+        let (checkpoint, files) = store.checkpoint();
+        sync_files(&disk, &files).unwrap();
+        checkpoints.push((checkpoint, disk.fork()));
+        store.execute(command).unwrap();
+    }
+    let expected = view_of(&store);
+    sync_files(&disk, &store.take_unsynced()).unwrap();
+    for (covered, (checkpoint, _)) in checkpoints.iter().enumerate() {
+        for from in [covered, 0] {
+            let mut store = journaled(&disk.fork(), Some(checkpoint));
+            execute(&mut store, &commands[from..]);
+            assert_eq!(view_of(&store), expected, "from {from} after {covered}");
+        }
+    }
+}
+
+#[test]
+fn records_and_their_map_are_taken_over_from_another_replica() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4)]);
+    let records = vec![record(5, 0), record(5, 1), (record(6, 0).0, Record::no_op())];
+    let bind = StorageCommand::Bind { view: ViewNumber(1), runs: vec![Run { first: Position(2), records }] };
+    let owned = [(OTHER, 2), (SHARD, 3), (OTHER, 5)].map(|(shard, count)| Owned { shard, count });
+    let map = StorageCommand::Map { view: ViewNumber(1), first: Position(0), owned: owned.to_vec() };
+    execute(&mut store, &[bind, map, put(5, 0..4)]);
+    assert_eq!((store.recovery().put, store.recovery().void), (vec![ids(5, 0, 4)], vec![ids(6, 0, 1)]));
+    execute(&mut store, &[stable(10)]);
+    assert_eq!((store.recovery().put, store.recovery().void), (vec![ids(5, 2, 2)], vec![]));
+    assert_eq!(owners(&store, 0, 100), [(1, 2), (0, 3), (1, 5)]);
+    let before = view_of(&store);
+    assert_eq!(view_of(&write_behind(&disk)), before);
+}
+
+#[test]
+fn an_order_is_there_whole_or_not_at_all() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4)]);
+    let before = view_of(&store);
+    let lengths = [store.active.records.len(), store.active.bindings.len()];
+    execute(&mut store, &[order(1, 0, &[data(5, 0, 2), void(6, 0, 2), other(1), data(5, 2, 1)])]);
+    let after = view_of(&store);
+    for (name, from) in [store.active.records.name(), store.active.bindings.name()].into_iter().zip(lengths) {
+        for len in from..disk.len(name).unwrap() {
+            let torn = disk.fork();
+            torn.truncate(name, len).unwrap();
+            assert_eq!(view_of(&write_behind(&torn)), before, "{name} cut at {len}");
+        }
+    }
+    assert_eq!(view_of(&write_behind(&disk)), after);
+}
+
+#[test]
+fn without_the_map_nothing_is_believed_stable() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4), order(1, 0, &[data(5, 0, 2)])]);
+    execute(&mut store, &[order(1, 4, &[data(5, 2, 2)]), stable(6)]);
+    assert_eq!(store.recovery().put, []);
+    // Nor what became of the names of the positions that are not stable then, however often it is opened.
+    let mut cut_back = write_behind(&disk.fork());
+    for _ in 0..2 {
+        let recovery = cut_back.recovery();
+        assert_eq!((recovery.stable, recovery.put), (Position(2), vec![ids(5, 2, 2)]));
+        assert_eq!(found(&cut_back, ids(5, 0, 4)), [2, 3]);
+        let checkpoint = cut_back.checkpoint().0;
+        cut_back = journaled(&disk.fork(), Some(&checkpoint));
+    }
+    execute(&mut store, &[order(1, 2, &[other(2)])]);
+    assert_eq!(write_behind(&disk).recovery().stable, Position(6));
+    let owned = vec![Owned { shard: SHARD, count: 2 }];
+    execute(&mut store, &[StorageCommand::Map { view: ViewNumber(1), first: Position(2), owned }]);
+    assert_eq!(write_behind(&disk).recovery().stable, Position(2), "it is ours, and not there");
+}
+
+#[test]
+fn a_full_disk_leaves_no_order_half_done() {
+    let disk = MemoryDisk::new();
+    let store = filled(&disk, &[put(5, 0..9)]);
+    let (used, before) = (disk.used(), view_of(&store));
+    drop(store);
+    for command in [order(1, 0, &[void(6, 0, 20), data(5, 0, 9), other(1)]), put(6, 0..9)] {
+        let mut failures = 0;
+        for room in 0..5000 {
+            let disk = disk.fork();
+            disk.set_capacity(Some(used + room));
+            let mut store = write_behind(&disk);
+            let Err(error) = store.execute(&command) else { break };
+            failures += 1;
+            assert_eq!(error.failure(), StorageFailure::Full);
+            assert_eq!(view_of(&store), before);
+            assert_eq!(view_of(&write_behind(&disk.fork())), before, "{room} bytes of room");
+            disk.set_capacity(None);
+            store.execute(&command).unwrap();
+            assert_eq!(view_of(&write_behind(&disk)), view_of(&store));
+        }
+        assert!((500..5000).contains(&failures), "{failures}");
+    }
+}
+
+#[test]
+fn records_that_were_ordered_among_others_are_read_at_once() {
+    let disk = MemoryDisk::new();
+    let options = ShardOptions::default();
+    let mut store =
+        ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, OpenMode::WriteBehind, options).unwrap();
+    execute(&mut store, &[remember(&[(1, 0)], 0)]);
+    let mut next = 0;
+    for batch in 0..10 {
+        let numbers = batch * 50..batch * 50 + 50;
+        execute(&mut store, &[put(5, numbers.clone()), put(6, numbers.clone())]);
+        let runs: Vec<_> =
+            numbers.flat_map(|number| [data(5, number, 1), other(1), data(6, number, 1)]).collect();
+        execute(&mut store, &[order(1, next, &runs)]);
+        next += 150;
+    }
+    execute(&mut store, &[stable(next)]);
+    let before = disk.counters();
+    assert_eq!(content(&store).len(), 1000);
+    let after = disk.counters();
+    assert!(after.reads <= before.reads + 2, "{} reads", after.reads - before.reads);
+    assert!(after.bytes_read - before.bytes_read < 200_000, "what is read is read once");
+}
+
+#[test]
+fn names_that_lie_are_refused() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4)]);
+    assert!(store.find(&[ids(5, 3, u64::MAX), ids(7, 0, 1)]).len() == 1);
+    assert!(matches!(store.execute(&put(5, u64::MAX - 1..u64::MAX)), Ok(())));
+    let last = record(5, u64::MAX);
+    assert!(matches!(store.execute(&StorageCommand::Put(vec![last])), Err(StoreError::Nonsense(_))));
+    let beyond = order(1, 0, &[data(5, u64::MAX - 1, 3)]);
+    assert!(matches!(store.execute(&beyond), Err(StoreError::Nonsense(_))));
+    assert!(matches!(store.execute(&order(1, 0, &[data(5, 2, 1 << 62)])), Err(StoreError::Unheld(_))));
+    assert_eq!(write_behind(&disk).recovery().put, [ids(5, 0, 4), ids(5, u64::MAX - 1, 1)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn damaged_stores_never_panic_and_serve_no_wrong_record(harms in prop::collection::vec(harm(), 1..4)) {
+        let disk = MemoryDisk::new();
+        let mut commands = vec![];
+        for n in 0..12 {
+            commands.push(put(5, n * 6..n * 6 + 6));
+            commands.push(order(1, n * 9, &[data(5, n * 6, 5), void(6, n * 2, 2), other(2)]));
+        }
+        commands.extend([stable(60), trim(5)]);
+        let (checkpoint, _) = filled(&disk, &commands).checkpoint();
+        let names = disk.files();
+        for harm in harms {
+            harm.perform(&disk, &names);
+        }
+        for mode in [OpenMode::Journaled { checkpoint: Some(checkpoint) }, OpenMode::WriteBehind] {
+            let opened = ShardStore::open(Arc::new(disk.fork()), LogId(1), SHARD, mode, OPTIONS);
+            let Ok(mut store) = opened else { continue };
+            let (from, end) = (Position(0), Position(u64::MAX));
+            let range = ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX };
+            for stored in store.read(range).unwrap_or_default() {
+                let (batch, place) = (stored.position.0 / 9, stored.position.0 % 9);
+                match stored.record.is_no_op() {
+                    true => prop_assert_eq!(stored.id, record(6, batch * 2 + place - 5).0),
+                    false => prop_assert_eq!((stored.id, stored.record), record(5, batch * 6 + place)),
+                }
+            }
+            for (id, found) in store.find(&[ids(5, 0, 1000), ids(6, 0, 1000)]) {
+                prop_assert_eq!((id, found), record(5, id.number));
+            }
+            for command in &commands {
+                let _ = store.execute(command);
+            }
+        }
+    }
+}
