@@ -91,15 +91,18 @@ fn steps(options: &Options) -> Vec<Step> {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         (*count > 0).then_some(Step { name, environment, arguments })
     };
-    let simulate =
-        format!("run --release -p seriatim-sim -- --protocol erwin-bb --seeds {seeds} --from {from}");
+    let simulate = |order: &str| {
+        format!("run --release -p seriatim-sim -- --protocol {order} --seeds {seeds} --from {from}")
+    };
+    let simulated = |order: &str| format!("{seeds} simulated clusters of {order} from seed {from}");
     let explore = "test --release -p seriatim-sim --test model --";
     let explored = format!("{model_minutes} minutes of larger models of the view change");
     let kill = "test --release -p seriatim --test rig --";
     let lose = format!("{kill} failover::");
     let decode = "test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol";
     let all = [
-        step(seeds, format!("{seeds} simulated clusters from seed {from}"), None, &simulate),
+        step(seeds, simulated("erwin-bb"), None, &simulate("erwin-bb")),
+        step(seeds, simulated("erwin-st"), None, &simulate("erwin-st")),
         step(model_minutes, explored, Some("SERIATIM_MODEL_MINUTES"), explore),
         step(kill_loops, format!("{kill_loops} kill loops"), Some("SERIATIM_RIG_LOOPS"), kill),
         step(
@@ -189,6 +192,7 @@ mod tests {
         let commands: Vec<String> = steps(&options).iter().map(ToString::to_string).collect();
         let expected = [
             "cargo run --release -p seriatim-sim -- --protocol erwin-bb --seeds 7 --from 9",
+            "cargo run --release -p seriatim-sim -- --protocol erwin-st --seeds 7 --from 9",
             "SERIATIM_MODEL_MINUTES=1 cargo test --release -p seriatim-sim --test model --",
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
             "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
@@ -218,11 +222,14 @@ mod tests {
         let options =
             Options { seeds: 7, from: 9, model_minutes: 1, kill_loops: 2, failover_loops: 4, fuzz_cases: 3 };
         let steps = steps(&options);
-        let done = [(&steps[0], Duration::from_secs(60)), (&steps[2], Duration::from_millis(500))];
+        let done = [(&steps[0], Duration::from_secs(60)), (&steps[3], Duration::from_millis(500))];
         let text = summary(&done, true, steps.len());
-        assert!(text.contains("passed      60.0 s  7 simulated clusters from seed 9\n"), "{text}");
         assert!(
-            text.contains("FAILED       0.5 s  2 kill loops\n3 of 5 not run; again: SERIATIM_RIG_LOOPS=2 "),
+            text.contains("passed      60.0 s  7 simulated clusters of erwin-bb from seed 9\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("FAILED       0.5 s  2 kill loops\n4 of 6 not run; again: SERIATIM_RIG_LOOPS=2 "),
             "{text}"
         );
     }

@@ -612,6 +612,8 @@ impl Host {
                 self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
                 match failure {
                     StorageFailure::Full => self.set_disk_full(true),
+                    // What it names was refused before, and so is this; both come again.
+                    StorageFailure::Unheld => {}
                     // A store that takes nothing more would block its log without a word.
                     StorageFailure::Failed => {
                         self.failure.get_or_insert(format!("the disk failed: {cause}"));

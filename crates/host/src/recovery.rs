@@ -154,7 +154,7 @@ impl From<StoreError> for Loss {
     fn from(error: StoreError) -> Self {
         match error.failure() {
             StorageFailure::Full => Self::NoRoom(error.to_string()),
-            StorageFailure::Failed => Self::Damage(error.to_string()),
+            StorageFailure::Unheld | StorageFailure::Failed => Self::Damage(error.to_string()),
         }
     }
 }

@@ -73,8 +73,11 @@ pub const MAX_WAITING_READS: usize = 16 << 10;
 /// After how long without an answer a message is sent again.
 pub const RESEND_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a shard waits for a record that was ordered before its client put it.
+/// How long a shard waits for a record that was ordered before its client put it, while nothing comes from
+/// that client.
 pub const MISSING_FOR: Duration = Duration::from_millis(100);
+/// How long it waits at most, while other records of the same session come.
+pub const MISSING_MOST: Duration = Duration::from_secs(2);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 

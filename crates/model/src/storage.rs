@@ -224,6 +224,9 @@ pub enum StorageFailure {
     /// No room; it works again when there is room.
     #[error("the disk is full")]
     Full,
+    /// It names records that the store does not hold: what was to put them there failed.
+    #[error("the records are not there")]
+    Unheld,
     /// The store does not work any more.
     #[error("the disk failed")]
     Failed,

@@ -72,7 +72,7 @@ pub const MUTATIONS: [Mutation; 34] = [
     mutation(Deviation::StableBeforeRegister, "no_unstable_reads", 20, profiles::dying_attempts),
     mutation(Deviation::OneNumberTwice, "total_order", 60, profiles::churn),
     mutation(Deviation::FollowerBeforeSync, "durability", 100, profiles::power_losses),
-    mutation(Deviation::GapsAdmitted, "session_order", 10, profiles::churn),
+    mutation(Deviation::GapsAdmitted, "session_order", 20, profiles::churn),
     mutation(Deviation::ReadsUnstable, "no_unstable_reads", 5, Plan::from_seed),
     mutation(Deviation::SessionEndLost, "session_end", 20, profiles::endings),
     mutation(Deviation::BackupsSkipped, "no_gap", 10, profiles::dying_leaders),

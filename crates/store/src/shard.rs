@@ -125,9 +125,8 @@ impl StoreError {
     pub fn failure(&self) -> StorageFailure {
         match self {
             Self::Full { .. } => StorageFailure::Full,
-            Self::Failed { .. } | Self::FailedEarlier(_) | Self::Unheld(_) | Self::Nonsense(_) => {
-                StorageFailure::Failed
-            }
+            Self::Unheld(_) => StorageFailure::Unheld,
+            Self::Failed { .. } | Self::FailedEarlier(_) | Self::Nonsense(_) => StorageFailure::Failed,
         }
     }
 

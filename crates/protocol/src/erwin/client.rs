@@ -27,7 +27,7 @@ pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
 pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
 /// How long to wait before the register is asked again at first; doubled up to [`REFRESH_EVERY`]. A view
 /// change takes a few milliseconds.
-const REFRESH_FIRST: Duration = Duration::from_millis(2);
+pub(super) const REFRESH_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before the register is asked again.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(20);
 /// The longest pause after `Busy`.

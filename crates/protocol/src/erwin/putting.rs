@@ -9,8 +9,8 @@ use std::time::Duration;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
 use super::client::{
-    BUSY_MOST, ClientEffect, Failure, LogClient, Out, REFRESH_EVERY, RESEND_FIRST, RESEND_MOST, Reply,
-    Session, reply,
+    BUSY_MOST, ClientEffect, Failure, LogClient, Out, REFRESH_EVERY, REFRESH_FIRST, RESEND_FIRST,
+    RESEND_MOST, Reply, Session, reply,
 };
 use crate::parts::Content;
 use crate::shard::Message;
@@ -39,8 +39,10 @@ struct Progress {
     bit: u16,
     /// What goes to it of the numbers below was sent.
     sent: u64,
-    /// How many of those it has not stored yet.
+    /// How many of those it has not stored yet, and the lowest number that may be one of them.
     unanswered: u64,
+    lowest: u64,
+    /// When the lowest of them was answered last, or sent.
     heard_at: Time,
     patience: Duration,
     not_before: Time,
@@ -59,6 +61,7 @@ impl Putting {
                     bit: 1 << index,
                     sent: base,
                     unanswered: 0,
+                    lowest: base,
                     heard_at: now,
                     patience: RESEND_FIRST,
                     not_before: Time::ZERO,
@@ -72,7 +75,8 @@ impl Putting {
 
     /// Whether every replica of the target's shard holds it.
     pub(super) fn is_stored(&self, target: &Target) -> bool {
-        let Some(shard) = target.shard else { return true };
+        // Where records travel with their names, nobody is waited for here.
+        let Some(shard) = target.shard else { return self.replicas.is_empty() };
         let mut replicas = self.of(shard).peekable();
         replicas.peek().is_some() && replicas.all(|(_, progress)| target.stored & progress.bit != 0)
     }
@@ -109,7 +113,7 @@ impl Putting {
     pub(super) fn restart(&mut self) {
         self.named = 0;
         for progress in self.replicas.values_mut() {
-            (progress.sent, progress.unanswered) = (0, 0);
+            (progress.sent, progress.unanswered, progress.lowest) = (0, 0, 0);
         }
     }
 
@@ -239,14 +243,22 @@ impl LogClient {
                 progress.pause = (progress.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
                 progress.not_before = now + progress.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
             }
-            Message::Fenced { .. } => self.ask_register(now),
+            Message::Fenced { .. } => {
+                // It is not in that view yet, or not any more.
+                if let Some(progress) = self.putting.replicas.get_mut(&from) {
+                    (progress.sent, progress.unanswered) = (self.base, 0);
+                    progress.pause = (progress.pause * 2).clamp(REFRESH_FIRST, BUSY_MOST);
+                    progress.not_before = now + progress.pause;
+                }
+                self.ask_register(now);
+            }
             _ => {}
         }
     }
 
     fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
-        (progress.heard_at, progress.patience) = (now, RESEND_FIRST);
+        progress.patience = RESEND_FIRST;
         (progress.pause, progress.busy) = (Duration::ZERO, None);
         let (base, bit) = (self.base, progress.bit);
         for number in ids.first.max(base)..ids.end() {
@@ -258,6 +270,18 @@ impl LogClient {
             if number < progress.sent && !pending.settled {
                 progress.unanswered = progress.unanswered.saturating_sub(1);
             }
+        }
+        let before = progress.lowest;
+        progress.lowest = before.max(base);
+        while let Some(pending) = self.pending.get((progress.lowest - base) as usize)
+            && progress.lowest < progress.sent
+            && (pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 || pending.settled)
+        {
+            progress.lowest += 1;
+        }
+        if progress.lowest > before {
+            // One that is lost is not made up for by those that come after it.
+            progress.heard_at = now;
         }
         for number in ids.first.max(base)..ids.end().min(self.end()) {
             self.settle_if_done(number, out);

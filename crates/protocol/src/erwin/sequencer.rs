@@ -315,7 +315,7 @@ impl Sequencer {
         let (view, session) = (self.number, run.session);
         match self.admission(run) {
             Admission::Expired => reply(from, Message::Expired { session }, out),
-            Admission::Stale => reply(from, Message::Stale { session, number: run.first }, out),
+            Admission::Stale => self.stale(from, run, out),
             Admission::OutOfOrder { expected } => {
                 reply(from, Message::OutOfOrder { view, session, expected }, out);
             }
@@ -331,7 +331,7 @@ impl Sequencer {
                     // It is acknowledged, once durable, by what it was admitted with.
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
-                let acknowledged = self.acknowledgement(session, lowest, next);
+                let acknowledged = self.acknowledgement(session, lowest.min(run.first), next);
                 if self.options.deviates(Deviation::FollowerBeforeSync) && self.orderer.is_none() {
                     reply(from, acknowledged, out);
                 } else {
@@ -351,10 +351,21 @@ impl Sequencer {
         }
     }
 
-    /// Says that the session's numbers below `next` are held or bound, and which of them became no-ops.
-    fn acknowledgement(&self, session: SessionId, lowest: u64, next: u64) -> Message {
+    /// The client gave these up itself: it knew by then what had become of them.
+    fn stale(&self, client: Address, run: IdRun, out: &mut Vec<RoleEffect>) {
+        let (view, session, voids) = (self.number, run.session, self.sessions.voids(run));
+        let message = match voids.is_empty() {
+            true => Message::Stale { session, number: run.first },
+            false => Message::NotAppended { view, session, next: run.end(), voids },
+        };
+        reply(client, message, out);
+    }
+
+    /// Says that the session's numbers below `next` are held or bound, and which of those from `first` on became
+    /// no-ops.
+    fn acknowledgement(&self, session: SessionId, first: u64, next: u64) -> Message {
         let view = self.number;
-        let asked = IdRun { session, first: lowest, count: next.saturating_sub(lowest) };
+        let asked = IdRun { session, first, count: next.saturating_sub(first) };
         let voids = self.sessions.voids(asked);
         match voids.is_empty() {
             true => Message::Acknowledged { view, session, next },

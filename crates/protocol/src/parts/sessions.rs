@@ -28,12 +28,15 @@ struct Session {
     bound: Vec<BoundRun>,
     /// If the session has ended: the first number that is refused.
     end: Option<u64>,
-    /// Numbers that became no-ops, from `lowest` on, in order: first, and how many.
+    /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client that forgot how
+    /// far it was must not take them for appended. When there are many, the oldest go that are settled.
     voids: Vec<(u64, u64)>,
 }
 
 /// In the first format a session had no end. Numbers are far below this bit, which says that there is one.
 const HAS_END: u64 = 1 << 63;
+/// How many runs of numbers that became no-ops are remembered of a session whose client settled them.
+const MOST_VOIDS: usize = 64;
 /// So does this one say that some numbers became no-ops.
 const HAS_VOIDS: u64 = 1 << 62;
 
@@ -207,7 +210,7 @@ impl Sessions {
         }
     }
 
-    /// Which of these numbers became no-ops, as far as their client may still ask.
+    /// Which of these numbers became no-ops, as far as that is remembered.
     #[must_use]
     pub fn voids(&self, run: IdRun) -> Vec<IdRun> {
         let voids = self.sessions.get(&run.session).map_or(&[][..], |session| &session.voids);
@@ -296,13 +299,16 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..settled);
-            self.voids.retain(|(first, count)| first + count > self.lowest);
         }
     }
 
     fn make_void(&mut self, run: IdRun) {
-        if run.end() <= self.lowest || self.voids.iter().any(|(first, _)| *first == run.first) {
+        if self.voids.iter().any(|(first, _)| *first == run.first) {
             return;
+        }
+        let is_settled = |(first, count): &(u64, u64)| first + count <= self.lowest;
+        if self.voids.len() >= MOST_VOIDS && self.voids.first().is_some_and(is_settled) {
+            self.voids.remove(0);
         }
         let index = self.voids.partition_point(|(first, _)| *first < run.first);
         self.voids.insert(index, (run.first, run.count));
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ops_are_told_as_long_as_the_client_may_ask() {
+    fn no_ops_are_remembered_up_to_a_number() {
         let mut sessions = Sessions::default();
         for (first, is_void) in [(0, false), (2, true), (4, false), (6, true)] {
             sessions.settle(Settled { ids: run(first, 2), is_void }, Position(first));
@@ -442,10 +448,12 @@ mod tests {
         assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)]);
         assert_eq!(sessions.voids(run(3, 4)), [run(3, 1), run(6, 1)]);
         assert_eq!((sessions.position(session(1), 3), sessions.next(session(1))), (None, Some(8)));
-        sessions.admit(session(1), 8, 3, Position(9));
-        assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)]);
         sessions.admit(session(1), 8, 4, Position(9));
-        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)]);
+        assert_eq!(sessions.voids(run(0, 9)), [run(2, 2), run(6, 2)], "whatever its client waits for");
+        let later = |n| Settled { ids: run(9 + 2 * n, 1), is_void: true };
+        (0..2 * MOST_VOIDS as u64).for_each(|n| sessions.settle(later(n), Position(9 + n)));
+        assert_eq!(sessions.voids(run(0, 9)), [run(6, 2)], "its client had settled what is below 4");
+        assert_eq!(sessions.voids(run(9, 999)).len(), 2 * MOST_VOIDS);
     }
 
     #[test]

@@ -13,8 +13,8 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that lacks a record waits for a while, then asks its backups; what none of them has becomes a
-//! no-op, on all of them. A backup that lacks a record gets it from the primary.
+//! A primary that lacks a record waits for a while, and longer while its client is still sending; then it asks
+//! its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it from the primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,6 +41,7 @@ impl Replica {
     /// but they are acknowledged only in a view that this replica takes part in.
     pub(super) fn put(
         &mut self,
+        now: Time,
         client: Address,
         (view, session): (ViewNumber, SessionId),
         first: u64,
@@ -56,6 +57,7 @@ impl Replica {
         if !self.is_named() {
             return send(client, self.fenced(), out);
         }
+        self.unordered.hear(now, session);
         let sorted = self.unordered.sort(names);
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
         let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
@@ -112,8 +114,9 @@ impl Replica {
             Part::Primary { .. } => limits::MISSING_FOR,
             Part::Backup { .. } => BACKUP_WAITS,
         };
-        let (ask_at, has_asked, lacks) = (now + patience, false, BTreeMap::new());
-        let waiting = Waiting { part, first, runs, ask_at, has_asked, lacks };
+        let (ask_at, at_most) = (now + patience, now + limits::MISSING_MOST);
+        let (has_asked, lacks) = (false, BTreeMap::new());
+        let waiting = Waiting { part, first, runs, ask_at, at_most, has_asked, lacks };
         self.unordered.waiting.insert((view, batch), waiting);
         self.go_on(out);
     }
@@ -218,6 +221,11 @@ impl Replica {
         for (view, batch) in &due {
             let waiting = &self.unordered.waiting[&(*view, *batch)];
             let ids = self.unordered.resolve(self.shard, waiting).missing;
+            let sending_until = self.unordered.sending_until(&ids).min(waiting.at_most);
+            if now < sending_until && !waiting.has_asked && matches!(waiting.part, Part::Primary { .. }) {
+                self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen").ask_at = sending_until;
+                continue;
+            }
             for node in waiting.others() {
                 let message = Message::Want { view: *view, batch: *batch, ids: ids.clone() };
                 send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);

@@ -255,7 +255,7 @@ impl Replica {
             }
             Message::Replicated { view, batch } => self.replicated(from, view, batch, out),
             Message::Put { view, session, first, records } => {
-                self.put(from, (view, session), first, records, out);
+                self.put(now, from, (view, session), first, records, out);
             }
             Message::Order { view, batch, backups, stable, runs } => {
                 if self.accepts(from, view, out) {

@@ -12,12 +12,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use seriatim_model::storage::Ordered;
 use seriatim_model::{
     Address, IdRun, NodeId, Position, RecordId, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber,
+    limits,
 };
 
 use super::names::Names;
 
 /// How many names may be held at once that have no position.
 pub(super) const MOST_HELD: u64 = 1 << 20;
+/// From how many sessions on it is forgotten which of them were silent for long.
+const MOST_HEARD: usize = 4096;
 
 /// Names of records, what happened to them, and batches that wait for some.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +34,8 @@ pub(super) struct Unordered {
     refused: Names,
     /// In this view: below which number the names of a session have final positions.
     decided: BTreeMap<SessionId, u64>,
+    /// When something last came of a session, as long as that may matter.
+    heard: BTreeMap<SessionId, Time>,
     /// What got positions that are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
     /// Batches that wait for records.
@@ -51,6 +56,8 @@ pub(super) struct Waiting {
     pub(super) runs: Vec<Ordered>,
     /// When to ask the other replicas, for the first time or again.
     pub(super) ask_at: Time,
+    /// Until when a client that is still sending is waited for.
+    pub(super) at_most: Time,
     pub(super) has_asked: bool,
     /// What each of the others said that it lacks.
     pub(super) lacks: BTreeMap<NodeId, Names>,
@@ -115,6 +122,20 @@ impl Unordered {
             self.held_count -= known.count;
         }
         self.held.remove(names);
+    }
+
+    /// Something came of a session.
+    pub(super) fn hear(&mut self, now: Time, session: SessionId) {
+        if self.heard.len() >= MOST_HEARD {
+            self.heard.retain(|_, at| now < *at + limits::MISSING_FOR);
+        }
+        self.heard.insert(session, now);
+    }
+
+    /// Until when the clients of these names count as still sending.
+    pub(super) fn sending_until(&self, names: &[IdRun]) -> Time {
+        let heard = names.iter().filter_map(|names| self.heard.get(&names.session));
+        heard.max().map_or(Time::ZERO, |at| *at + limits::MISSING_FOR)
     }
 
     pub(super) fn has_room(&self, more: u64) -> bool {

@@ -212,7 +212,7 @@ fn an_order_of_what_is_not_held_changes_nothing() {
     let before = view_of(&store);
     let error = store.execute(&order(1, 0, &[void(6, 0, 1), data(5, 2, 3)])).unwrap_err();
     assert!(matches!(error, StoreError::Unheld(id) if id == record(5, 4).0), "{error}");
-    assert_eq!(error.failure(), StorageFailure::Failed);
+    assert_eq!(error.failure(), StorageFailure::Unheld);
     for nonsense in
         [order(1, 0, &[other(0)]), order(1, 5, &[other(u64::MAX)]), order(1, 0, &[void(6, 0, 1 << 40)])]
     {
