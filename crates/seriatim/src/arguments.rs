@@ -167,6 +167,9 @@ pub(crate) struct AppendArguments {
     /// The file whose lines to append [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
+    /// Give each record this key. In a log of order erwin-st, records with the same key go to the same shard.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
     /// Wait for the final position of each record.
     #[arg(long)]
     pub(crate) sync: bool,

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use bytes::Bytes;
 use serde_json::json;
-use seriatim_client::{Append, AppendOptions, Log, Receipt};
+use seriatim_client::{Append, AppendOptions, Log, Receipt, Record};
 use tokio::sync::mpsc;
 
 use crate::arguments::AppendArguments;
@@ -39,7 +39,11 @@ pub(crate) async fn run(log: Log, arguments: AppendArguments) -> Outcome {
                 }
                 bar.set_position(acknowledged);
             }
-            match log.submit_with(line, options).await {
+            let record = match &arguments.key {
+                Some(key) => Record::from(line).with_key(key.clone()),
+                None => line.into(),
+            };
+            match log.submit_with(record, options).await {
                 Ok(append) => in_flight.push_back(append),
                 Err(cause) => {
                     outcome = Err(failed(acknowledged + in_flight.len() as u64, &cause));
@@ -73,7 +77,10 @@ async fn settle(append: Append, acknowledged: &mut u64, as_json: bool, printer: 
 }
 
 fn failed(line_index: u64, cause: &seriatim_client::AppendError) -> Failure {
-    Failure::new(format!("line {}: {cause}; {line_index} lines before it were appended", line_index + 1))
+    let line = line_index + 1;
+    Failure::new(format!(
+        "line {line}: {cause}; {line_index} lines before it were appended, later ones may be"
+    ))
 }
 
 fn describe(receipt: &Receipt) -> serde_json::Value {
