@@ -85,7 +85,8 @@ pub struct LogConfig {
     pub min_replicas: u32,
     /// With how few sequencing replicas it goes on; see [`LogConfig::least_sequencers`].
     pub min_sequencers: u32,
-    /// How many consecutive positions one shard takes.
+    /// How many consecutive positions one shard takes; where clients choose shards, how many consecutive appends of
+    /// a session.
     pub stripe: u64,
     /// The largest payload that an append may carry, in bytes.
     pub max_record_bytes: u32,

@@ -152,7 +152,7 @@ pub(crate) struct CreateArguments {
     /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
     #[arg(long, default_value = "disk")]
     pub(crate) durability: Durability,
-    /// How many consecutive positions one shard takes.
+    /// How many consecutive positions, or in a log of order erwin-st appends of a session, one shard takes.
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE)]
     pub(crate) stripe: u64,
     /// The largest record, in bytes.

@@ -66,7 +66,8 @@ fn show(entry: &LogEntry) {
     print_line(format_args!("name              {}", entry.name));
     print_line(format_args!("order             {}", config.order));
     print_line(format_args!("durability        {}", config.durability));
-    print_line(format_args!("stripe            {} positions", config.stripe));
+    let unit = if config.order.places_by_position() { "positions" } else { "appends of a session" };
+    print_line(format_args!("stripe            {} {unit}", config.stripe));
     print_line(format_args!("largest record    {} bytes", config.max_record_bytes));
     match &entry.view {
         Some(view) => {
