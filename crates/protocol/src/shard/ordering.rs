@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A primary that lacks a record waits for a while, and longer while its client is still sending; then it asks
-//! its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it from the primary.
+//! its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it
+//! from any of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use seriatim_client::{AppendOptions, LogOptions};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, connect};
 use crate::command::{CommandLine, text};
 
 /// How many lines of real text are appended, at least.
@@ -21,6 +22,19 @@ async fn a_file_comes_back_as_it_went_in_through_kills_and_trims() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_does_one_whose_lines_go_straight_to_their_shards() {
     tokio::time::timeout(Duration::from_secs(120), accept("erwin-st")).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_of_erwin_st_is_not_resumed() {
+    let cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "straight", "--order", "erwin-st"]).await;
+    let client = connect(cluster.address(), Duration::from_secs(30)).await;
+    let log = client.log("straight").await.expect("it is there");
+    let receipt = log.append("once", AppendOptions::default()).await.expect("it is appended");
+    let resumed = client.log_with("straight", LogOptions::resume(receipt.id.session, 0)).await;
+    let refused = resumed.expect_err("two runs could put different records under one name").to_string();
+    assert!(refused.contains("cannot be resumed"), "{refused}");
 }
 
 async fn accept(order: &str) {
