@@ -72,6 +72,8 @@ pub enum Deviation {
     VoidsForgotten,
     /// A shard replica takes the record of an append that became a no-op, and acknowledges it.
     VoidAcknowledged,
+    /// A shard replica drops records that have no position although they may still get one.
+    ScrubbedEarly,
     /// A shard's primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
 }

@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 34] = [
+pub const MUTATIONS: [Mutation; 35] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -83,5 +83,6 @@ pub const MUTATIONS: [Mutation; 34] = [
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
+    mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidNotReplicated, "no_gap", 10, profiles::lost_records),
 ];

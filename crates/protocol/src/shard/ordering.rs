@@ -58,7 +58,7 @@ impl Replica {
         if !self.is_named() {
             return send(client, self.fenced(), out);
         }
-        self.unordered.hear(now, session);
+        self.unordered.hear(now, self.stable, session);
         let sorted = self.unordered.sort(names);
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
         let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
@@ -328,7 +328,18 @@ impl Replica {
 
     /// What became final is forgotten here, and so is what was put for nothing.
     pub(super) fn finish_placed(&mut self, out: &mut Out) {
-        for names in self.unordered.finish(self.shard, self.stable, &self.memory.history) {
+        let limits = self.options.limits;
+        // Twice: a sequencing replica may have ordered a little less than is final here. And a ring's: what it
+        // holds was admitted before, and is ordered within that.
+        let idle = match self.options.deviates(Deviation::ScrubbedEarly) {
+            true => 0,
+            false => {
+                limits.session_idle_positions.saturating_mul(2).saturating_add(limits.ring_records as u64)
+            }
+        };
+        let mut orphans = self.unordered.finish(self.shard, self.stable, &self.memory.history);
+        orphans.extend(self.unordered.sweep(self.stable, idle));
+        for names in orphans {
             self.gate.store(StorageCommand::Discard(names), out);
         }
     }

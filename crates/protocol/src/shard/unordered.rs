@@ -36,6 +36,10 @@ pub(super) struct Unordered {
     decided: BTreeMap<SessionId, u64>,
     /// When something last came of a session, as long as that may matter.
     heard: BTreeMap<SessionId, Time>,
+    /// The stable bound when something last came of a session, or became final.
+    active: BTreeMap<SessionId, Position>,
+    /// Where the next search for sessions that are over is due.
+    sweep_at: Position,
     /// What got positions that are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
     /// Batches that wait for records.
@@ -125,7 +129,8 @@ impl Unordered {
     }
 
     /// Something came of a session.
-    pub(super) fn hear(&mut self, now: Time, session: SessionId) {
+    pub(super) fn hear(&mut self, now: Time, stable: Position, session: SessionId) {
+        self.active.insert(session, stable);
         if self.heard.len() >= MOST_HEARD {
             self.heard.retain(|_, at| now < *at + limits::MISSING_FOR);
         }
@@ -239,9 +244,38 @@ impl Unordered {
                 self.placed.insert((decided_to, view), Ordered { ids, ..run });
             }
             if history.cover(first) == Some(view) {
+                self.active.insert(run.ids.session, stable);
                 orphans.extend(self.finish_run(shard, Ordered { ids: IdRun { count, ..run.ids }, ..run }));
             }
         }
+        orphans
+    }
+
+    /// Forgets sessions of which nothing came, and nothing became final, for so many positions that no sequencing
+    /// replica admits anything of theirs any more, whatever comes. Returns the names that were put and now never
+    /// get a position. Looks at most every sixteenth of that.
+    pub(super) fn sweep(&mut self, stable: Position, idle_positions: u64) -> Vec<IdRun> {
+        if stable < self.sweep_at {
+            return vec![];
+        }
+        self.sweep_at = stable + idle_positions / 16;
+        // What a store brought back counts from now on.
+        let held: Vec<IdRun> = self.held.iter().collect();
+        for names in &held {
+            self.active.entry(names.session).or_insert(stable);
+        }
+        let over = |at: &Position| stable.since(*at) > idle_positions;
+        let placed: Names = self.placed.values().map(|run| run.ids).collect();
+        let orphans: Vec<IdRun> = held
+            .into_iter()
+            .filter(|names| self.active.get(&names.session).is_some_and(over))
+            .flat_map(|names| placed.missing(names))
+            .collect();
+        orphans.iter().for_each(|names| self.release(*names));
+        let is_over = |session: &SessionId| self.active.get(session).is_none_or(over);
+        self.decided.retain(|session, _| !is_over(session));
+        self.refused = self.refused.iter().filter(|names| !is_over(&names.session)).collect();
+        self.active.retain(|_, at| !over(at));
         orphans
     }
 
