@@ -80,6 +80,18 @@ impl IdRun {
         self.first + self.count
     }
 
+    /// The first `count` names.
+    #[must_use]
+    pub fn head(self, count: u64) -> Self {
+        Self { count, ..self }
+    }
+
+    /// All but the first `count` names.
+    #[must_use]
+    pub fn tail(self, count: u64) -> Self {
+        Self { first: self.first + count, count: self.count - count, ..self }
+    }
+
     /// The names, in order.
     pub fn ids(self) -> impl DoubleEndedIterator<Item = RecordId> {
         (self.first..self.end()).map(move |number| RecordId { session: self.session, number })

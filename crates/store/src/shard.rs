@@ -49,7 +49,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
-use seriatim_model::{IdRun, LogId, Order, Position, Record, RecordId, ShardId, ViewNumber};
+use seriatim_model::{LogId, Order, Position, Record, RecordId, ShardId, ViewNumber};
 
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -574,10 +574,10 @@ fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
     for (ids, records) in runs_of(part.records) {
         let mut rest = ids;
         for same in records.chunk_by(|(_, one), (_, next)| one.is_no_op() == next.is_no_op()) {
-            let ids = IdRun { count: same.len() as u64, ..rest };
+            let ids = rest.head(same.len() as u64);
             bindings.push(Binding::Name { view, first, ids, is_void: same[0].1.is_no_op() });
             first += ids.count;
-            rest.first += ids.count;
+            rest = rest.tail(ids.count);
         }
     }
     bindings

@@ -358,8 +358,7 @@ fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position
         let end = position + run.ids.count;
         let skip = stable.since(position).min(run.ids.count);
         if skip < run.ids.count {
-            let ids = IdRun { first: run.ids.first + skip, count: run.ids.count - skip, ..run.ids };
-            rest.push(Ordered { ids, ..run });
+            rest.push(Ordered { ids: run.ids.tail(skip), ..run });
         }
         position = end;
     }

@@ -176,16 +176,8 @@ impl Unordered {
                 for names in self.held.missing(names) {
                     let decided = self.decided.get(&names.session).copied().unwrap_or(0);
                     let below = decided.saturating_sub(names.first).min(names.count);
-                    let parts = [
-                        (&mut sorted.known, IdRun { count: below, ..names }),
-                        (
-                            &mut sorted.fresh,
-                            IdRun { first: names.first + below, count: names.count - below, ..names },
-                        ),
-                    ];
-                    for (list, part) in parts {
-                        list.extend((part.count > 0).then_some(part));
-                    }
+                    sorted.known.extend((below > 0).then(|| names.head(below)));
+                    sorted.fresh.extend((below < names.count).then(|| names.tail(below)));
                 }
             }
         }
@@ -240,12 +232,11 @@ impl Unordered {
             let decided_to = history.cover_end(first).map_or(end, |next| next.min(end)).min(stable);
             let count = decided_to - first;
             if count < run.ids.count {
-                let ids = IdRun { first: run.ids.first + count, count: run.ids.count - count, ..run.ids };
-                self.placed.insert((decided_to, view), Ordered { ids, ..run });
+                self.placed.insert((decided_to, view), Ordered { ids: run.ids.tail(count), ..run });
             }
             if history.cover(first) == Some(view) {
                 self.active.insert(run.ids.session, stable);
-                orphans.extend(self.finish_run(shard, Ordered { ids: IdRun { count, ..run.ids }, ..run }));
+                orphans.extend(self.finish_run(shard, Ordered { ids: run.ids.head(count), ..run }));
             }
         }
         orphans

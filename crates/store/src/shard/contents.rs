@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::storage::{Owned, ShardMemory};
-use seriatim_model::{IdRun, Position, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{IdRun, Position, Settled, ShardId, ViewHistory, ViewNumber};
 
 use super::Remembered;
 use super::binding::{Binding, Bound, OrderPart};
 use super::index::{Index, IndexRun, Map, hidden_from};
-use super::names::{Given, Named, Names, in_order};
+use super::names::{Given, Names, in_order};
 use super::read::spans;
 use super::runs::Stretch;
 use super::segment::Written;
@@ -95,7 +95,7 @@ impl Contents {
     /// The entries that tell the names of positions that are not final.
     pub(super) fn given_bindings(&self) -> Vec<Binding> {
         let given = self.given.iter();
-        let entry = |(view, first, Named { ids, is_void })| Binding::Name { view, first, ids, is_void };
+        let entry = |(view, first, Settled { ids, is_void })| Binding::Name { view, first, ids, is_void };
         given.map(entry).collect()
     }
 
@@ -119,7 +119,7 @@ impl Contents {
                 }
             }
             Binding::Order { view, first, parts } => self.order(view, first, &parts, log),
-            Binding::Name { view, first, ids, is_void } => self.name(view, first, Named { ids, is_void }),
+            Binding::Name { view, first, ids, is_void } => self.name(view, first, Settled { ids, is_void }),
             Binding::Map { view, mut first, owned } => {
                 for part in owned {
                     self.own(view, first, part, log);
@@ -158,7 +158,7 @@ impl Contents {
                     if let Some(run) = place {
                         self.bind(view, first, run);
                     }
-                    self.name(view, first, Named { ids, is_void });
+                    self.name(view, first, Settled { ids, is_void });
                 }
             }
             first += part.count();
@@ -166,7 +166,7 @@ impl Contents {
     }
 
     /// Remembers which names these positions have, as long as they are not final.
-    fn name(&mut self, view: ViewNumber, first: Position, named: Named) {
+    fn name(&mut self, view: ViewNumber, first: Position, named: Settled) {
         let hidden = self.history().and_then(|history| hidden_from(history, view));
         let count = hidden.map_or(named.count(), |from| from.since(first).min(named.count()));
         let named = named.head(count);
@@ -200,7 +200,7 @@ impl Contents {
     }
 
     /// Forgets the names of final positions. A version that is not valid says nothing of the fate of its names.
-    fn settle(&mut self, settled: Vec<(ViewNumber, Position, Named)>) {
+    fn settle(&mut self, settled: Vec<(ViewNumber, Position, Settled)>) {
         let mut forgotten = vec![];
         for (view, first, named) in settled {
             let Some(history) = self.history() else { return };

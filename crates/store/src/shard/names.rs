@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use seriatim_model::{IdRun, RecordId, SessionId};
+use seriatim_model::{IdRun, RecordId, SessionId, Settled};
 
 use super::index::{IndexRun, Versions};
 use super::runs::{Runs, Stretch};
@@ -68,29 +68,20 @@ impl Names {
     }
 }
 
-/// Names that have consecutive positions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Named {
-    pub(super) ids: IdRun,
-    /// Whether the positions are no-ops.
-    pub(super) is_void: bool,
-}
-
 /// Which names have which positions that are not final.
-pub(super) type Given = Versions<Named>;
+pub(super) type Given = Versions<Settled>;
 
-impl Stretch for Named {
+impl Stretch for Settled {
     fn count(&self) -> u64 {
         self.ids.count
     }
 
     fn head(self, count: u64) -> Self {
-        Self { ids: IdRun { count, ..self.ids }, ..self }
+        Self { ids: self.ids.head(count), ..self }
     }
 
     fn tail(self, count: u64) -> Self {
-        let IdRun { session, first, count: all } = self.ids;
-        Self { ids: IdRun { session, first: first + count, count: all - count }, ..self }
+        Self { ids: self.ids.tail(count), ..self }
     }
 
     fn join(self, next: Self) -> Option<Self> {
@@ -102,7 +93,7 @@ impl Stretch for Named {
 /// Both as one, if the second follows the first.
 fn follow(ids: IdRun, next: IdRun) -> Option<IdRun> {
     let follows = ids.session == next.session && ids.end() == next.first;
-    follows.then(|| IdRun { count: ids.count + next.count, ..ids })
+    follows.then(|| ids.head(ids.count + next.count))
 }
 
 /// The same names in order, each once, in as few runs as possible.

@@ -93,12 +93,12 @@ impl ShardStore {
             plan.parts.push(OrderPart::Elsewhere(Owned { shard: run.shard, count }));
             return Ok(());
         }
-        let (ids, is_void) = (IdRun { count, ..run.ids }, run.is_void);
+        let (ids, is_void) = (run.ids.head(count), run.is_void);
         let trimmed = self.trim.position().since(first).min(count);
         if trimmed > 0 {
-            plan.parts.push(known(IdRun { count: trimmed, ..ids }, is_void));
+            plan.parts.push(known(ids.head(trimmed), is_void));
         }
-        let (first, ids) = (first + trimmed, after(ids, trimmed));
+        let (first, ids) = (first + trimmed, ids.tail(trimmed));
         let is_it = |index, found: Option<(RecordId, &Record)>| {
             let wanted = RecordId { session: ids.session, number: ids.first + index };
             found.is_some_and(|(id, record)| id == wanted && record.is_no_op() == is_void)
@@ -106,7 +106,7 @@ impl ShardStore {
         let held = self.held(view, first, ids.count, is_it)?;
         for (range, is_held) in stretches(ids.count, &held) {
             let first = first + range.start;
-            let ids = IdRun { count: range.end - range.start, ..after(ids, range.start) };
+            let ids = ids.tail(range.start).head(range.end - range.start);
             match (is_held, is_void) {
                 (true, _) => plan.parts.push(known(ids, is_void)),
                 (false, true) => plan.add_no_ops(ids)?,
@@ -126,11 +126,11 @@ impl ShardStore {
     ) -> Result<(), StoreError> {
         let mut rest = ids;
         for (number, run) in self.contents.names.within(ids) {
-            let gap = IdRun { count: number - rest.first, ..rest };
+            let gap = rest.head(number - rest.first);
             self.plan_damaged(view, first + (rest.first - ids.first), gap, plan)?;
             let ids = IdRun { first: number, count: run.count(), ..ids };
             plan.parts.push(OrderPart::Here(Bound { ids, is_void: false, place: Some(run) }));
-            rest = after(rest, ids.end() - rest.first);
+            rest = rest.tail(ids.end() - rest.first);
         }
         self.plan_damaged(view, first + (rest.first - ids.first), rest, plan)
     }
@@ -172,9 +172,9 @@ impl ShardStore {
                     let mut rest = bound.ids;
                     for written in written {
                         let place = IndexRun::new(self.active.number, written);
-                        let ids = IdRun { count: place.count(), ..rest };
+                        let ids = rest.head(place.count());
                         parts.push(OrderPart::Here(Bound { ids, place: Some(place), ..bound }));
-                        rest = after(rest, place.count());
+                        rest = rest.tail(place.count());
                     }
                 }
                 (_, part) => parts.push(part),
@@ -231,9 +231,4 @@ impl Plan {
 /// Names whose positions stay as they are.
 fn known(ids: IdRun, is_void: bool) -> OrderPart {
     OrderPart::Here(Bound { ids, is_void, place: None })
-}
-
-/// The names after the first `count`.
-fn after(ids: IdRun, count: u64) -> IdRun {
-    IdRun { session: ids.session, first: ids.first + count, count: ids.count - count }
 }
