@@ -3,7 +3,7 @@
 //! The leader's background ordering and the flush of a view change push in the same way; they differ in
 //! what happens when a batch is bound.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::storage::{Ordered, Run};
@@ -13,7 +13,7 @@ use seriatim_model::{
 };
 
 use crate::parts::sessions::runs_of;
-use crate::parts::{Content, Entry};
+use crate::parts::{Content, Entry, Names};
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -44,7 +44,7 @@ struct Batch {
     to: Position,
     ids: Vec<IdRun>,
     /// Those of them that became no-ops.
-    voids: BTreeSet<RecordId>,
+    voids: Names,
     unanswered: BTreeMap<ShardId, Part>,
     sent_at: Time,
     patience: Duration,
@@ -125,7 +125,7 @@ impl Pusher {
             from,
             to: self.end,
             ids,
-            voids: BTreeSet::new(),
+            voids: Names::default(),
             unanswered: parts,
             sent_at: now,
             patience: limits::RESEND_AFTER,
@@ -141,7 +141,7 @@ impl Pusher {
         let index = self.batches.partition_point(|candidate| candidate.from < batch);
         if let Some(found) = self.batches.get_mut(index).filter(|found| found.from == batch) {
             found.unanswered.remove(&shard);
-            found.voids.extend(voids.iter().flat_map(|run| run.ids()));
+            found.voids.extend(voids.iter().copied());
         }
     }
 
@@ -149,8 +149,8 @@ impl Pusher {
     pub(super) fn take_bound(&mut self) -> Option<BoundBatch> {
         self.batches.front().filter(|batch| batch.unanswered.is_empty())?;
         let Batch { from, to, ids, voids, .. } = self.batches.pop_front()?;
-        let ids = ids.into_iter().flat_map(|run| settled(run, &voids)).collect();
-        Some(BoundBatch { from, to, ids })
+        let parts = ids.into_iter().flat_map(|run| voids.split(run));
+        Some(BoundBatch { from, to, ids: parts.map(|(ids, is_void)| Settled { ids, is_void }).collect() })
     }
 
     /// Sends again what has not been answered for too long: less and less often, since a shard that is
@@ -169,20 +169,6 @@ impl Pusher {
     pub(super) fn deadline(&self) -> Option<Time> {
         self.batches.iter().map(|batch| batch.sent_at + batch.patience).min()
     }
-}
-
-/// A run, in as many parts as it takes to say which of its numbers became no-ops.
-fn settled(run: IdRun, voids: &BTreeSet<RecordId>) -> Vec<Settled> {
-    if voids.is_empty() {
-        return vec![Settled { ids: run, is_void: false }];
-    }
-    let ids: Vec<RecordId> = run.ids().collect();
-    let same = ids.chunk_by(|a, b| voids.contains(a) == voids.contains(b));
-    same.map(|part| Settled {
-        ids: IdRun { first: part[0].number, count: part.len() as u64, ..run },
-        is_void: voids.contains(&part[0]),
-    })
-    .collect()
 }
 
 /// The part of each shard when records are placed by their positions.

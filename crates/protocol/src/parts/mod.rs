@@ -2,12 +2,14 @@
 
 pub mod content;
 pub mod gate;
+pub mod names;
 pub mod ring;
 pub mod seen;
 pub mod sessions;
 
 pub use content::Content;
 pub use gate::Gate;
+pub use names::Names;
 pub use ring::{Entry, Ring};
 pub use seen::Seen;
 pub use sessions::{Admission, Sessions};

@@ -34,7 +34,6 @@
 
 mod copying;
 pub mod message;
-mod names;
 mod ordering;
 pub mod primary_backup;
 mod readers;

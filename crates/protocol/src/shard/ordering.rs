@@ -17,7 +17,7 @@
 //! its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it
 //! from any of the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::{Ordered, StorageCommand};
@@ -30,6 +30,7 @@ use super::message::Message;
 use super::primary_backup::{Batch, Replica, Write, send};
 use super::unordered::{Part, Question, Waiting};
 use crate::deviation::Deviation;
+use crate::parts::Names;
 use crate::roles::RoleEffect;
 
 /// How long a backup waits for a record that its client may just have put everywhere.
@@ -153,11 +154,8 @@ impl Replica {
         if !waiting.has_asked || matches!(waiting.part, Part::Backup { .. }) {
             return;
         }
-        let others: BTreeSet<NodeId> = waiting.others().into_iter().collect();
-        let missing = self.unordered.resolve(self.shard, waiting).missing;
-        let lost: Vec<IdRun> =
-            missing.into_iter().flat_map(|names| waiting.lacked_by_all(&others, names)).collect();
-        lost.into_iter().for_each(|names| self.unordered.make_void(names));
+        let lost = waiting.lacked_by_all(self.unordered.resolve(self.shard, waiting).missing);
+        self.unordered.make_void(lost);
     }
 
     fn place(
@@ -197,6 +195,8 @@ impl Replica {
         out: &mut Out,
     ) {
         let Some(Batch { backups: unanswered, .. }) = self.batches.get(&(view, batch)) else { return };
+        let replicas: Vec<NodeId> =
+            backups.iter().map(|member| member.node).chain([self.me().node]).collect();
         for backup in backups.iter().filter(|backup| unanswered.contains(&backup.node)) {
             let message = Message::ReplicateOrder {
                 view,
@@ -204,7 +204,7 @@ impl Replica {
                 incarnation: backup.incarnation,
                 stable: self.stable,
                 runs: runs.to_vec(),
-                replicas: backups.iter().map(|member| member.node).chain([self.me().node]).collect(),
+                replicas: replicas.clone(),
             };
             send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
         }
@@ -298,15 +298,13 @@ impl Replica {
         let Address::Node(node, _) = from else { return };
         let Some(waiting) = self.unordered.waiting.get_mut(&name) else { return };
         waiting.lacks.insert(node, lacks.into_iter().collect());
-        let wanted = self.unordered.resolve(self.shard, &self.unordered.waiting[&name]).missing;
-        let is_wanted = |id: RecordId| {
-            wanted.iter().any(|run| run.session == id.session && (run.first..run.end()).contains(&id.number))
-        };
-        let is_primary = matches!(self.unordered.waiting[&name].part, Part::Primary { .. });
+        let is_primary = matches!(waiting.part, Part::Primary { .. });
+        let waiting = &self.unordered.waiting[&name];
+        let wanted: Names = self.unordered.resolve(self.shard, waiting).missing.into_iter().collect();
         if is_primary {
-            voids.into_iter().for_each(|names| self.unordered.make_void(names));
+            self.unordered.make_void(voids);
         }
-        for (id, record) in records.into_iter().filter(|(id, _)| is_wanted(*id)) {
+        for (id, record) in records.into_iter().filter(|(id, _)| wanted.contains(*id)) {
             self.store_records(from, vec![(id, record)], out);
         }
         self.go_on(out);

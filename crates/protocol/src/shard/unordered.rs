@@ -7,15 +7,14 @@
 //! for the rest of the view; in the next one the sequencing replicas know, because whoever pushes a batch is
 //! told which of its names are void, and that travels with the sessions.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::{
-    Address, IdRun, NodeId, Position, RecordId, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber,
-    limits,
+    Address, IdRun, NodeId, Position, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::names::Names;
+use crate::parts::Names;
 
 /// How many names may be held at once that have no position.
 pub(super) const MOST_HELD: u64 = 1 << 20;
@@ -162,8 +161,8 @@ impl Unordered {
         (self.voids.within(names), self.voids.missing(names))
     }
 
-    pub(super) fn make_void(&mut self, names: IdRun) {
-        self.voids.add(names);
+    pub(super) fn make_void(&mut self, names: Vec<IdRun>) {
+        self.voids.extend(names);
     }
 
     /// Sorts the names of a put by what is to happen to them.
@@ -194,13 +193,13 @@ impl Unordered {
                 resolved.runs.push(*run);
                 continue;
             }
-            let (voids, rest) = if decides { self.split_void(run.ids) } else { (vec![], vec![run.ids]) };
-            let parts = voids.into_iter().map(|ids| (ids, true)).chain(rest.iter().map(|ids| (*ids, false)));
-            let mut parts: Vec<Ordered> =
-                parts.map(|(ids, is_void)| Ordered { ids, is_void, ..*run }).collect();
-            parts.sort_unstable_by_key(|part| part.ids.first);
-            resolved.runs.extend(parts);
-            resolved.missing.extend(rest.into_iter().flat_map(|ids| self.held.missing(ids)));
+            let parts = if decides { self.voids.split(run.ids) } else { vec![(run.ids, false)] };
+            for (ids, is_void) in parts {
+                resolved.runs.push(Ordered { ids, is_void, ..*run });
+                if !is_void {
+                    resolved.missing.extend(self.held.missing(ids));
+                }
+            }
         }
         resolved
     }
@@ -251,17 +250,12 @@ impl Unordered {
         }
         self.sweep_at = stable + idle_positions / 16;
         // What a store brought back counts from now on.
-        let held: Vec<IdRun> = self.held.iter().collect();
-        for names in &held {
+        for names in self.held.iter() {
             self.active.entry(names.session).or_insert(stable);
         }
         let over = |at: &Position| stable.since(*at) > idle_positions;
-        let placed: Names = self.placed.values().map(|run| run.ids).collect();
-        let orphans: Vec<IdRun> = held
-            .into_iter()
-            .filter(|names| self.active.get(&names.session).is_some_and(over))
-            .flat_map(|names| placed.missing(names))
-            .collect();
+        let mut orphans = self.loose();
+        orphans.retain(|names| self.active.get(&names.session).is_some_and(over));
         orphans.iter().for_each(|names| self.release(*names));
         let is_over = |session: &SessionId| self.active.get(session).is_none_or(over);
         self.decided.retain(|session, _| !is_over(session));
@@ -276,7 +270,6 @@ impl Unordered {
         *decided = (*decided).max(ids.end());
         if run.shard == shard {
             self.release(ids);
-            self.voids.remove(ids);
         }
         if run.shard == shard && run.is_void {
             self.refused.add(ids);
@@ -297,10 +290,15 @@ impl Unordered {
     /// This replica is no member of the registered view: what it knows may be out of date, whatever it holds.
     /// Returns the names whose records it held and that got no position.
     pub(super) fn leave(&mut self) -> Vec<IdRun> {
-        let placed: Names = self.placed.values().map(|run| run.ids).collect();
-        let loose = self.held.iter().flat_map(|names| placed.missing(names)).collect();
+        let loose = self.loose();
         *self = Self { last_find: self.last_find, ..Self::default() };
         loose
+    }
+
+    /// The names that are held and have no position.
+    fn loose(&self) -> Vec<IdRun> {
+        let placed: Names = self.placed.values().map(|run| run.ids).collect();
+        self.held.iter().flat_map(|names| placed.missing(names)).collect()
     }
 
     /// Forgets what others are waited for: whoever asked does not count any more.
@@ -334,12 +332,11 @@ impl Waiting {
         }
     }
 
-    /// Those of the names that all of `others` lack.
-    pub(super) fn lacked_by_all(&self, others: &BTreeSet<NodeId>, names: IdRun) -> Vec<IdRun> {
-        let lacked = |id: RecordId| {
-            others.iter().all(|node| self.lacks.get(node).is_some_and(|lacks| lacks.contains(id)))
-        };
-        let ids: Vec<RecordId> = names.ids().filter(|id| lacked(*id)).collect();
-        crate::parts::sessions::runs_of(ids.into_iter())
+    /// Those of the names that all others said that they lack.
+    pub(super) fn lacked_by_all(&self, names: Vec<IdRun>) -> Vec<IdRun> {
+        self.others().into_iter().fold(names, |names, node| {
+            let lacks = self.lacks.get(&node);
+            names.into_iter().flat_map(|run| lacks.map_or(vec![], |lacks| lacks.within(run))).collect()
+        })
     }
 }

@@ -7,7 +7,7 @@ use seriatim_model::{IdRun, RecordId};
 
 /// Names of records. A run of numbers of one session takes a few dozen bytes, however long it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Names(RangeSet<RecordId>);
+pub struct Names(RangeSet<RecordId>);
 
 fn range(run: IdRun) -> Range<RecordId> {
     let id = |number| RecordId { session: run.session, number };
@@ -20,33 +20,39 @@ fn run(range: Range<RecordId>) -> IdRun {
 }
 
 impl Names {
-    pub(super) fn add(&mut self, names: IdRun) {
+    /// Adds names.
+    pub fn add(&mut self, names: IdRun) {
         if names.count > 0 {
             self.0.insert(range(names));
         }
     }
 
-    pub(super) fn remove(&mut self, names: IdRun) {
+    /// Takes names out.
+    pub fn remove(&mut self, names: IdRun) {
         if names.count > 0 {
             self.0.remove(range(names));
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Takes all names out.
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(super) fn contains(&self, id: RecordId) -> bool {
+    /// Whether a name is in the set.
+    #[must_use]
+    pub fn contains(&self, id: RecordId) -> bool {
         self.0.contains(&id)
     }
 
     /// All of them, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = IdRun> {
+    pub fn iter(&self) -> impl Iterator<Item = IdRun> {
         self.0.iter().cloned().map(run)
     }
 
     /// Those of `names` that are in the set.
-    pub(super) fn within(&self, names: IdRun) -> Vec<IdRun> {
+    #[must_use]
+    pub fn within(&self, names: IdRun) -> Vec<IdRun> {
         if names.count == 0 {
             return vec![];
         }
@@ -56,18 +62,39 @@ impl Names {
     }
 
     /// Those of `names` that are not in the set.
-    pub(super) fn missing(&self, names: IdRun) -> Vec<IdRun> {
+    #[must_use]
+    pub fn missing(&self, names: IdRun) -> Vec<IdRun> {
         if names.count == 0 {
             return vec![];
         }
         self.0.gaps(&range(names)).map(run).collect()
+    }
+
+    /// The parts of `names` that lie in the set and those that do not, in order, each with whether it does.
+    #[must_use]
+    pub fn split(&self, names: IdRun) -> Vec<(IdRun, bool)> {
+        // Every batch is asked about, and few sets have anything in them.
+        if self.0.is_empty() {
+            return vec![(names, false)];
+        }
+        let inside = self.within(names).into_iter().map(|part| (part, true));
+        let mut parts: Vec<_> =
+            inside.chain(self.missing(names).into_iter().map(|part| (part, false))).collect();
+        parts.sort_unstable();
+        parts
+    }
+}
+
+impl Extend<IdRun> for Names {
+    fn extend<T: IntoIterator<Item = IdRun>>(&mut self, runs: T) {
+        runs.into_iter().for_each(|run| self.add(run));
     }
 }
 
 impl FromIterator<IdRun> for Names {
     fn from_iter<T: IntoIterator<Item = IdRun>>(runs: T) -> Self {
         let mut names = Self::default();
-        runs.into_iter().for_each(|run| names.add(run));
+        names.extend(runs);
         names
     }
 }
@@ -92,6 +119,8 @@ mod tests {
         set.remove(names(1, 1, 5));
         assert_eq!(set.within(names(1, 0, 99)), [names(1, 0, 1), names(1, 6, 1)]);
         assert_eq!(set.within(names(2, 1, 1)), [names(2, 1, 1)]);
+        let parts = [(names(1, 0, 1), true), (names(1, 1, 5), false), (names(1, 6, 1), true)];
+        assert_eq!(set.split(names(1, 0, 7)), parts);
         assert!(set.within(names(2, 1, 0)).is_empty() && set.missing(names(3, 0, 0)).is_empty());
     }
 }
