@@ -76,7 +76,9 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
         // A backup did not obey a primary that had what an attempt that died had given up.
         101_559, 103_237, //
         // A backup asked only its primary, whose copy was damaged.
-        104_298,
+        104_298, //
+        // A session opened far above what was final counted as over before number 0 was admitted.
+        78_360,
     ];
     for seed in seeds {
         all_clean("all faults, erwin-st", st, seed..seed + 1);

@@ -35,7 +35,8 @@ pub(super) struct Unordered {
     decided: BTreeMap<SessionId, u64>,
     /// When something last came of a session, as long as that may matter.
     heard: BTreeMap<SessionId, Time>,
-    /// The stable bound when something last came of a session, or became final.
+    /// Above which position nothing of a session was bound as far as this replica can tell: where the session was
+    /// opened, or the stable bound when something of it last came or became final.
     active: BTreeMap<SessionId, Position>,
     /// Where the next search for sessions that are over is due.
     sweep_at: Position,
@@ -129,11 +130,16 @@ impl Unordered {
 
     /// Something came of a session.
     pub(super) fn hear(&mut self, now: Time, stable: Position, session: SessionId) {
-        self.active.insert(session, stable);
+        self.note_active(stable, session);
         if self.heard.len() >= MOST_HEARD {
             self.heard.retain(|_, at| now < *at + limits::MISSING_FOR);
         }
         self.heard.insert(session, now);
+    }
+
+    /// A session is opened at a tail, which may be far above what is final.
+    fn note_active(&mut self, stable: Position, session: SessionId) {
+        self.active.insert(session, stable.max(session.opened_at()));
     }
 
     /// Until when the clients of these names count as still sending.
@@ -234,7 +240,7 @@ impl Unordered {
                 self.placed.insert((decided_to, view), Ordered { ids: run.ids.tail(count), ..run });
             }
             if history.cover(first) == Some(view) {
-                self.active.insert(run.ids.session, stable);
+                self.note_active(stable, run.ids.session);
                 orphans.extend(self.finish_run(shard, Ordered { ids: run.ids.head(count), ..run }));
             }
         }
@@ -251,7 +257,7 @@ impl Unordered {
         self.sweep_at = stable + idle_positions / 16;
         // What a store brought back counts from now on.
         for names in self.held.iter() {
-            self.active.entry(names.session).or_insert(stable);
+            self.active.entry(names.session).or_insert(stable.max(names.session.opened_at()));
         }
         let over = |at: &Position| stable.since(*at) > idle_positions;
         let mut orphans = self.loose();
@@ -338,5 +344,35 @@ impl Waiting {
             let lacks = self.lacks.get(&node);
             names.into_iter().flat_map(|run| lacks.map_or(vec![], |lacks| lacks.within(run))).collect()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: u64 = 100;
+
+    /// A session whose number 0 was put when a replica here had heard of 10 final positions.
+    fn put_at_10(opened_at: Position) -> (Unordered, IdRun) {
+        let mut unordered = Unordered::default();
+        let names = IdRun { session: SessionId::new(opened_at, 7), first: 0, count: 1 };
+        unordered.hear(Time::ZERO, Position(10), names.session);
+        unordered.hold(names);
+        (unordered, names)
+    }
+
+    #[test]
+    fn what_is_held_of_a_session_goes_when_nobody_can_admit_it_any_more() {
+        let (mut unordered, names) = put_at_10(Position(3));
+        assert_eq!(unordered.sweep(Position(10 + IDLE), IDLE), []);
+        assert_eq!(unordered.sweep(Position(10 + 2 * IDLE), IDLE), [names]);
+    }
+
+    #[test]
+    fn a_session_that_was_opened_far_above_what_was_final_is_kept_for_as_long() {
+        let (mut unordered, names) = put_at_10(Position(90));
+        assert_eq!(unordered.sweep(Position(90 + IDLE), IDLE), []);
+        assert_eq!(unordered.sweep(Position(90 + 2 * IDLE), IDLE), [names]);
     }
 }
