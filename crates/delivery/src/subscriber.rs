@@ -292,6 +292,11 @@ impl Subscriber {
         self.feeds.values_mut().for_each(|feed| feed.forget_from(first));
         let primaries: Vec<(ShardId, NodeId)> =
             view.shards.iter().map(|members| (members.shard, members.primary().node)).collect();
+        // A shard that has left had nothing more to give.
+        let left = self.feeds.extract_if(.., |shard, _| view.shard(*shard).is_none());
+        for (shard, request, source) in left.filter_map(|(shard, feed)| Some((shard, feed.request?, feed.source))) {
+            send(source, shard, shard::Message::Cancel { request }, out);
+        }
         for (shard, primary) in primaries {
             self.drop_subscription(now, shard, out);
             let feed = self.feeds.entry(shard).or_insert_with(|| Feed::new(primary, self.next, now));

@@ -20,6 +20,7 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     let ids: Vec<ShardId> = (0..shards).map(ShardId).collect();
     let members = ids.iter().map(|shard| ShardMembers {
         shard: *shard,
+        begins: Position::ZERO,
         replicas: vec![member(primary(number, shard.0)), member(100 + shard.0)],
     });
     let view = View {
@@ -37,6 +38,7 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
         config: LogConfig::default(),
         sequencers: vec![],
         shards: vec![],
+        leaving: vec![],
         version: number,
         claimed: view.number,
         claimant: 0,

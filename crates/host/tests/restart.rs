@@ -46,6 +46,7 @@ fn fence(host: &mut Host, durability: Durability) {
         config,
         sequencers: vec![OTHER],
         shards: vec![vec![NodeId(2)]],
+        leaving: vec![],
         version: 1,
         claimed: ViewNumber(1),
         claimant: 1,

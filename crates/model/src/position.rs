@@ -114,6 +114,36 @@ impl Placement {
         (starts_at_zero && in_order && usable).then_some(Self { steps })
     }
 
+    /// The same below `from`, and these shards from there on.
+    ///
+    /// # Panics
+    /// If `shards` is empty.
+    #[must_use]
+    pub fn then(&self, from: Position, shards: Vec<ShardId>) -> Self {
+        let stripe = self.steps.last().map_or(1, |step| step.stripe);
+        let before = self.steps.iter().filter(|step| step.from < from).cloned();
+        let steps = before.chain([PlacementStep { from, shards, stripe }]).collect();
+        Self::from_steps(steps).expect("only an earlier step starts before another")
+    }
+
+    /// The same from `trim` on. Below, whoever would have held a position is replaced by those who hold the first of
+    /// the others: they know that it is trimmed.
+    #[must_use]
+    pub fn forget_below(&self, trim: Position) -> Self {
+        let index = self.steps.partition_point(|step| step.from <= trim) - 1;
+        let mut steps = self.steps[index..].to_vec();
+        if steps[0].from > Position::ZERO {
+            steps.insert(0, PlacementStep { from: Position::ZERO, ..steps[0].clone() });
+        }
+        Self { steps }
+    }
+
+    /// The shards that take turns in the end.
+    #[must_use]
+    pub fn latest(&self) -> &[ShardId] {
+        self.steps.last().map_or(&[], |step| &step.shards)
+    }
+
     /// The shard that holds `position`.
     #[must_use]
     pub fn shard_of(&self, position: Position) -> ShardId {
@@ -185,6 +215,27 @@ mod tests {
         assert_eq!(placement.first_of(ShardId(1), Position(2), Position(20)), Some(Position(7)));
         assert_eq!(placement.first_of(ShardId(1), Position(2), Position(7)), None);
         assert_eq!(placement.shards(), vec![ShardId(0), ShardId(1)]);
+    }
+
+    #[test]
+    fn what_comes_then_replaces_what_would_have_come() {
+        let placement = Placement::new(vec![ShardId(0)], 8);
+        let two = placement.then(Position(5), vec![ShardId(0), ShardId(1)]);
+        assert_eq!((two.shard_of(Position(4)), two.stripe_at(Position(13))), (ShardId(0), (ShardId(1), Position(21))));
+        let other = two.then(Position(5), vec![ShardId(2)]);
+        assert_eq!((other.shard_of(Position(4)), other.latest()), (ShardId(0), &[ShardId(2)][..]));
+        assert_eq!(other.then(Position::ZERO, vec![ShardId(3)]), Placement::new(vec![ShardId(3)], 8));
+    }
+
+    #[test]
+    fn what_is_trimmed_is_asked_of_those_who_are_left() {
+        let placement = Placement::new(vec![ShardId(0)], 8).then(Position(5), vec![ShardId(1), ShardId(2)]);
+        assert_eq!(placement.forget_below(Position(4)), placement);
+        let left = placement.forget_below(Position(6));
+        assert_eq!(left.shards(), [ShardId(1), ShardId(2)]);
+        for position in (5..100).map(Position) {
+            assert_eq!(left.stripe_at(position), placement.stripe_at(position));
+        }
     }
 
     #[test]

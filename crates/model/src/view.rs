@@ -71,11 +71,32 @@ wire_struct! { Member { node, incarnation } }
 pub struct ShardMembers {
     /// Which shard.
     pub shard: ShardId,
+    /// Where the shard joined the log: it holds nothing below, whoever its replicas are.
+    pub begins: Position,
     /// Its replicas; the first is the primary, the others are backups. Never empty.
     pub replicas: Vec<Member>,
 }
 
-wire_struct! { ShardMembers { shard, replicas } }
+/// In the number of a shard, says that the position where it joined follows. Whoever does not know of shards that
+/// join refuses the number.
+const JOINED: u32 = 1 << 31;
+
+impl Wire for ShardMembers {
+    fn encode(&self, out: &mut Encoder) {
+        let joined = if self.begins == Position::ZERO { 0 } else { JOINED };
+        (self.shard.0 | joined).encode(out);
+        if joined != 0 {
+            self.begins.encode(out);
+        }
+        self.replicas.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let number = u32::decode(input)?;
+        let begins = if number & JOINED == 0 { Position::ZERO } else { Position::decode(input)? };
+        Ok(Self { shard: ShardId(number & !JOINED), begins, replicas: Wire::decode(input)? })
+    }
+}
 
 impl ShardMembers {
     /// The replica that takes pushes and answers reads.
@@ -117,6 +138,12 @@ impl View {
     #[must_use]
     pub fn shard(&self, shard: ShardId) -> Option<&ShardMembers> {
         self.shards.iter().find(|members| members.shard == shard)
+    }
+
+    /// The shards that take new records, in order.
+    #[must_use]
+    pub fn open_shards(&self) -> &[ShardId] {
+        self.placement.latest()
     }
 }
 
@@ -322,6 +349,15 @@ mod tests {
         assert_eq!((history.start(), history.gaps()), (Position(5), [gap(4, 6), gap(7, 8)].as_slice()));
         history.forget_views_below(Position(100));
         assert_eq!((history.start(), history.latest()), (Position(9), ViewNumber(4)));
+    }
+
+    #[test]
+    fn a_shard_from_the_beginning_is_written_as_before_any_could_join() {
+        let replicas = vec![Member { node: NodeId(3), incarnation: Incarnation(4) }];
+        let members = ShardMembers { shard: ShardId(2), begins: Position::ZERO, replicas: replicas.clone() };
+        assert_eq!(encode_one(&members), encode_one(&(ShardId(2), replicas)));
+        let joined = ShardMembers { begins: Position(7), ..members };
+        assert_eq!(decode_one(encode_one(&joined)), Ok(joined));
     }
 
     #[test]

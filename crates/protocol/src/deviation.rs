@@ -76,6 +76,10 @@ pub enum Deviation {
     ScrubbedEarly,
     /// A shard's primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
+    /// A shard that joins takes its turns from the first position on, not from where it joined.
+    PlacedAnew,
+    /// A shard that is to leave does so before what it holds is trimmed.
+    LeftUntrimmed,
 }
 
 /// What every machine of a node is configured with.

@@ -31,6 +31,8 @@ impl Message {
                     | Control::List { .. }
                     | Control::Create { .. }
                     | Control::Delete { .. }
+                    | Control::AddShard { .. }
+                    | Control::RemoveShard { .. }
             ),
             (Self::Control(message), Endpoint::Controller) => {
                 matches!(message, Control::Recover { .. } | Control::LastChange { .. })

@@ -232,6 +232,10 @@ pub struct Coverage {
     pub put_aside: u64,
     /// Losses that an operator accepted.
     pub accepted_losses: u64,
+    /// Shards that joined the log while it ran.
+    pub joins: u64,
+    /// Shards that left it altogether.
+    pub leaves: u64,
     /// Each kind of fault at each step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
 }
@@ -262,6 +266,8 @@ impl Coverage {
         self.damages += other.damages;
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
+        self.joins += other.joins;
+        self.leaves += other.leaves;
         for (cell, count) in &other.faults {
             *self.faults.entry(*cell).or_default() += count;
         }
@@ -287,6 +293,8 @@ impl Coverage {
             ("damaged records", self.damages),
             ("stores put aside", self.put_aside),
             ("accepted losses", self.accepted_losses),
+            ("shards that joined", self.joins),
+            ("shards that left", self.leaves),
         ];
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();

@@ -178,6 +178,8 @@ pub enum End {
 pub struct History {
     /// What the log promises.
     pub config: LogConfig,
+    /// How many shards it ever had.
+    pub shard_count: u32,
     moment: Moment,
     sessions: u32,
     /// The appends, in the order in which they were asked for.
@@ -224,6 +226,7 @@ impl History {
     #[must_use]
     pub fn new(config: LogConfig) -> Self {
         Self {
+            shard_count: config.shards,
             config,
             moment: 0,
             sessions: 0,
@@ -261,11 +264,21 @@ impl History {
         self.sessions
     }
 
-    /// How the positions are spread over the shards.
+    /// How the positions are spread over the shards. A later view leaves what is final where it was.
     #[must_use]
     pub fn placement(&self) -> Placement {
-        let shards = (0..self.config.shards).map(ShardId).collect();
-        Placement::new(shards, self.config.stripe)
+        let mut placement = Placement::new((0..self.config.shards).map(ShardId).collect(), self.config.stripe);
+        for RegisteredView { view, .. } in self.views.values() {
+            if view.open_shards() != placement.latest() {
+                placement = placement.then(view.first, view.open_shards().to_vec());
+            }
+        }
+        placement
+    }
+
+    /// All shards that the log ever had.
+    pub fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.shard_count).map(ShardId)
     }
 
     /// Whether the log promises to survive the loss of all memory.
@@ -413,7 +426,7 @@ impl History {
     pub fn is_in_gap(&self, position: Position) -> bool {
         match self.config.order.places_by_position() {
             true => self.is_gap_of(self.placement().stripe_at(position).0, position),
-            false => (0..self.config.shards).any(|shard| self.is_gap_of(ShardId(shard), position)),
+            false => self.shards().any(|shard| self.is_gap_of(shard, position)),
         }
     }
 

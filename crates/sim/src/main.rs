@@ -86,6 +86,7 @@ enum Profile {
     AcceptedLosses,
     TrimmedAbsences,
     Copies,
+    Reshaped,
 }
 
 impl Profile {
@@ -111,6 +112,7 @@ impl Profile {
             Self::AcceptedLosses => profiles::accepted_losses(seed),
             Self::TrimmedAbsences => profiles::trimmed_absences(seed),
             Self::Copies => profiles::copies(seed),
+            Self::Reshaped => profiles::reshaped(seed),
         }
     }
 }
@@ -204,7 +206,8 @@ fn verdict(
     let counts = format!(
         "{} seeds from {from}, {} acknowledged appends, {} reads, {} tails, {} trims, {} views, {} faults, \
          {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
-         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {:.1} s, {:.0} seeds a second",
+         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {:.1} s, {:.0} \
+         seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.reads,
@@ -222,6 +225,8 @@ fn verdict(
         coverage.damages,
         coverage.put_aside,
         coverage.accepted_losses,
+        coverage.joins,
+        coverage.leaves,
         seconds,
         coverage.runs as f64 / seconds,
     );

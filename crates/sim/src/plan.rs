@@ -49,6 +49,15 @@ pub struct Fault {
     pub lasting: Duration,
 }
 
+/// A change of a log's shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reshape {
+    /// One more.
+    Add,
+    /// One of them is to leave.
+    Remove,
+}
+
 /// How messages travel when nothing goes wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkPlan {
@@ -125,6 +134,8 @@ pub struct Plan {
     pub may_lose_too_much: bool,
     /// Whether an operator accepts what is lost.
     pub has_operator: bool,
+    /// How the log's shards are changed, and how long after it was created.
+    pub reshapes: Vec<(Duration, Reshape)>,
 }
 
 impl Plan {
@@ -160,6 +171,7 @@ impl Plan {
             faults: vec![],
             may_lose_too_much,
             has_operator: may_lose_too_much && random.percent(50),
+            reshapes: reshapes(seed),
         };
         plan.faults = plan.some_faults(&mut random);
         plan.workload.ends = random.percent(40);
@@ -237,6 +249,14 @@ fn limits(random: &mut Random) -> Limits {
         replace_after: if random.percent(60) { random.millis(100, 2000) } else { REPLACE_AFTER },
         ..Limits::default()
     }
+}
+
+/// Drawn apart from the rest, so that they change nothing else of what a seed stands for.
+fn reshapes(seed: u64) -> Vec<(Duration, Reshape)> {
+    let mut random = Random::new(!seed);
+    let count = if random.percent(35) { random.between(1, 3) } else { 0 };
+    let mut one = || (random.millis(0, 1200), random.pick(&[Reshape::Add, Reshape::Add, Reshape::Remove]));
+    (0..count).map(|_| one()).collect()
 }
 
 fn journal(random: &mut Random) -> JournalOptions {

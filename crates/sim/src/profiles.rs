@@ -7,7 +7,7 @@ use seriatim_model::{Durability, LogConfig, Order};
 use seriatim_store::{JournalOptions, ShardOptions};
 
 use crate::coverage::{FaultKind, Step};
-use crate::plan::{Fault, NetworkPlan, Plan, Target, Trigger, Workload};
+use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node
@@ -35,6 +35,7 @@ pub fn quiet(seed: u64) -> Plan {
         faults: vec![],
         may_lose_too_much: false,
         has_operator: false,
+        reshapes: vec![],
         ..Plan::from_seed(seed)
     }
 }
@@ -351,6 +352,33 @@ pub fn accepted_losses(seed: u64) -> Plan {
         let kind = random.pick(&[FaultKind::DoubleKill, FaultKind::PowerCut, FaultKind::KillInTurn]);
         let target = random.pick(&[Target::Leader, Target::Shard, Target::Any]);
         plan.faults.push(at(&mut random, kind, target, 20 + round * 400, 800 + round * 400));
+    }
+    plan
+}
+
+/// Shards join and leave all the time, while nodes die and what was read is trimmed.
+#[must_use]
+pub fn reshaped(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5A);
+    let mut plan = quiet(seed);
+    plan.nodes = 5;
+    plan.config = LogConfig {
+        shards: random.pick(&[1, 2]),
+        replicas: random.pick(&[1, 2]),
+        min_replicas: random.pick(&[1, 2]),
+        stripe: random.pick(&[1, 3, 64]),
+        ..plan.config
+    };
+    plan.workload = Workload { appends: 60, think_us: 20_000, reads: true, trims: random.percent(70), ..busy() };
+    plan.options.limits.replace_after = random.millis(100, 2000);
+    for _ in 0..random.between(3, 7) {
+        let reshape = random.pick(&[Reshape::Add, Reshape::Remove]);
+        plan.reshapes.push((random.millis(20, 1500), reshape));
+    }
+    for _ in 0..random.between(0, 3) {
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::Reset]);
+        let target = random.pick(&[Target::Leader, Target::Shard, Target::Controller, Target::Any]);
+        plan.faults.push(at(&mut random, kind, target, 20, 1500));
     }
     plan
 }

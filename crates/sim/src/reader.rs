@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time};
+use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, ShardMembers, Time};
 use seriatim_protocol::Message as AnyMessage;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::shard::{Message, ReadError};
@@ -41,6 +41,7 @@ pub struct Reader {
     control: NodeId,
     style: Style,
     entry: LogEntry,
+    from: Position,
     cursors: Vec<Cursor>,
     next_request: u64,
     look_up_at: Option<Time>,
@@ -73,28 +74,40 @@ impl Reader {
     /// Reads the log of `entry` from `from` on.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, style: Style, from: Position, random: Random) -> Self {
-        let shards = (0..entry.config.shards).map(ShardId);
-        let wanted = |shard: &ShardId| match style {
-            Style::Drain { shard: only, .. } => *shard == only,
-            _ => true,
-        };
-        let cursor = |shard| Cursor {
-            shard,
-            next: from,
-            asked: None,
-            ask_at: Time::ZERO,
-            used_credit: 0,
-            is_done: false,
-        };
-        let cursors = shards.filter(wanted).map(cursor).collect();
         let look_up_at = entry.view.is_none().then_some(Time::ZERO);
-        Self { control, style, entry, cursors, next_request: 0, look_up_at, trimmed: Position::ZERO, random }
+        let cursors = vec![];
+        let mut reader =
+            Self { control, style, entry, from, cursors, next_request: 0, look_up_at, trimmed: Position::ZERO, random };
+        reader.follow_shards();
+        reader
+    }
+
+    /// Reads the shards of the view. One that left has nothing more to give.
+    fn follow_shards(&mut self) {
+        let Some(view) = &self.entry.view else { return };
+        self.cursors.retain(|cursor| view.shard(cursor.shard).is_some());
+        for ShardMembers { shard, .. } in &view.shards {
+            let is_wanted = match self.style {
+                Style::Drain { shard: only, .. } => *shard == only,
+                _ => true,
+            };
+            if is_wanted && self.cursors.iter().all(|cursor| cursor.shard != *shard) {
+                self.cursors.push(Cursor {
+                    shard: *shard,
+                    next: self.from,
+                    asked: None,
+                    ask_at: Time::ZERO,
+                    used_credit: 0,
+                    is_done: false,
+                });
+            }
+        }
     }
 
     /// Everything below it was read.
     #[must_use]
     pub fn frontier(&self) -> Position {
-        self.cursors.iter().map(|cursor| cursor.next).min().unwrap_or_default()
+        self.cursors.iter().map(|cursor| cursor.next).min().unwrap_or(self.from)
     }
 
     /// Whether a drain has all there is.
@@ -201,6 +214,7 @@ impl Reader {
             AnyMessage::Control(control::Message::Found { entry, .. }) => {
                 if entry.version >= self.entry.version {
                     self.entry = entry;
+                    self.follow_shards();
                 }
                 if self.entry.view.is_some() {
                     self.look_up_at = None;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, ShardId, Time, ViewNumber};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, ShardId, Time, View, ViewNumber};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -26,7 +26,7 @@ use crate::client::{Client, Legacy};
 use crate::coverage::{Coverage, Step};
 use crate::history::{End, History};
 use crate::network::{Connection, Network, Party};
-use crate::plan::{Fault, Plan, Trigger};
+use crate::plan::{Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -50,6 +50,8 @@ const MEETING: Duration = Duration::from_millis(500);
 const BUSY_FOR: Duration = Duration::from_millis(2500);
 /// How long everything may take once nothing disturbs it any more.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How many shards a log may ever have.
+const MOST_SHARDS: usize = 6;
 /// How many events a run may have: more is a storm of messages.
 const MOST_EVENTS: u64 = 1_000_000;
 
@@ -66,6 +68,7 @@ enum Happening {
     ClientStarts(u32),
     Strike(Fault),
     Mend(faults::Mend),
+    Reshape(Reshape),
     OperatorLooks,
 }
 
@@ -209,6 +212,9 @@ impl World {
         }
         self.add_clients();
         self.schedule_faults();
+        for (after, reshape) in self.plan.reshapes.clone() {
+            self.schedule(self.began + after, Happening::Reshape(reshape));
+        }
         if self.plan.has_operator {
             self.schedule(self.now, Happening::OperatorLooks);
         }
@@ -317,6 +323,7 @@ impl World {
             Happening::ClientStarts(client) => self.client_starts(client),
             Happening::Strike(fault) => self.strike(fault),
             Happening::Mend(mend) => self.mend(mend),
+            Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::OperatorLooks => self.operator_looks(),
         }
     }
@@ -407,6 +414,25 @@ impl World {
         self.network.died(party);
     }
 
+    /// Whoever runs the cluster wants other shards, and says so once.
+    fn reshape(&mut self, reshape: Reshape) {
+        let Some(entry) = self.entry() else { return };
+        let (log, request) = (entry.id, self.sequence);
+        let message = match reshape {
+            Reshape::Add if entry.shards.len() >= MOST_SHARDS => return,
+            Reshape::Add => {
+                control::Message::AddShard { request, log, shard: ShardId(entry.shards.len() as u32) }
+            }
+            Reshape::Remove => {
+                let shard = ShardId(self.random.below(entry.shards.len() as u64) as u32);
+                control::Message::RemoveShard { request, log, shard }
+            }
+        };
+        self.trace.line(self.now, format_args!("the shards are to be changed: {message:?}"));
+        let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
+        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
+    }
+
     fn schedule_faults(&mut self) {
         let (loss, duplication, reordering) = self.plan.network.noise_permille;
         self.network.disturb(loss, duplication, reordering);
@@ -451,6 +477,12 @@ impl World {
         self.coverage.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
         self.coverage.trims = history.trims.len() as u64;
         self.coverage.views = history.views.len() as u64;
+        let views: Vec<_> = history.views.values().map(|registered| &registered.view).collect();
+        let more = |a: &View, b: &View| {
+            b.shards.iter().filter(|members| a.shard(members.shard).is_none()).count() as u64
+        };
+        self.coverage.joins = views.windows(2).map(|pair| more(pair[0], pair[1])).sum();
+        self.coverage.leaves = views.windows(2).map(|pair| more(pair[1], pair[0])).sum();
         let refused = |append: &&crate::history::Append| append.outcome == crate::history::Outcome::Refused;
         self.coverage.refused = history.appends.iter().filter(refused).count() as u64;
         self.coverage.unavailable = u64::from(matches!(history.end, End::Unavailable(_)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use seriatim_etcd::{Change, Follower, KeyValue, RequestError, Update, pause};
 use seriatim_host::{Event, RegisterQuestion};
 use seriatim_model::{Address, Endpoint, LogId, NodeId};
-use seriatim_protocol::control::{Message, NodeAddress, catalog};
+use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -141,7 +141,7 @@ async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
         Message::CompareAndSet { entry } => entries.compare_and_set(entry).await?,
         Message::Lookup { request, name } => match entries.lookup(&name).await? {
             Some((entry, nodes)) => {
-                waits_for_view = entry.view.is_none().then_some(entry.id);
+                waits_for_view = catalog::waits_for_view(&entry).then_some(entry.id);
                 Message::Found { request, entry, nodes }
             }
             None => Message::Refused { request, refusal: catalog::not_found(name) },
@@ -161,6 +161,18 @@ async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             Ok(log) => Message::Done { request, log },
             Err(refusal) => Message::Refused { request, refusal },
         },
+        Message::AddShard { request, log, shard } => {
+            let change = |entry: &LogEntry, nodes: &[NodeId]| catalog::with_shard(entry, shard, nodes);
+            let outcome = entries.reshape(log, change).await?;
+            waits_for_view = outcome.is_ok().then_some(log);
+            reshaped(request, log, outcome)
+        }
+        Message::RemoveShard { request, log, shard } => {
+            let change = |entry: &LogEntry, _: &[NodeId]| catalog::without_shard(entry, shard);
+            let outcome = entries.reshape(log, change).await?;
+            waits_for_view = outcome.is_ok().then_some(log);
+            reshaped(request, log, outcome)
+        }
         Message::Join { node } => entries.join(node, None).await?,
         Message::Move { node, version } => entries.join(node, Some(version)).await?,
         Message::Retired { log, node } => {
@@ -177,6 +189,13 @@ async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
         message: Message::Get { log },
     });
     Ok([answer].into_iter().chain(called).collect())
+}
+
+fn reshaped(request: u64, log: LogId, outcome: Result<(), Refusal>) -> Message {
+    match outcome {
+        Ok(()) => Message::Done { request, log },
+        Err(refusal) => Message::Refused { request, refusal },
+    }
 }
 
 /// Following goes on beside the reminders because it must not be interrupted by them.

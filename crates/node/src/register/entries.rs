@@ -177,6 +177,43 @@ impl Entries {
         Ok(outcome.succeeded.then_some(Ok(log)))
     }
 
+    /// Changes which shards a log is to have.
+    pub(super) async fn reshape(
+        &self,
+        log: LogId,
+        change: impl Fn(&LogEntry, &[NodeId]) -> Result<Option<LogEntry>, Refusal>,
+    ) -> Result<Result<(), Refusal>, EtcdError> {
+        for _ in 0..ATTEMPTS {
+            if let Some(outcome) = self.try_to_reshape(log, &change).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(EtcdError::Contended)
+    }
+
+    async fn try_to_reshape(
+        &self,
+        log: LogId,
+        change: impl Fn(&LogEntry, &[NodeId]) -> Result<Option<LogEntry>, Refusal>,
+    ) -> Attempt<Result<(), Refusal>> {
+        let key = self.keys.log(log);
+        let read = Transaction::new().get(&Range::key(&key)).get(&self.keys.nodes());
+        let mut outcome = self.client.commit(read).await?;
+        let found = outcome.take(0);
+        let Some(entry) = first::<LogEntry>(&found)? else { return Ok(Some(Err(catalog::gone(log)))) };
+        let nodes: Vec<NodeId> = self.node_list(&outcome.take(1))?.iter().map(|node| node.node).collect();
+        let changed = match change(&entry, &nodes) {
+            Ok(Some(changed)) => changed,
+            Ok(None) => return Ok(Some(Ok(()))),
+            Err(refusal) => return Ok(Some(Err(refusal))),
+        };
+        let put = Transaction::new()
+            .if_modified_at(&key, modified_at(&found))
+            .put(&key, encode(&catalog::successor(changed)));
+        let outcome = self.client.commit(put).await?;
+        Ok(outcome.succeeded.then_some(Ok(())))
+    }
+
     /// Takes note of where a node listens, and gives all nodes; or tells that another address is known than
     /// the one that it `replaces`.
     pub(super) async fn join(&self, node: NodeAddress, replaces: Option<u64>) -> Result<Message, EtcdError> {

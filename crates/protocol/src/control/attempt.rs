@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::Lacking;
 use seriatim_model::{
-    Address, Endpoint, Gap, Incarnation, Member, NodeId, Placement, Position, ShardId, ShardMembers, Time,
+    Address, Endpoint, Gap, Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time,
     View, ViewNumber, limits,
 };
 
 use super::catalog;
 use super::loss::{Loss, Trouble};
 use super::message::{LogEntry, Message, SealedState};
-use super::send;
+use super::{send, shape};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Sessions;
 use crate::roles::RoleEffect;
@@ -157,8 +157,9 @@ impl Attempt {
         assigned.chain(self.old_replicas(shard).map(|member| member.node)).chain(spares).collect()
     }
 
-    fn shard_ids(&self) -> impl Iterator<Item = ShardId> + use<> {
-        (0..self.entry.shards.len() as u32).map(ShardId)
+    /// Whether nothing was pushed to the shard in any view that was registered.
+    fn is_fresh(&self, shard: ShardId) -> bool {
+        self.old() == ViewNumber::NONE || shape::joins(&self.entry, shard)
     }
 
     /// A replica is sealed. Says whether that is news, as do the other answers: what is only repeated is no
@@ -284,7 +285,7 @@ impl Attempt {
                 self.shards = self.entry.view.as_ref().map(|view| view.shards.clone()).unwrap_or_default();
                 Ok(Some(Step::Flush))
             }
-            Step::Fence => self.after_fence(now, around),
+            Step::Fence => self.after_fence(now, around, options),
             Step::Flush => Ok(self.flushed.as_ref().map(|_| Step::Stage)),
             Step::Stage => self.after_stage(now, around),
             Step::Register => Ok(None),
@@ -322,8 +323,13 @@ impl Attempt {
         candidates.max().map(|(_, _, member)| member)
     }
 
-    fn after_fence(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
-        for shard in self.shard_ids() {
+    fn after_fence(
+        &mut self,
+        now: Time,
+        around: Around<'_>,
+        options: Options,
+    ) -> Result<Option<Step>, Trouble> {
+        for shard in shape::shards(&self.entry) {
             let (candidates, go_on) = (self.replicas(shard), self.needs_no_more(shard, around));
             let answered = |node| self.fenced.contains_key(&(shard, node));
             if !self.has_gathered(now, around, &candidates, answered, go_on) {
@@ -331,39 +337,69 @@ impl Attempt {
             }
         }
         let mut asks_more = false;
-        for shard in self.shard_ids() {
+        for shard in shape::shards(&self.entry).collect::<Vec<_>>() {
             asks_more |= self.add_spares(shard, around);
         }
         if asks_more {
             self.since = now;
             return Ok(None);
         }
-        let selected = |shard| ShardMembers { shard, replicas: self.select(shard, around) };
-        let shards: Vec<ShardMembers> = self.shard_ids().map(selected).collect();
+        let shards = self.selected(around, options);
         let lost = self.what_is_lost(&shards, around)?;
         if let Some(loss) = lost.clone().filter(|_| !self.purpose.accepts_loss) {
             return Err(Trouble::Lost(loss));
         }
-        for ShardMembers { shard, replicas } in &shards {
+        for ShardMembers { shard, replicas, .. } in &shards {
             let what = || (format!("replicas of shard {shard}"), self.replicas(*shard));
             check_count(around, replicas.len(), self.entry.config.least_replicas(), what)?;
         }
         self.shards = shards;
         self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
         if self.chosen.is_none() {
-            let start = if self.old() == ViewNumber::NONE { Position::ZERO } else { self.highest_stable() };
+            let start = self.first();
             self.flushed = Some(Flushed { first: start, end: start, sessions: Sessions::default() });
             return Ok(Some(Step::Stage));
         }
         Ok(Some(Step::Flush))
     }
 
+    /// The shards of the new view, with their replicas.
+    fn selected(&self, around: Around<'_>, options: Options) -> Vec<ShardMembers> {
+        let of = |shard| {
+            let begins = match self.entry.view.as_ref() {
+                None => Position::ZERO,
+                Some(view) => view.shard(shard).map_or(self.first(), |members| members.begins),
+            };
+            ShardMembers { shard, begins, replicas: self.select(shard, around) }
+        };
+        let mut shards: Vec<ShardMembers> = shape::shards(&self.entry).map(of).collect();
+        // The log goes on without a shard that has nobody yet.
+        let least = self.entry.config.least_replicas();
+        shards.retain(|members| {
+            let can_join = members.replicas.len() >= least && !self.entry.leaving.contains(&members.shard);
+            can_join || !shape::joins(&self.entry, members.shard)
+        });
+        let trimmed = self.trimmed(&shards);
+        shards.retain(|members| !shape::has_left(&self.entry, members.shard, trimmed, options));
+        shards
+    }
+
+    /// Where the new view starts to decide: where the flush starts, if there is one.
+    fn first(&self) -> Position {
+        match &self.flushed {
+            Some(flushed) => flushed.first,
+            None if self.chosen.is_some() => self.chosen_ordered(),
+            None if self.old() == ViewNumber::NONE => Position::ZERO,
+            None => self.highest_stable(),
+        }
+    }
+
     /// Whether a shard can do without those that have not answered: what the old view's members held is held,
     /// and there are enough replicas, or spares. One whose node is heard may be mute all the same.
     fn needs_no_more(&self, shard: ShardId, around: Around<'_>) -> bool {
         let selected = self.select(shard, around);
-        let is_held = self.old() == ViewNumber::NONE || self.is_complete(shard, selected.first());
-        let enough = selected.len() >= self.entry.config.least_replicas();
+        let is_held = self.is_fresh(shard) || self.is_complete(shard, selected.first());
+        let enough = selected.len() >= self.entry.config.least_replicas() || shape::joins(&self.entry, shard);
         is_held && (enough || around.spares(&self.replicas(shard)).next().is_some())
     }
 
@@ -375,7 +411,7 @@ impl Attempt {
             && *incarnation == member.incarnation
             && held.view == self.old()
             && (self.purpose.counts_lacking || held.lacks.is_none());
-        self.old() == ViewNumber::NONE || was_member
+        self.is_fresh(shard) || was_member
     }
 
     /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
@@ -460,7 +496,7 @@ impl Attempt {
         if self.chosen.is_none() {
             loss.what.push("the sequencing replicas".into());
         }
-        for ShardMembers { shard, replicas } in shards {
+        for ShardMembers { shard, replicas, .. } in shards {
             let shard = *shard;
             if self.is_complete(shard, replicas.first()) {
                 continue;
@@ -524,16 +560,6 @@ impl Attempt {
         all.copied().filter(|node| around.answers(*node)).collect()
     }
 
-    fn placement(&self) -> Placement {
-        match &self.entry.view {
-            Some(view) => view.placement.clone(),
-            None => {
-                let shards = (0..self.entry.config.shards).map(ShardId).collect();
-                Placement::new(shards, self.entry.config.stripe)
-            }
-        }
-    }
-
     /// The new view, as far as it is known.
     fn view(&self, options: Options) -> View {
         let staged = self.staged.iter();
@@ -556,7 +582,7 @@ impl Attempt {
             sequencers,
             leader,
             shards: self.shards.clone(),
-            placement: self.placement(),
+            placement: shape::placement(&self.entry, &self.shards, self.first(), options),
             first,
             start,
         }
@@ -576,11 +602,12 @@ impl Attempt {
         nodes
     }
 
-    /// Below it, every replica of the new view has trimmed. One that is away learns so from the history.
-    fn trimmed(&self, view: &View) -> Position {
+    /// Below it, every one of these replicas has trimmed, as far as its shard goes back. One that is away learns so from the history.
+    fn trimmed(&self, shards: &[ShardMembers]) -> Position {
         let trim =
             |shard, node| self.fenced.get(&(shard, node)).map_or(Position::ZERO, |(_, held)| held.trim);
-        let members = view.shards.iter().flat_map(|ShardMembers { shard, replicas }| {
+        let old = shards.iter().filter(|members| !self.is_fresh(members.shard));
+        let members = old.flat_map(|ShardMembers { shard, replicas, .. }| {
             replicas.iter().map(|member| trim(*shard, member.node))
         });
         members.min().unwrap_or(Position::ZERO)
@@ -588,14 +615,20 @@ impl Attempt {
 
     /// The register's entry with the new view.
     fn registered_entry(&self, options: Options) -> LogEntry {
-        let view = self.view(options);
+        let mut view = self.view(options);
         let mut entry = self.entry.clone();
         for members in &view.shards {
             entry.shards[members.shard.0 as usize] = self.assignment(members);
         }
+        let has_left = |shard: &ShardId| view.shard(*shard).is_none();
+        for shard in entry.leaving.iter().filter(|shard| has_left(shard)) {
+            entry.shards[shard.0 as usize].clear();
+        }
+        entry.leaving.retain(|shard| !has_left(shard));
         entry.history.push(view.number, view.first);
         self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
-        entry.history.forget_views_below(self.trimmed(&view));
+        entry.history.forget_views_below(self.trimmed(&view.shards));
+        view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
         entry.view = Some(view);
         entry
@@ -620,7 +653,7 @@ impl Attempt {
                 }
             }
             Step::Fence => {
-                for shard in self.shard_ids() {
+                for shard in shape::shards(&self.entry) {
                     let unanswered = |node: &NodeId| !self.fenced.contains_key(&(shard, *node));
                     for node in self.replicas(shard).into_iter().filter(unanswered) {
                         let to = Address::Node(node, Endpoint::Shard(shard));

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use seriatim_model::config::check_log_name;
-use seriatim_model::{LogConfig, LogId, NodeId, ViewHistory, ViewNumber};
+use seriatim_model::{LogConfig, LogId, NodeId, ShardId, ViewHistory, ViewNumber, limits};
 
 use super::message::{LogEntry, Message, Refusal};
+use super::shape;
 
 /// The low bits of an id count the logs of a cluster.
 const COUNT_BITS: u32 = 24;
@@ -54,14 +55,13 @@ pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -
 /// If these nodes cannot hold such a log.
 pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Result<LogEntry, Refusal> {
     config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
-    let pick = |index: u64| nodes[(index % nodes.len() as u64) as usize];
-    let first = count(id);
-    let shard = |shard: u64| (0..u64::from(config.replicas)).map(|r| pick(first + shard + r)).collect();
+    let sequencers = (0..u64::from(config.sequencers)).map(|s| pick(nodes, count(id) - 1 + s));
     Ok(LogEntry {
         id,
         name,
-        sequencers: (0..u64::from(config.sequencers)).map(|s| pick(first - 1 + s)).collect(),
-        shards: (0..u64::from(config.shards)).map(shard).collect(),
+        sequencers: sequencers.collect(),
+        shards: (0..config.shards).map(|shard| replicas_of(id, ShardId(shard), &config, nodes)).collect(),
+        leaving: vec![],
         version: 0,
         claimed: ViewNumber::NONE,
         claimant: 0,
@@ -70,6 +70,68 @@ pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Re
         unavailable: None,
         config,
     })
+}
+
+fn replicas_of(id: LogId, shard: ShardId, config: &LogConfig, nodes: &[NodeId]) -> Vec<NodeId> {
+    let first = count(id) + u64::from(shard.0);
+    (0..u64::from(config.replicas)).map(|replica| pick(nodes, first + replica)).collect()
+}
+
+fn pick(nodes: &[NodeId], index: u64) -> NodeId {
+    nodes[(index % nodes.len() as u64) as usize]
+}
+
+/// The entry of a log that is to have one more shard, on some of `nodes`; nothing if it has that shard.
+///
+/// # Errors
+/// If it is not the next one, or cannot be had here.
+pub fn with_shard(entry: &LogEntry, shard: ShardId, nodes: &[NodeId]) -> Result<Option<LogEntry>, Refusal> {
+    let impossible = |reason| Err(Refusal::Impossible { reason });
+    let count = entry.shards.len() as u32;
+    if shard.0 < count {
+        return Ok(None);
+    }
+    if shard.0 > count {
+        return impossible(format!("the next shard of '{}' has the number {count}, not {shard}", entry.name));
+    }
+    if count >= limits::MAX_SHARDS {
+        return impossible(format!("'{}' has had {count} shards, which is the most there can be", entry.name));
+    }
+    entry.config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
+    let mut entry = entry.clone();
+    entry.shards.push(replicas_of(entry.id, shard, &entry.config, nodes));
+    Ok(Some(entry))
+}
+
+/// The entry of a log one of whose shards is to take no new records; nothing if that is so already.
+///
+/// # Errors
+/// If there is no such shard, or no other that takes records.
+pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry>, Refusal> {
+    let name = &entry.name;
+    let Some(nodes) = entry.shards.get(shard.0 as usize) else {
+        return Err(Refusal::Impossible { reason: format!("'{name}' has no shard {shard}") });
+    };
+    if nodes.is_empty() || entry.leaving.contains(&shard) {
+        return Ok(None);
+    }
+    let takes_part = |other: &ShardId| entry.view.as_ref().is_none_or(|view| view.shard(*other).is_some());
+    let mut others = shape::shards(entry).filter(|other| *other != shard && !entry.leaving.contains(other));
+    if !others.any(|other| takes_part(&other)) {
+        let reason = format!("no other shard of '{name}' takes records: add one before you remove shard {shard}");
+        return Err(Refusal::Impossible { reason });
+    }
+    let mut entry = entry.clone();
+    entry.leaving.push(shard);
+    entry.leaving.sort_unstable();
+    Ok(Some(entry))
+}
+
+/// Whether a controller is to be called that may not know yet that the log needs a view: its first, or one with other
+/// shards.
+#[must_use]
+pub fn waits_for_view(entry: &LogEntry) -> bool {
+    entry.view.is_none() || shape::is_due(entry, |_| true)
 }
 
 /// The nodes that host something of a log, and are to forget it when it is deleted.
@@ -122,6 +184,12 @@ pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {
 pub fn deleted_before(name: String, log: LogId, last: LogId) -> Result<LogId, Refusal> {
     check_name(&name)?;
     if (1..=count(last)).contains(&count(log)) { Ok(log) } else { Err(Refusal::NoSuchLog { name }) }
+}
+
+/// What to say to who names a log that is not there any more.
+#[must_use]
+pub fn gone(log: LogId) -> Refusal {
+    Refusal::Impossible { reason: format!("log {log} was deleted") }
 }
 
 /// What to say about a name that no log has. One that no log could have is not repeated at any length.
@@ -193,6 +261,28 @@ mod tests {
             assert_eq!(deleted("a", never), Err(Refusal::NoSuchLog { name: "a".into() }));
         }
         assert!(matches!(deleted("a/b", 2), Err(Refusal::Impossible { .. })));
+    }
+
+    #[test]
+    fn shards_are_added_in_turn_and_only_once() {
+        let entry = place(LogId(1), "a".into(), LogConfig::default(), &nodes(3)).unwrap();
+        let more = with_shard(&entry, ShardId(2), &nodes(4)).unwrap().unwrap();
+        assert_eq!(more.shards[2], [NodeId(4), NodeId(1)]);
+        assert_eq!(with_shard(&more, ShardId(2), &nodes(4)), Ok(None));
+        for (shard, nodes) in [(ShardId(4), nodes(4)), (ShardId(3), nodes(1))] {
+            assert!(matches!(with_shard(&more, shard, &nodes), Err(Refusal::Impossible { .. })));
+        }
+    }
+
+    #[test]
+    fn somebody_always_takes_records() {
+        let entry = place(LogId(1), "a".into(), LogConfig::default(), &nodes(3)).unwrap();
+        let less = without_shard(&entry, ShardId(0)).unwrap().unwrap();
+        assert_eq!(less.leaving, [ShardId(0)]);
+        assert_eq!(without_shard(&less, ShardId(0)), Ok(None));
+        for shard in [ShardId(1), ShardId(2)] {
+            assert!(matches!(without_shard(&less, shard), Err(Refusal::Impossible { .. })));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::attempt::{Around, Attempt, Purpose, Step};
 use super::behind::{Known, Verdict};
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, NodeAddress};
-use super::send;
+use super::{send, shape};
 use super::timings::Timings;
 use crate::deviation::{Deviation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
@@ -581,6 +581,7 @@ impl Controller {
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |= self.purpose(now).replaces && self.has_spares(entry);
+        grows |= shape::is_due(entry, |node| !self.silent.contains(&node));
         if grows && !needed && now < self.growth.not_before {
             let pause = self.growth.not_before - now;
             self.look_after(now, pause);

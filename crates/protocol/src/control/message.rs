@@ -1,8 +1,8 @@
 //! What the register, the controllers, the roles and the clients tell each other about views.
 
-use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
 use seriatim_model::{
-    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, View, ViewHistory, ViewNumber,
+    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, ShardId, View, ViewHistory, ViewNumber,
 };
 
 use crate::parts::Sessions;
@@ -18,8 +18,10 @@ pub struct LogEntry {
     pub config: LogConfig,
     /// The nodes that are to host its sequencing replicas.
     pub sequencers: Vec<NodeId>,
-    /// The nodes that are to host the replicas of each shard.
+    /// The nodes that are to host the replicas of each shard; none for one that has left.
     pub shards: Vec<Vec<NodeId>>,
+    /// The shards that are to take no new records, in order.
+    pub leaving: Vec<ShardId>,
     /// Counts the changes of this entry.
     pub version: u64,
     /// The highest view number claimed so far.
@@ -35,9 +37,55 @@ pub struct LogEntry {
     pub unavailable: Option<String>,
 }
 
-wire_struct! {
-    LogEntry {
-        id, name, config, sequencers, shards, version, claimed, claimant, view, history, unavailable,
+/// In the number of shards, says that those that leave follow them. Whoever does not know that shards leave refuses
+/// the number.
+const SOME_LEAVE: u32 = 1 << 31;
+
+impl Wire for LogEntry {
+    fn encode(&self, out: &mut Encoder) {
+        self.id.encode(out);
+        self.name.encode(out);
+        self.config.encode(out);
+        self.sequencers.encode(out);
+        let some_leave = if self.leaving.is_empty() { 0 } else { SOME_LEAVE };
+        (self.shards.len() as u32 | some_leave).encode(out);
+        self.shards.iter().for_each(|nodes| nodes.encode(out));
+        if some_leave != 0 {
+            self.leaving.encode(out);
+        }
+        self.version.encode(out);
+        self.claimed.encode(out);
+        self.claimant.encode(out);
+        self.view.encode(out);
+        self.history.encode(out);
+        self.unavailable.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let (id, name) = (Wire::decode(input)?, Wire::decode(input)?);
+        let (config, sequencers) = (Wire::decode(input)?, Wire::decode(input)?);
+        let count = u32::decode(input)?;
+        let mut shards = vec![];
+        for _ in 0..count & !SOME_LEAVE {
+            shards.push(Wire::decode(input)?);
+        }
+        let leaving = if count & SOME_LEAVE == 0 { vec![] } else { Wire::decode(input)? };
+        let (version, claimed, claimant) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let (view, history, unavailable) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        Ok(Self {
+            id,
+            name,
+            config,
+            sequencers,
+            shards,
+            leaving,
+            version,
+            claimed,
+            claimant,
+            view,
+            history,
+            unavailable,
+        })
     }
 }
 
@@ -197,7 +245,26 @@ pub enum Message {
         /// Which log.
         log: LogId,
     },
-    /// Register to client: created or deleted, durably.
+    /// Client to register: this log is to have one more shard, of this number. If it has one already, that is done:
+    /// whoever has no answer asks again.
+    AddShard {
+        /// Names the question.
+        request: u64,
+        /// The log.
+        log: LogId,
+        /// The number of the new shard: as many as there were ever.
+        shard: ShardId,
+    },
+    /// Client to register: this shard is to take no new records. What it holds stays until it is trimmed.
+    RemoveShard {
+        /// Names the question.
+        request: u64,
+        /// The log.
+        log: LogId,
+        /// The shard.
+        shard: ShardId,
+    },
+    /// Register to client: done, durably.
     Done {
         /// The question answered.
         request: u64,
@@ -425,6 +492,8 @@ wire_enum! {
         22 => Unanswered { why },
         23 => Elsewhere { version },
         24 => Move { node, version },
+        25 => AddShard { request, log, shard },
+        26 => RemoveShard { request, log, shard },
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
         32 => Outbid { claim },

@@ -30,6 +30,7 @@ pub mod controller;
 mod loss;
 pub mod message;
 pub mod register;
+mod shape;
 mod timings;
 
 pub use message::{Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};

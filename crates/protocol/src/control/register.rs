@@ -173,7 +173,7 @@ impl Register {
             Message::Lookup { request, name } => {
                 let (answer, waits_for_view) = match self.find(&name) {
                     Some(entry) => {
-                        let waits_for_view = entry.view.is_none().then_some(entry.id);
+                        let waits_for_view = catalog::waits_for_view(entry).then_some(entry.id);
                         let (entry, nodes) = (entry.clone(), self.node_list());
                         (Message::Found { request, entry, nodes }, waits_for_view)
                     }
@@ -201,6 +201,13 @@ impl Register {
                     Err(refusal) => Message::Refused { request, refusal },
                 };
                 self.gate.confirm(from, answer, out);
+            }
+            Message::AddShard { request, log, shard } => {
+                let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+                self.reshape(from, request, log, |entry| catalog::with_shard(entry, shard, &nodes), out);
+            }
+            Message::RemoveShard { request, log, shard } => {
+                self.reshape(from, request, log, |entry| catalog::without_shard(entry, shard), out);
             }
             Message::Join { node } => self.join(node, None, out),
             Message::Move { node, version } => self.join(node, Some(version), out),
@@ -274,6 +281,28 @@ impl Register {
         self.change(JournalRecord::Created { entry, request }, out);
         self.call_controller(id, out);
         Ok(id)
+    }
+
+    /// Changes which shards a log is to have.
+    fn reshape(
+        &mut self,
+        asker: Address,
+        request: u64,
+        log: LogId,
+        change: impl FnOnce(&LogEntry) -> Result<Option<LogEntry>, Refusal>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let current = self.entries.get(&log).ok_or_else(|| catalog::gone(log));
+        match current.and_then(change) {
+            Ok(changed) => {
+                if let Some(changed) = changed {
+                    self.change(JournalRecord::Entry(catalog::successor(changed)), out);
+                }
+                self.gate.confirm(asker, Message::Done { request, log }, out);
+                self.call_controller(log, out);
+            }
+            Err(refusal) => self.gate.confirm(asker, Message::Refused { request, refusal }, out),
+        }
     }
 
     /// A log without a view has no replica that could report. Should this be lost, or the node be killed

@@ -14,7 +14,7 @@ use seriatim_model::{
 
 use super::ending::Ending;
 use super::message::Message;
-use super::putting::{self, Putting, Target};
+use super::putting::{Putting, Target};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::{Deviation, Options};
@@ -501,7 +501,7 @@ impl LogClient {
         }
         let named = self.putting.named;
         self.putting = Putting::default();
-        putting::forget_stored(self.pending.iter_mut().map(|pending| &mut pending.target));
+        self.restart_targets();
         if !self.entry.config.order.places_by_position() {
             self.putting.enter_view(now, &view, self.base);
         }

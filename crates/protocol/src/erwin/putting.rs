@@ -144,19 +144,28 @@ impl LogClient {
     /// who goes on with a session puts its records where they were put before.
     pub(super) fn choose_shards(&mut self, session: SessionId) {
         let config = &self.entry.config;
-        if config.order.places_by_position() {
-            return;
-        }
-        let (shards, stripe) = (u64::from(config.shards), config.stripe);
-        let base = self.base;
+        let Some(view) = self.entry.view.as_ref().filter(|_| !config.order.places_by_position()) else { return };
+        let (open, stripe) = (view.open_shards(), config.stripe);
         let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
         let first = chosen.map_or(0, |index| index + 1);
-        for (number, pending) in (base + first as u64..).zip(self.pending.range_mut(first..)) {
-            let turn = match pending.record.key() {
-                Some(key) => hash(&key),
-                None => (session.0 as u64).wrapping_add(number / stripe),
-            };
-            pending.target.shard = Some(ShardId((turn % shards) as u32));
+        for (number, pending) in (self.base + first as u64..).zip(self.pending.range_mut(first..)) {
+            let id = RecordId { session, number };
+            pending.target.shard = Some(choice(id, &pending.record, stripe, open));
+        }
+    }
+
+    /// In a new view, what the replicas of another one hold does not count, and a shard that takes no new records is
+    /// not waited for. Its records go to another one: if they were bound where they were first put, they still are.
+    pub(super) fn restart_targets(&mut self) {
+        let Some(view) = &self.entry.view else { return };
+        let (open, stripe) = (view.open_shards(), self.entry.config.stripe);
+        self.pending.iter_mut().for_each(|pending| pending.target.stored = 0);
+        let Session::Open(session) = self.session else { return };
+        for (number, pending) in (self.base..).zip(&mut self.pending) {
+            if pending.target.shard.is_some_and(|shard| !open.contains(&shard)) {
+                let id = RecordId { session, number };
+                pending.target.shard = Some(choice(id, &pending.record, stripe, open));
+            }
         }
     }
 
@@ -306,13 +315,17 @@ impl LogClient {
     }
 }
 
+/// The shard for a record: its key decides, or the shards that take records take turns.
+fn choice(id: RecordId, record: &Record, stripe: u64, open: &[ShardId]) -> ShardId {
+    let turn = match record.key() {
+        Some(key) => hash(&key),
+        None => (id.session.0 as u64).wrapping_add(id.number / stripe),
+    };
+    open[(turn % open.len() as u64) as usize]
+}
+
 /// FNV-1a: the same for ever, whoever computes it.
 fn hash(key: &[u8]) -> u64 {
     key.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
-}
-
-/// Forgets what replicas of another view hold.
-pub(super) fn forget_stored<'a>(targets: impl Iterator<Item = &'a mut Target>) {
-    targets.for_each(|target| target.stored = 0);
 }

@@ -188,8 +188,8 @@ impl Sequencer {
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             // Whoever sends what such a log does not take is no client of ours.
-            Message::Append { entries, .. } | Message::Forward { entries, .. }
-                if !entries.iter().all(|entry| entry.suits(self.config.order, self.config.shards)) => {}
+            Message::Append { view, entries, .. } | Message::Forward { view, entries, .. }
+                if self.accepts(view) && !self.takes(&entries) => {}
             Message::Append { view, session, first, lowest, entries } if self.accepts(view) => {
                 let run = IdRun { session, first, count: entries.len() as u64 };
                 self.append(now, from, run, lowest, entries, out);
@@ -286,6 +286,12 @@ impl Sequencer {
     /// The latest view that it knows to have been registered.
     pub(super) fn registered_number(&self) -> ViewNumber {
         self.number.max(self.cannot_start)
+    }
+
+    /// Whether these are what appends to the log carry, in this view.
+    fn takes(&self, entries: &[Content]) -> bool {
+        let open = self.view.as_ref().map_or(&[][..], |view| view.open_shards());
+        entries.iter().all(|entry| entry.suits(self.config.order, open))
     }
 
     fn accepts(&self, view: ViewNumber) -> bool {

@@ -26,12 +26,12 @@ impl Content {
         }
     }
 
-    /// Whether this is what appends to a log of this order, with so many shards, carry.
+    /// Whether this is what appends to a log of this order carry, if these shards take records.
     #[must_use]
-    pub fn suits(&self, order: Order, shards: u32) -> bool {
+    pub fn suits(&self, order: Order, open: &[ShardId]) -> bool {
         match self {
             Self::Record(_) => order == Order::ErwinBb,
-            Self::Shard(shard) => order == Order::ErwinSt && shard.0 < shards,
+            Self::Shard(shard) => order == Order::ErwinSt && open.contains(shard),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Replica {
             // No client of ours sends that.
             return;
         }
-        if !self.is_named() {
+        if !self.is_named() || self.is_closed() {
             return send(client, self.fenced(), out);
         }
         self.unordered.hear(now, self.stable, session);

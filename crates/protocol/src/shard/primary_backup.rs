@@ -219,6 +219,11 @@ impl Replica {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
+    /// Whether the shard takes no new records.
+    pub(super) fn is_closed(&self) -> bool {
+        self.memory.view.as_ref().is_some_and(|view| !view.open_shards().contains(&self.shard))
+    }
+
     fn bounds(&self) -> Bounds {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
         let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
@@ -552,8 +557,8 @@ impl Replica {
             let before = self.before();
             // A view that was registered, and that it did not see start, is the old view now.
             self.learn(now, entry, out);
-            let was_member =
-                entry.view.is_none() || self.is_named() && self.view_number() == entry.view_number();
+            let is_fresh = entry.view.as_ref().is_none_or(|view| view.shard(self.shard).is_none());
+            let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
                 // Who is away may also miss a trim.
                 self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
@@ -580,8 +585,8 @@ impl Replica {
     /// one to take note of. To be remembered by the caller.
     fn learn(&mut self, now: Time, entry: &control::LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let Some(view) = &entry.view else { return false };
-        let members = view.shard(self.shard);
-        let named = members.is_some_and(|members| members.replicas.contains(&self.me()));
+        let Some(members) = view.shard(self.shard) else { return false };
+        let named = members.replicas.contains(&self.me());
         if view.number <= self.view_number() || !named || self.memory.claim < view.number {
             return false;
         }
@@ -591,8 +596,9 @@ impl Replica {
         // Who was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(entry.history.start(), out);
-        let lacks = self.held().lacks_from(&entry.history, view.first);
-        self.lacks = lacks.map(|range| range.not_below(self.trim));
+        // Where the shard had not joined, there is nothing that it could lack.
+        let lacks = self.held().lacks_from(&entry.history, view.first).filter(|_| members.begins < view.first);
+        self.lacks = lacks.map(|range| range.not_below(self.trim.max(members.begins)));
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
         self.memory.history.forget_below(self.trim);
@@ -638,6 +644,10 @@ impl Replica {
         self.remember(before, out);
         // That the view's start is stable is part of what was just remembered.
         self.raise_stable(view.start, out);
+        if self.is_closed() {
+            // What was put and is not bound by now never will be: nobody admits names of this shard any more.
+            self.leave_unordered(out);
+        }
     }
 
     /// Records came from another replica, with a map of the positions if the log needs one.

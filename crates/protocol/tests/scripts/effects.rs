@@ -306,8 +306,14 @@ fn catalog(message: &control::Message) -> String {
 fn entry(entry: &LogEntry) -> String {
     let placed = list(&entry.shards, ",", |nodes| list(nodes, "+", ToString::to_string));
     let sequencers = list(&entry.sequencers, ",", ToString::to_string);
+    let joining = entry.view.iter().flat_map(|view| {
+        let placed = (0..).map(seriatim_model::ShardId).zip(&entry.shards).filter(|(_, nodes)| !nodes.is_empty());
+        placed.map(|(shard, _)| shard).filter(|shard| view.shard(*shard).is_none())
+    });
+    let joining: String = joining.map(|shard| format!(" joining={shard}")).collect();
+    let leaving: String = entry.leaving.iter().map(|shard| format!(" leaving={shard}")).collect();
     let view = match &entry.view {
-        Some(view) => format!("view=v{}", view.number),
+        Some(view) => format!("view=v{}{joining}{leaving}", view.number),
         None => format!("no view, sequencers={sequencers} shards={placed}"),
     };
     let claimed = if entry.claimed == entry.view_number() {

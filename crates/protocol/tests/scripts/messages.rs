@@ -3,7 +3,7 @@
 use seriatim_model::storage::{Lacking, Run, Stored};
 use seriatim_model::{
     Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, RecordId, SessionId,
-    ViewNumber,
+    ShardId, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
 use seriatim_protocol::parts::Content;
@@ -412,6 +412,14 @@ fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<con
             Create { request, name: words.next()?, config }
         }
         "delete" => Delete { request, name: words.next()?, log: LogId(words.number("log")?) },
+        "add-shard" => {
+            let shard = ShardId(words.value("shard")?.ok_or("which shard?")?);
+            AddShard { request, log: LogId(words.number("log")?), shard }
+        }
+        "remove-shard" => {
+            let shard = ShardId(words.value("shard")?.ok_or("which shard?")?);
+            RemoveShard { request, log: LogId(words.number("log")?), shard }
+        }
         "lookup" => Lookup { request, name: words.next()? },
         "list" => List { request },
         "get-log" => Get { log: LogId(words.number("log")?) },

@@ -52,6 +52,13 @@ impl Words {
         self.number(name).map(Position)
     }
 
+    /// The shards in `name=1,2`; none if it is not there.
+    pub(crate) fn shards(&mut self, name: &str) -> Parsed<Vec<ShardId>> {
+        let Some(text) = self.value::<String>(name)? else { return Ok(vec![]) };
+        let shard = |word: &str| word.parse().map(ShardId).map_err(|_| format!("which shard is '{word}'?"));
+        text.split(',').map(shard).collect()
+    }
+
     /// The words that `read` understands.
     fn all<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let mut found = vec![];
@@ -305,6 +312,10 @@ pub(crate) fn member(member: &Member) -> String {
     }
 }
 
+fn numbers(shards: &[ShardId]) -> String {
+    list(shards, ",", ToString::to_string)
+}
+
 pub(crate) fn read_member(word: &str) -> Parsed<Member> {
     let (node, life) = word.split_once('#').unwrap_or((word, "1"));
     let wrong = |_| format!("who is '{word}'?");
@@ -312,15 +323,24 @@ pub(crate) fn read_member(word: &str) -> Parsed<Member> {
     Ok(Member { node: NodeId(node), incarnation: Incarnation(life) })
 }
 
+/// The replicas of each shard; one that joined later is written with where it did, one that left as `-`.
 pub(crate) fn shards(shards: &[ShardMembers]) -> String {
-    list(shards, ",", |members| list(&members.replicas, "+", member))
+    let of = |shard| {
+        let Some(members) = shards.iter().find(|members| members.shard == shard) else { return "-".to_owned() };
+        let begins = if members.begins > Position::ZERO { format!("@{}", members.begins) } else { String::new() };
+        list(&members.replicas, "+", member) + &begins
+    };
+    let end = shards.last().map_or(0, |members| members.shard.0 + 1);
+    (0..end).map(|shard| of(ShardId(shard))).collect::<Vec<_>>().join(",")
 }
 
 pub(crate) fn view(view: &View) -> String {
     let sequencers =
         list(&view.sequencers, ",", |named| member(named) + if named.node == view.leader { "*" } else { "" });
     let (number, shards) = (view.number, shards(&view.shards));
-    format!("v{number} sequencers={sequencers} shards={shards} first={} start={}", view.first, view.start)
+    let all: Vec<ShardId> = view.shards.iter().map(|members| members.shard).collect();
+    let open = if view.open_shards() == all { String::new() } else { format!(" open={}", numbers(view.open_shards())) };
+    format!("v{number} sequencers={sequencers} shards={shards}{open} first={} start={}", view.first, view.start)
 }
 
 /// A view of the log that `entry` describes: what is not said is as at its creation.
@@ -335,17 +355,26 @@ pub(crate) fn read_view(words: &mut Words, entry: &LogEntry) -> Parsed<View> {
     let members = |text: &str, by: char| -> Parsed<Vec<Member>> {
         text.split(by).map(|word| read_member(word.trim_end_matches('*'))).collect()
     };
-    let shards: Vec<ShardMembers> = (0..)
-        .zip(shards.split(','))
-        .map(|(shard, text)| Ok(ShardMembers { shard: ShardId(shard), replicas: members(text, '+')? }))
-        .collect::<Parsed<_>>()?;
+    let shard = |(shard, text): (u32, &str)| {
+        let (text, begins) = text.split_once('@').unwrap_or((text, "0"));
+        let begins = Position(begins.parse().map_err(|_| format!("where does '{text}' join?"))?);
+        Ok(ShardMembers { shard: ShardId(shard), begins, replicas: members(text, '+')? })
+    };
+    let present = (0..).zip(shards.split(',')).filter(|(_, text)| *text != "-");
+    let shards: Vec<ShardMembers> = present.map(shard).collect::<Parsed<_>>()?;
+    let first = words.position("first")?;
+    let from_start = shards.iter().filter(|members| members.begins == Position::ZERO);
+    let placement = Placement::new(from_start.map(|of| of.shard).collect(), entry.config.stripe);
+    let open = words.shards("open")?;
+    let all: Vec<ShardId> = shards.iter().map(|of| of.shard).collect();
+    let open = if open.is_empty() { all } else { open };
     Ok(View {
         number,
         leader: read_member(leader)?.node,
         sequencers: members(&sequencers, ',')?,
-        placement: Placement::new(shards.iter().map(|of| of.shard).collect(), entry.config.stripe),
+        placement: if open == placement.latest() { placement } else { placement.then(first, open) },
         shards,
-        first: words.position("first")?,
+        first,
         start: words.position("start")?,
     })
 }

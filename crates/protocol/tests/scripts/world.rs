@@ -64,6 +64,7 @@ impl Default for World {
                 config: LogConfig::default(),
                 sequencers: [1, 2, 3].map(node).to_vec(),
                 shards: vec![[4, 5].map(node).to_vec()],
+                leaving: vec![],
                 version: 1,
                 claimed: ViewNumber::NONE,
                 claimant: 0,
@@ -165,6 +166,7 @@ impl World {
         if let Some(shards) = words.value::<String>("shards")? {
             entry.shards = shards.split(',').map(|nodes| numbers(nodes, '+')).collect::<Parsed<_>>()?;
         }
+        entry.leaving = words.shards("leaving")?;
         let config = &mut entry.config;
         config.durability = words.value("durability")?.unwrap_or(Durability::Memory);
         config.order = words.value("order")?.unwrap_or_default();

@@ -225,7 +225,7 @@ impl World {
     }
 
     fn note_spoiled(&mut self, node: NodeId, is_damaged: bool) {
-        let lives = self.nodes[&node].lives(self.log, self.plan.config.shards);
+        let lives = self.nodes[&node].lives(self.log, self.history.shard_count);
         self.spoiled = Some(Spoiled { node, lives, is_damaged });
     }
 

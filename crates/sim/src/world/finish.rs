@@ -199,7 +199,7 @@ impl World {
                 role.held()
             ));
         }
-        for shard in (0..self.plan.config.shards).map(ShardId) {
+        for shard in self.history.shards() {
             if let Some(role) = host.replica(self.log, shard) {
                 let memory = role.memory();
                 let view = memory.view.as_ref().map(|view| view.number);
@@ -222,7 +222,7 @@ impl World {
         let mut complete = true;
         let entry = self.entry()?.clone();
         let view = entry.view.clone()?;
-        for shard in (0..self.plan.config.shards).map(ShardId) {
+        for shard in self.history.shards() {
             let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
             for replica in 0..replicas {
                 let style = Style::Drain { shard, replica };

@@ -135,7 +135,7 @@ impl World {
             journal: self.plan.journal,
             shard_options: self.plan.shard_options,
         };
-        let shards = self.plan.config.shards;
+        let shards = self.history.shard_count;
         let log = self.log;
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_some() {
@@ -219,7 +219,7 @@ impl World {
         let life = self.nodes[&id].life;
         self.written(id, life);
         self.synced(id, life);
-        let (log, shards, now) = (self.log, self.plan.config.shards, self.now);
+        let (log, shards, now) = (self.log, self.history.shard_count, self.now);
         for event in std::mem::take(&mut self.nodes.get_mut(&id).expect("the node exists").inbox) {
             let node = self.nodes.get_mut(&id).expect("the node exists");
             let clock = node.clock(now);

@@ -105,7 +105,7 @@ impl World {
     /// Counts the copies that are complete, and the replicas that are not needed any more.
     fn observe_replicas(&mut self, id: NodeId) {
         let Some(host) = &self.nodes[&id].host else { return };
-        for shard in (0..self.plan.config.shards).map(ShardId) {
+        for shard in self.history.shards() {
             let lacks =
                 host.replica(self.log, shard).map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
             let before = match lacks {
@@ -133,7 +133,7 @@ impl World {
                 reached.push(Milestone::LeaderHolds(Position(end.0 - 1)));
             }
         }
-        for shard in (0..self.plan.config.shards).map(ShardId) {
+        for shard in self.history.shards() {
             if let Some(replica) = host.replica(self.log, shard) {
                 let is_primary = replica.memory().view.as_ref().and_then(|view| view.shard(shard));
                 if is_primary.is_some_and(|members| members.primary().node == id) {
@@ -150,6 +150,8 @@ impl World {
     pub(super) fn entry_changed(&mut self) {
         let Some(entry) = self.entry() else { return };
         let latest = entry.view_number();
+        self.history.shard_count = self.history.shard_count.max(entry.shards.len() as u32);
+        let Some(entry) = self.entry() else { return };
         if self.history.views.keys().next_back().is_some_and(|known| *known == latest) {
             return;
         }
@@ -192,7 +194,7 @@ impl World {
 
     /// The same, where only those replicas of shards count that know a view not below `least`.
     pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
-        let (log, shards) = (self.log, self.plan.config.shards);
+        let (log, shards) = (self.log, self.history.shard_count);
         let lives = |node: NodeId| {
             if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
         };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Incarnation, NodeId, ShardId, ViewNumber};
+use seriatim_model::{Endpoint, Incarnation, NodeId, ViewNumber};
 use seriatim_protocol::{Message, control, erwin, shard};
 
 use super::World;
@@ -58,7 +58,7 @@ impl World {
 
     /// Whether the roles of a node that just started remember what they promised.
     pub(super) fn observe_start(&mut self, id: NodeId) {
-        let shards = (0..self.plan.config.shards).map(|shard| Endpoint::Shard(ShardId(shard)));
+        let shards = self.history.shards().map(Endpoint::Shard);
         for role in shards.chain([Endpoint::Sequencer]) {
             let Some((life, claim)) = self.life_and_claim(id, role) else { continue };
             let promised = self.promises.of(id, role, life);

@@ -1,0 +1,58 @@
+//! Which shards a view has, and which of them take new records.
+//!
+//! A shard joins with the view that first names it, and holds nothing below where that view's flush starts. One that
+//! is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
+//! be read, until all of that is trimmed; then the next view does without it.
+
+use seriatim_model::{NodeId, Placement, Position, ShardId, ShardMembers};
+
+use super::message::LogEntry;
+use crate::deviation::{Deviation, Options};
+
+/// Whether the log has this shard, and the registered view does not.
+pub(super) fn joins(entry: &LogEntry, shard: ShardId) -> bool {
+    entry.view.as_ref().is_some_and(|view| view.shard(shard).is_none())
+}
+
+/// The shards that the log has, also those that are to leave.
+pub(super) fn shards(entry: &LogEntry) -> impl Iterator<Item = ShardId> {
+    let numbered = (0..).map(ShardId).zip(&entry.shards);
+    numbered.filter(|(_, nodes)| !nodes.is_empty()).map(|(shard, _)| shard)
+}
+
+/// Which positions go where in a view of these shards that starts to decide at `first`.
+pub(super) fn placement(entry: &LogEntry, members: &[ShardMembers], first: Position, options: Options) -> Placement {
+    let open = members.iter().map(|members| members.shard).filter(|shard| !entry.leaving.contains(shard));
+    let open: Vec<ShardId> = open.collect();
+    let from = if options.deviates(Deviation::PlacedAnew) { Position::ZERO } else { first };
+    match &entry.view {
+        None => Placement::new(open, entry.config.stripe),
+        // If nobody else can take part yet, those that are to leave go on.
+        Some(view) if open.is_empty() || open == view.open_shards() => view.placement.clone(),
+        Some(view) => view.placement.then(from, open),
+    }
+}
+
+/// Whether a view can do without a shard that is to leave: it took no new records in the registered view, and what it
+/// got before that view started is trimmed, as everything below `trimmed` is.
+pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, options: Options) -> bool {
+    let early = options.deviates(Deviation::LeftUntrimmed);
+    entry.leaving.contains(&shard)
+        && entry.view.as_ref().is_some_and(|view| {
+            !view.open_shards().contains(&shard) && (trimmed >= view.start || early)
+        })
+}
+
+/// Whether another view would bring the shards that take new records nearer to what the log is to have, with the nodes
+/// that answer.
+pub(super) fn is_due(entry: &LogEntry, answers: impl Fn(NodeId) -> bool) -> bool {
+    let Some(view) = &entry.view else { return false };
+    let can_take_part = |shard: ShardId| {
+        let nodes = &entry.shards[shard.0 as usize];
+        let answering = nodes.iter().filter(|node| answers(**node)).count();
+        view.shard(shard).is_some() || answering >= entry.config.least_replicas()
+    };
+    let wanted = shards(entry).filter(|shard| !entry.leaving.contains(shard));
+    let open: Vec<ShardId> = wanted.filter(|shard| can_take_part(*shard)).collect();
+    !open.is_empty() && open != view.open_shards()
+}
