@@ -212,20 +212,30 @@ impl Client {
             control::Message::Done { .. } => {}
             other => return Err(refused(other)),
         }
-        let formed = async {
+        let waiting_for = format!("the log '{name}' was created and has no view yet; see: seriatim status");
+        self.look_until(name, waiting_for, |entry| entry.view.is_some()).await
+    }
+
+    /// Waits until the register's entry of a log is as wanted.
+    pub(crate) async fn look_until(
+        &self,
+        name: &str,
+        waiting_for: String,
+        is_so: impl Fn(&LogEntry) -> bool,
+    ) -> Result<LogEntry, ControlError> {
+        let is_so = &is_so;
+        let looking = async {
             let mut look = tokio::time::interval(LOOK_EVERY);
             loop {
                 look.tick().await;
                 let entry = self.lookup(name).await?;
-                if entry.view.is_some() {
+                if is_so(&entry) {
                     return Ok(entry);
                 }
             }
         };
         let deadline = self.inner.options.deadline;
-        tokio::time::timeout(deadline, formed).await.unwrap_or_else(|_| {
-            let waiting_for =
-                format!("the log '{name}' was created and has no view yet; see: seriatim status");
+        tokio::time::timeout(deadline, looking).await.unwrap_or_else(|_| {
             Err(ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for })
         })
     }
@@ -358,7 +368,7 @@ impl Client {
         }
     }
 
-    async fn ask_register(
+    pub(crate) async fn ask_register(
         &self,
         question: impl Fn(u64) -> control::Message + Send + 'static,
     ) -> Result<control::Message, ControlError> {
@@ -411,7 +421,7 @@ async fn connect_to_one<'a>(addresses: &'a str, hello: &Hello) -> Result<(&'a st
     Err(ConnectError::NoNode(causes))
 }
 
-fn refused(message: control::Message) -> ControlError {
+pub(crate) fn refused(message: control::Message) -> ControlError {
     match message {
         control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => {
             ControlError::NoSuchLog { name }

@@ -60,6 +60,7 @@ mod engine;
 mod error;
 mod log;
 mod record;
+mod shards;
 mod subscription;
 
 pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus, Recovery, ViewChange};

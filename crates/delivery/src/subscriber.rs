@@ -294,7 +294,9 @@ impl Subscriber {
             view.shards.iter().map(|members| (members.shard, members.primary().node)).collect();
         // A shard that has left had nothing more to give.
         let left = self.feeds.extract_if(.., |shard, _| view.shard(*shard).is_none());
-        for (shard, request, source) in left.filter_map(|(shard, feed)| Some((shard, feed.request?, feed.source))) {
+        for (shard, request, source) in
+            left.filter_map(|(shard, feed)| Some((shard, feed.request?, feed.source)))
+        {
             send(source, shard, shard::Message::Cancel { request }, out);
         }
         for (shard, primary) in primaries {

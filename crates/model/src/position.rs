@@ -221,7 +221,10 @@ mod tests {
     fn what_comes_then_replaces_what_would_have_come() {
         let placement = Placement::new(vec![ShardId(0)], 8);
         let two = placement.then(Position(5), vec![ShardId(0), ShardId(1)]);
-        assert_eq!((two.shard_of(Position(4)), two.stripe_at(Position(13))), (ShardId(0), (ShardId(1), Position(21))));
+        assert_eq!(
+            (two.shard_of(Position(4)), two.stripe_at(Position(13))),
+            (ShardId(0), (ShardId(1), Position(21)))
+        );
         let other = two.then(Position(5), vec![ShardId(2)]);
         assert_eq!((other.shard_of(Position(4)), other.latest()), (ShardId(0), &[ShardId(2)][..]));
         assert_eq!(other.then(Position::ZERO, vec![ShardId(3)]), Placement::new(vec![ShardId(3)], 8));

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every record.
     Demo(DemoArguments),
-    /// Create, list, show and delete logs.
+    /// Create, list, show and delete logs, add and remove their shards.
     #[command(subcommand)]
     Log(LogCommand),
     /// Append the lines of a file, or of standard input, a record each.
@@ -119,6 +119,18 @@ pub(crate) enum LogCommand {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Add a shard to a log that is in use: it takes its share of what is appended from then on.
+    AddShard {
+        /// The log.
+        name: String,
+    },
+    /// Let a shard take no new records. What it holds can be read until it is trimmed.
+    RemoveShard {
+        /// The log.
+        name: String,
+        /// The number of the shard, as `seriatim log show` prints it.
+        shard: u32,
     },
     /// Delete a log with all its records, for good.
     Delete {

@@ -267,7 +267,8 @@ impl History {
     /// How the positions are spread over the shards. A later view leaves what is final where it was.
     #[must_use]
     pub fn placement(&self) -> Placement {
-        let mut placement = Placement::new((0..self.config.shards).map(ShardId).collect(), self.config.stripe);
+        let mut placement =
+            Placement::new((0..self.config.shards).map(ShardId).collect(), self.config.stripe);
         for RegisteredView { view, .. } in self.views.values() {
             if view.open_shards() != placement.latest() {
                 placement = placement.then(view.first, view.open_shards().to_vec());

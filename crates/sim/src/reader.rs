@@ -76,8 +76,17 @@ impl Reader {
     pub fn new(control: NodeId, entry: LogEntry, style: Style, from: Position, random: Random) -> Self {
         let look_up_at = entry.view.is_none().then_some(Time::ZERO);
         let cursors = vec![];
-        let mut reader =
-            Self { control, style, entry, from, cursors, next_request: 0, look_up_at, trimmed: Position::ZERO, random };
+        let mut reader = Self {
+            control,
+            style,
+            entry,
+            from,
+            cursors,
+            next_request: 0,
+            look_up_at,
+            trimmed: Position::ZERO,
+            random,
+        };
         reader.follow_shards();
         reader
     }

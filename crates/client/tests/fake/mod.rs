@@ -95,7 +95,11 @@ pub(crate) fn view(number: u64, nodes: &[u32]) -> View {
         number: ViewNumber(number),
         sequencers: nodes.iter().map(member).collect(),
         leader: NodeId(nodes[0]),
-        shards: vec![ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas: vec![member(&nodes[0])] }],
+        shards: vec![ShardMembers {
+            shard: ShardId(0),
+            begins: Position::ZERO,
+            replicas: vec![member(&nodes[0])],
+        }],
         placement: Placement::new(vec![ShardId(0)], 64),
         first: Position(0),
         start: Position(0),

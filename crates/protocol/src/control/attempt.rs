@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::Lacking;
 use seriatim_model::{
-    Address, Endpoint, Gap, Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time,
-    View, ViewNumber, limits,
+    Address, Endpoint, Gap, Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View,
+    ViewNumber, limits,
 };
 
 use super::catalog;

@@ -95,7 +95,10 @@ pub fn with_shard(entry: &LogEntry, shard: ShardId, nodes: &[NodeId]) -> Result<
         return impossible(format!("the next shard of '{}' has the number {count}, not {shard}", entry.name));
     }
     if count >= limits::MAX_SHARDS {
-        return impossible(format!("'{}' has had {count} shards, which is the most there can be", entry.name));
+        return impossible(format!(
+            "'{}' has had {count} shards, which is the most there can be",
+            entry.name
+        ));
     }
     entry.config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
     let mut entry = entry.clone();
@@ -118,7 +121,8 @@ pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry
     let takes_part = |other: &ShardId| entry.view.as_ref().is_none_or(|view| view.shard(*other).is_some());
     let mut others = shape::shards(entry).filter(|other| *other != shard && !entry.leaving.contains(other));
     if !others.any(|other| takes_part(&other)) {
-        let reason = format!("no other shard of '{name}' takes records: add one before you remove shard {shard}");
+        let reason =
+            format!("no other shard of '{name}' takes records: add one before you remove shard {shard}");
         return Err(Refusal::Impossible { reason });
     }
     let mut entry = entry.clone();

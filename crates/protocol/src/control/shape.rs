@@ -21,7 +21,12 @@ pub(super) fn shards(entry: &LogEntry) -> impl Iterator<Item = ShardId> {
 }
 
 /// Which positions go where in a view of these shards that starts to decide at `first`.
-pub(super) fn placement(entry: &LogEntry, members: &[ShardMembers], first: Position, options: Options) -> Placement {
+pub(super) fn placement(
+    entry: &LogEntry,
+    members: &[ShardMembers],
+    first: Position,
+    options: Options,
+) -> Placement {
     let open = members.iter().map(|members| members.shard).filter(|shard| !entry.leaving.contains(shard));
     let open: Vec<ShardId> = open.collect();
     let from = if options.deviates(Deviation::PlacedAnew) { Position::ZERO } else { first };
@@ -38,9 +43,10 @@ pub(super) fn placement(entry: &LogEntry, members: &[ShardMembers], first: Posit
 pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, options: Options) -> bool {
     let early = options.deviates(Deviation::LeftUntrimmed);
     entry.leaving.contains(&shard)
-        && entry.view.as_ref().is_some_and(|view| {
-            !view.open_shards().contains(&shard) && (trimmed >= view.start || early)
-        })
+        && entry
+            .view
+            .as_ref()
+            .is_some_and(|view| !view.open_shards().contains(&shard) && (trimmed >= view.start || early))
 }
 
 /// Whether another view would bring the shards that take new records nearer to what the log is to have, with the nodes

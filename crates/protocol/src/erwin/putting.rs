@@ -144,7 +144,9 @@ impl LogClient {
     /// who goes on with a session puts its records where they were put before.
     pub(super) fn choose_shards(&mut self, session: SessionId) {
         let config = &self.entry.config;
-        let Some(view) = self.entry.view.as_ref().filter(|_| !config.order.places_by_position()) else { return };
+        let Some(view) = self.entry.view.as_ref().filter(|_| !config.order.places_by_position()) else {
+            return;
+        };
         let (open, stripe) = (view.open_shards(), config.stripe);
         let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
         let first = chosen.map_or(0, |index| index + 1);

@@ -597,7 +597,8 @@ impl Replica {
         self.trim_below(entry.history.start(), out);
         self.raise_stable(entry.history.start(), out);
         // Where the shard had not joined, there is nothing that it could lack.
-        let lacks = self.held().lacks_from(&entry.history, view.first).filter(|_| members.begins < view.first);
+        let lacks =
+            self.held().lacks_from(&entry.history, view.first).filter(|_| members.begins < view.first);
         self.lacks = lacks.map(|range| range.not_below(self.trim.max(members.begins)));
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();

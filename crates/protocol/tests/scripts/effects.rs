@@ -307,7 +307,8 @@ fn entry(entry: &LogEntry) -> String {
     let placed = list(&entry.shards, ",", |nodes| list(nodes, "+", ToString::to_string));
     let sequencers = list(&entry.sequencers, ",", ToString::to_string);
     let joining = entry.view.iter().flat_map(|view| {
-        let placed = (0..).map(seriatim_model::ShardId).zip(&entry.shards).filter(|(_, nodes)| !nodes.is_empty());
+        let placed =
+            (0..).map(seriatim_model::ShardId).zip(&entry.shards).filter(|(_, nodes)| !nodes.is_empty());
         placed.map(|(shard, _)| shard).filter(|shard| view.shard(*shard).is_none())
     });
     let joining: String = joining.map(|shard| format!(" joining={shard}")).collect();

@@ -326,8 +326,11 @@ pub(crate) fn read_member(word: &str) -> Parsed<Member> {
 /// The replicas of each shard; one that joined later is written with where it did, one that left as `-`.
 pub(crate) fn shards(shards: &[ShardMembers]) -> String {
     let of = |shard| {
-        let Some(members) = shards.iter().find(|members| members.shard == shard) else { return "-".to_owned() };
-        let begins = if members.begins > Position::ZERO { format!("@{}", members.begins) } else { String::new() };
+        let Some(members) = shards.iter().find(|members| members.shard == shard) else {
+            return "-".to_owned();
+        };
+        let begins =
+            if members.begins > Position::ZERO { format!("@{}", members.begins) } else { String::new() };
         list(&members.replicas, "+", member) + &begins
     };
     let end = shards.last().map_or(0, |members| members.shard.0 + 1);
@@ -339,8 +342,15 @@ pub(crate) fn view(view: &View) -> String {
         list(&view.sequencers, ",", |named| member(named) + if named.node == view.leader { "*" } else { "" });
     let (number, shards) = (view.number, shards(&view.shards));
     let all: Vec<ShardId> = view.shards.iter().map(|members| members.shard).collect();
-    let open = if view.open_shards() == all { String::new() } else { format!(" open={}", numbers(view.open_shards())) };
-    format!("v{number} sequencers={sequencers} shards={shards}{open} first={} start={}", view.first, view.start)
+    let open = if view.open_shards() == all {
+        String::new()
+    } else {
+        format!(" open={}", numbers(view.open_shards()))
+    };
+    format!(
+        "v{number} sequencers={sequencers} shards={shards}{open} first={} start={}",
+        view.first, view.start
+    )
 }
 
 /// A view of the log that `entry` describes: what is not said is as at its creation.

@@ -1,7 +1,8 @@
-//! `seriatim log …`: create, list, show, delete.
+//! `seriatim log …`: create, list, show, change shards, delete.
 
 use serde_json::json;
 use seriatim_client::{Client, LogConfig, LogEntry};
+use seriatim_model::{Member, ShardId};
 
 use crate::arguments::{CreateArguments, LogCommand};
 use crate::output::{Failure, Outcome, print_line};
@@ -27,6 +28,20 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
             } else {
                 show(&entry);
             }
+            Ok(())
+        }
+        LogCommand::AddShard { name } => {
+            let (shard, entry) = client.add_shard(&name).await?;
+            let members = entry.view.as_ref().and_then(|view| view.shard(shard));
+            let nodes = members.map_or_else(String::new, |members| nodes(&members.replicas));
+            print_line(format_args!("shard {shard} of '{name}' takes records, on nodes {nodes}"));
+            Ok(())
+        }
+        LogCommand::RemoveShard { name, shard } => {
+            client.remove_shard(&name, ShardId(shard)).await?;
+            print_line(format_args!(
+                "shard {shard} of '{name}' takes no more records; what it holds can be read until it is trimmed"
+            ));
             Ok(())
         }
         LogCommand::Delete { name } => Ok(client.delete(&name).await?),
@@ -73,17 +88,12 @@ fn show(entry: &LogEntry) {
         Some(view) => {
             print_line(format_args!("view              {}", view.number));
             print_line(format_args!("leader            node {}", view.leader));
-            let nodes = |members: &[seriatim_model::Member]| {
-                let nodes: Vec<String> = members.iter().map(|member| member.node.to_string()).collect();
-                nodes.join(", ")
-            };
             print_line(format_args!("sequencers        nodes {}", nodes(&view.sequencers)));
             for shard in &view.shards {
-                print_line(format_args!(
-                    "shard {:<11} nodes {}",
-                    shard.shard.to_string(),
-                    nodes(&shard.replicas)
-                ));
+                let closed =
+                    if view.open_shards().contains(&shard.shard) { "" } else { ", takes no new records" };
+                let number = shard.shard.to_string();
+                print_line(format_args!("shard {number:<11} nodes {}{closed}", nodes(&shard.replicas)));
             }
         }
         None => print_line("view              none yet"),
@@ -93,16 +103,19 @@ fn show(entry: &LogEntry) {
     }
 }
 
+fn nodes(members: &[Member]) -> String {
+    let nodes: Vec<String> = members.iter().map(|member| member.node.to_string()).collect();
+    nodes.join(", ")
+}
+
 pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
     let config = &entry.config;
-    let nodes =
-        |members: &[seriatim_model::Member]| members.iter().map(|member| member.node.0).collect::<Vec<_>>();
+    let nodes = |members: &[Member]| members.iter().map(|member| member.node.0).collect::<Vec<_>>();
     json!({
         "name": entry.name,
         "id": entry.id.0,
         "order": config.order.to_string(),
         "durability": config.durability.to_string(),
-        "shards": config.shards,
         "replicas": config.replicas,
         "sequencers": config.sequencers,
         "stripe": config.stripe,
@@ -111,7 +124,11 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
             "number": view.number.0,
             "leader": view.leader.0,
             "sequencers": nodes(&view.sequencers),
-            "shards": view.shards.iter().map(|shard| nodes(&shard.replicas)).collect::<Vec<_>>(),
+            "shards": view.shards.iter().map(|shard| json!({
+                "shard": shard.shard.0,
+                "nodes": nodes(&shard.replicas),
+                "takes_records": view.open_shards().contains(&shard.shard),
+            })).collect::<Vec<_>>(),
         })),
         "unavailable": entry.unavailable,
     })

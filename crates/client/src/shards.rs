@@ -1,0 +1,49 @@
+//! Changing the shards of a log while it is used.
+
+use seriatim_model::ShardId;
+use seriatim_protocol::control::{self, LogEntry};
+
+use crate::client::{Client, refused};
+use crate::error::ControlError;
+
+impl Client {
+    /// Adds a shard to a log, and waits until it takes records. Appends and reads go on meanwhile. Nothing is moved:
+    /// the shard takes its share of what is appended from now on. Returns its number with the log's entry.
+    ///
+    /// # Errors
+    /// If there is no such log, the cluster cannot hold one more shard of it, or nobody answers in time.
+    pub async fn add_shard(&self, name: &str) -> Result<(ShardId, LogEntry), ControlError> {
+        let entry = self.lookup(name).await?;
+        let (log, shard) = (entry.id, ShardId(entry.shards.len() as u32));
+        self.reshape(move |request| control::Message::AddShard { request, log, shard }).await?;
+        let waiting_for = format!("shard {shard} is to join '{name}' as soon as enough of its nodes answer");
+        let is_open =
+            |entry: &LogEntry| entry.view.as_ref().is_some_and(|view| view.open_shards().contains(&shard));
+        Ok((shard, self.look_until(name, waiting_for, is_open).await?))
+    }
+
+    /// Lets a shard take no new records, and waits until that is so. Appends and reads go on meanwhile. What it holds
+    /// can be read until it is trimmed; the next view after that does without the shard.
+    ///
+    /// # Errors
+    /// If there is no such log or shard, if no other shard takes records, or nobody answers in time.
+    pub async fn remove_shard(&self, name: &str, shard: ShardId) -> Result<LogEntry, ControlError> {
+        let log = self.lookup(name).await?.id;
+        self.reshape(move |request| control::Message::RemoveShard { request, log, shard }).await?;
+        let waiting_for =
+            format!("shard {shard} of '{name}' is to take no new records from the next view on");
+        let is_closed =
+            |entry: &LogEntry| entry.view.as_ref().is_some_and(|view| !view.open_shards().contains(&shard));
+        self.look_until(name, waiting_for, is_closed).await
+    }
+
+    async fn reshape(
+        &self,
+        question: impl Fn(u64) -> control::Message + Send + 'static,
+    ) -> Result<(), ControlError> {
+        match self.ask_register(question).await? {
+            control::Message::Done { .. } => Ok(()),
+            other => Err(refused(other)),
+        }
+    }
+}
