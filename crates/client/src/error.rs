@@ -1,6 +1,6 @@
 //! What can go wrong, and what the caller can do about it.
 
-use seriatim_model::{Position, SessionId};
+use seriatim_model::{Order, Position, SessionId};
 
 /// Why no node of a cluster was reached.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,19 @@ pub enum AppendError {
     /// The record did not reach its shard in time. It is not in the log, and never will be: append it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,
+    /// The log has no such shard. The record is not in the log.
+    #[error("the log has no shard {shard}; its shards are 0 to {last}, see: seriatim log show")]
+    NoSuchShard {
+        /// The shard asked for.
+        shard: u32,
+        /// The last one that there is.
+        last: u32,
+    },
+    /// A shard was chosen in a log in which nobody can. The record is not in the log.
+    #[error(
+        "in a log of order {0} the position decides which shard takes a record; append without a shard, or create a log with --order erwin-st"
+    )]
+    NoChoice(Order),
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),

@@ -76,6 +76,8 @@ pub enum Deviation {
     ScrubbedEarly,
     /// A shard's primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
+    /// A client appends a record again although its first name may still be bound with it.
+    AgainInDoubt,
 }
 
 /// What every machine of a node is configured with.

@@ -170,6 +170,12 @@ pub(crate) struct AppendArguments {
     /// Give each record this key. In a log of order erwin-st, records with the same key go to the same shard.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
+    /// Put all records on this shard, in a log of order erwin-st.
+    #[arg(long, value_name = "N", conflicts_with = "key")]
+    pub(crate) shard: Option<u32>,
+    /// Do not mind the order of the lines: append a record again that did not reach its shard in time.
+    #[arg(long)]
+    pub(crate) unordered: bool,
     /// Wait for the final position of each record.
     #[arg(long)]
     pub(crate) sync: bool,

@@ -9,11 +9,24 @@ use std::time::Duration;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
 use super::client::{
-    BUSY_MOST, ClientEffect, Failure, LogClient, Out, REFRESH_EVERY, REFRESH_FIRST, RESEND_FIRST,
+    BUSY_MOST, ClientEffect, Failure, LogClient, Out, Pending, REFRESH_EVERY, REFRESH_FIRST, RESEND_FIRST,
     RESEND_MOST, Reply, Session, reply,
 };
+use crate::deviation::Deviation;
 use crate::parts::Content;
 use crate::shard::Message;
+
+/// Which shard takes the record of an append, where clients put records on shards themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardChoice {
+    /// That of its key, if it has one; else the shards take turns.
+    #[default]
+    ByKey,
+    /// The shards take turns, whatever its key.
+    InTurn,
+    /// This one.
+    Fixed(ShardId),
+}
 
 /// Where an append's record goes, and how far it is.
 #[derive(Clone, Debug, Default)]
@@ -135,6 +148,21 @@ impl Putting {
 }
 
 impl LogClient {
+    /// Why a record cannot be put on a shard. Only shards see it, so nobody who gives out numbers could object.
+    pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
+        let config = &self.entry.config;
+        if config.order.places_by_position() {
+            return matches!(choice, ShardChoice::Fixed(_)).then_some(Failure::NoChoice(config.order));
+        }
+        match choice {
+            ShardChoice::Fixed(shard) if shard.0 >= config.shards => {
+                Some(Failure::NoSuchShard { shard, last: ShardId(config.shards - 1) })
+            }
+            _ if config.is_too_large(record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
+            _ => None,
+        }
+    }
+
     /// What is sent to the sequencing replicas of an append.
     pub(super) fn content(record: &Record, target: &Target) -> Content {
         target.shard.map_or_else(|| record.clone().into(), Content::Shard)
@@ -152,9 +180,11 @@ impl LogClient {
         let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
         let first = chosen.map_or(0, |index| index + 1);
         for (number, pending) in (base + first as u64..).zip(self.pending.range_mut(first..)) {
-            let turn = match pending.record.key() {
-                Some(key) => hash(&key),
-                None => (session.0 as u64).wrapping_add(number / stripe),
+            let in_turn = || (session.0 as u64).wrapping_add(number / stripe);
+            let turn = match pending.terms.shard {
+                ShardChoice::Fixed(shard) => u64::from(shard.0),
+                ShardChoice::InTurn => in_turn(),
+                ShardChoice::ByKey => pending.record.key().map_or_else(in_turn, |key| hash(&key)),
             };
             pending.target.shard = Some(ShardId((turn % shards) as u32));
         }
@@ -232,7 +262,7 @@ impl LogClient {
                 self.stored(now, from, ids, out);
             }
             Message::NotAppended { view, ids } if view == current && ids.session == session => {
-                self.not_appended(ids, out);
+                self.not_appended(now, ids, out);
             }
             Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
                 let jitter = self.random();
@@ -251,6 +281,9 @@ impl LogClient {
                     progress.not_before = now + progress.pause;
                 }
                 self.ask_register(now);
+                if self.config.options.deviates(Deviation::AgainInDoubt) {
+                    self.not_appended(now, IdRun { session, first: self.base, count: 1 }, out);
+                }
             }
             _ => {}
         }
@@ -290,14 +323,24 @@ impl LogClient {
     }
 
     /// The names of these are in the log, as no-ops: their records did not reach their shard in time, or were
-    /// lost with its replicas before they were acknowledged.
-    pub(super) fn not_appended(&mut self, ids: IdRun, out: &mut Out) {
+    /// lost with its replicas before they were acknowledged. That is definite: a record whose application does
+    /// not mind its order is appended again, and is in the log at most once even so.
+    pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         for number in ids.first.max(self.base)..ids.end().min(self.end()) {
             let pending = &mut self.pending[(number - self.base) as usize];
-            if !pending.settled {
-                pending.settled = true;
-                self.putting.forget(number, &pending.target);
+            if pending.settled {
+                continue;
+            }
+            pending.settled = true;
+            self.putting.forget(number, &pending.target);
+            if now < pending.terms.again_until {
+                let record = pending.record.clone();
+                let (again, target) = (pending.again + 1, Target::default());
+                let Pending { token, terms, .. } = *pending;
+                self.pending.push_back(Pending { token, record, terms, again, settled: false, target });
+                self.work_is_due = true;
+            } else {
                 let failure = Failure::NotAppended(RecordId { session, number });
                 out.push(reply(pending.token, Reply::Failed(failure)));
             }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use bytes::Bytes;
 use serde_json::json;
-use seriatim_client::{Append, AppendOptions, Log, Receipt, Record};
+use seriatim_client::{Append, AppendError, AppendOptions, Log, Receipt, Record};
 use tokio::sync::mpsc;
 
 use crate::arguments::AppendArguments;
@@ -19,9 +19,13 @@ const CHUNK_LINES: usize = 256;
 const CHUNK_BYTES: usize = 256 << 10;
 
 pub(crate) async fn run(log: Log, arguments: AppendArguments) -> Outcome {
-    let mut lines = lines_of(&arguments)?;
     let mut options = AppendOptions::default();
     options.sync = arguments.sync;
+    if let Some(shard) = arguments.shard {
+        check_shard(&log, shard)?;
+        options = options.to_shard(shard);
+    }
+    let mut lines = lines_of(&arguments)?;
     let mut printer = Printer::new();
     let bar = progress(None, "records");
     let mut in_flight: VecDeque<Append> = VecDeque::new();
@@ -66,6 +70,16 @@ pub(crate) async fn run(log: Log, arguments: AppendArguments) -> Outcome {
     outcome
 }
 
+/// Says what is wrong before the first line is read.
+fn check_shard(log: &Log, shard: u32) -> Outcome {
+    let config = &log.entry().config;
+    if config.order.places_by_position() {
+        return Err(AppendError::NoChoice(config.order).into());
+    }
+    let last = config.shards - 1;
+    if shard > last { Err(AppendError::NoSuchShard { shard, last }.into()) } else { Ok(()) }
+}
+
 async fn settle(append: Append, acknowledged: &mut u64, as_json: bool, printer: &mut Printer) -> Outcome {
     match append.await {
         Ok(receipt) => {
@@ -76,7 +90,7 @@ async fn settle(append: Append, acknowledged: &mut u64, as_json: bool, printer: 
     }
 }
 
-fn failed(line_index: u64, cause: &seriatim_client::AppendError) -> Failure {
+fn failed(line_index: u64, cause: &AppendError) -> Failure {
     let line = line_index + 1;
     Failure::new(format!(
         "line {line}: {cause}; {line_index} lines before it were appended, later ones may be"
@@ -89,6 +103,7 @@ fn describe(receipt: &Receipt) -> serde_json::Value {
         "number": receipt.id.number,
         "durability": receipt.durability.to_string(),
         "position": receipt.position.map(|position| position.0),
+        "appended_again": receipt.appended_again,
     })
 }
 
