@@ -188,6 +188,14 @@ pub(super) fn cpu_time_of_threads() -> BTreeMap<String, Duration> {
     times
 }
 
+/// The time that the processors had nothing to do, of all of them together.
+pub(super) fn idle_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // Of the first line: after user, nice and system time, that without work and that in which a disk had some.
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(4).take(2);
+    Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
+}
+
 /// The name and the processor time in a line of `stat`.
 fn ticks_of(stat: &str) -> (&str, Duration) {
     // Fields 14 and 15, counted after the name in parentheses; in ticks of 10 ms.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::figures::{Report, cores, cpu_time_of_threads, median};
+use super::figures::{Report, cores, cpu_time_of_threads, idle_time, median};
 use super::throughput::{Load, throughput};
 use super::{Cluster, Shape};
 use crate::arguments::ScaleArguments;
@@ -19,8 +19,8 @@ use crate::output::{Failure, Outcome, print_line, progress};
 const NODES: &str = "nodes";
 /// The name of the clients' threads, which are those of the command itself.
 const CLIENTS: &str = "seriatim";
-/// From this part of all processors on, they are the ceiling.
-const BUSY: f64 = 0.9;
+/// Below this part of idle time the processors are the ceiling.
+const IDLE: f64 = 0.1;
 
 /// One ordering with one number of shards.
 #[derive(Clone, Debug, Serialize)]
@@ -38,6 +38,9 @@ struct Row {
     nodes_percent: f64,
     clients_percent: f64,
     others_percent: f64,
+    /// What other processes left unused; and what they used.
+    idle_percent: f64,
+    foreign_percent: f64,
 }
 
 /// What one round found.
@@ -47,6 +50,7 @@ struct Round {
     stable_lag_ms: f64,
     /// Percent of one processor, by the names of threads.
     percents: BTreeMap<String, f64>,
+    idle_percent: f64,
 }
 
 pub(super) async fn run(arguments: &ScaleArguments) -> Outcome {
@@ -79,12 +83,13 @@ async fn round(shape: Shape, arguments: &ScaleArguments) -> Result<Round, Failur
     let cluster = Cluster::start(shape, nodes.handle()).await?;
     let ScaleArguments { clients, in_flight, size, .. } = *arguments;
     let load = Load { clients, in_flight, size, duration: Duration::from_secs(arguments.duration) };
-    let (before, began) = (cpu_time_of_threads(), Instant::now());
+    let (before, idle, began) = (cpu_time_of_threads(), idle_time(), Instant::now());
     let row = throughput(&cluster, "", load).await?;
-    let (after, elapsed) = (cpu_time_of_threads(), began.elapsed());
+    let (after, idle, elapsed) = (cpu_time_of_threads(), idle_time() - idle, began.elapsed());
+    let percent = |time: Duration| time.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
     let used = |(name, time): (String, Duration)| {
         let used = time.saturating_sub(before.get(&name).copied().unwrap_or_default());
-        (name, used.as_secs_f64() / elapsed.as_secs_f64() * 100.0)
+        (name, percent(used))
     };
     let percents = after.into_iter().map(used).collect();
     cluster.dev.stop().await?;
@@ -94,6 +99,7 @@ async fn round(shape: Shape, arguments: &ScaleArguments) -> Result<Round, Failur
         cpu_s_per_million: row.cpu_s_per_million,
         stable_lag_ms: row.stable_lag_ms.unwrap_or_default(),
         percents,
+        idle_percent: percent(idle),
     })
 }
 
@@ -115,7 +121,17 @@ fn row(shape: Shape, rounds: Vec<Round>) -> Row {
         nodes_percent: named(NODES),
         clients_percent: named(CLIENTS),
         others_percent: of(&others),
+        idle_percent: of(&|round| round.idle_percent),
+        foreign_percent: of(&|round| {
+            let own: f64 = round.percents.values().sum();
+            (all_percent() - own - round.idle_percent).max(0.0)
+        }),
     }
+}
+
+/// What all processors together can do.
+fn all_percent() -> f64 {
+    cores() as f64 * 100.0
 }
 
 fn print(report: &Report<Row>) {
@@ -133,6 +149,8 @@ fn print(report: &Report<Row>) {
         "nodes %",
         "clients %",
         "others %",
+        "idle %",
+        "foreign %",
     ];
     table.set_header(names);
     for row in &report.rows {
@@ -149,14 +167,19 @@ fn print(report: &Report<Row>) {
             format!("{:.0}", row.nodes_percent),
             format!("{:.0}", row.clients_percent),
             format!("{:.0}", row.others_percent),
+            format!("{:.0}", row.idle_percent),
+            format!("{:.0}", row.foreign_percent),
         ]);
     }
     print_line(&table);
-    let all = cores() as f64 * 100.0;
-    let busy = report.rows.iter().filter(|row| row.cpu_percent >= all * BUSY).count();
+    let all = all_percent();
+    let busy = report.rows.iter().filter(|row| row.idle_percent < all * IDLE).count();
     print_line(format_args!(
-        "{busy} of {} rows are bound by the processors ({all:.0} %): nodes and clients share them",
+        "the processors ({all:.0} %) are the ceiling of {busy} of {} rows; nodes and clients share them",
         report.rows.len()
     ));
+    if report.rows.iter().any(|row| row.foreign_percent > all * IDLE) {
+        print_line("other processes used them meanwhile (foreign %): only a calm machine shows a ceiling");
+    }
     print_line(&report.machine);
 }
