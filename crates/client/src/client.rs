@@ -58,13 +58,28 @@ pub struct LogOptions {
     /// acknowledged: from there on the same records are to be appended again, and are stored once. Not yet for
     /// logs of order `erwin-st`.
     pub resume: Option<(SessionId, u64)>,
+    /// For a program that does not mind in which order its appends are in the log: over how many sessions they
+    /// are spread, so that one does not wait for another. Then a record that did not reach its shard in time is
+    /// appended again, until its deadline, and its receipt says so
+    /// ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the log at most once even so.
+    /// Nothing for one ordered session, whose program decides by itself.
+    pub unordered: Option<u32>,
 }
+
+/// The most sessions of one handle.
+const MAX_SESSIONS: u32 = 256;
 
 impl LogOptions {
     /// Goes on with a session of an earlier run; see [`LogOptions::resume`].
     #[must_use]
     pub fn resume(session: SessionId, number: u64) -> Self {
-        Self { resume: Some((session, number)) }
+        Self { resume: Some((session, number)), ..Self::default() }
+    }
+
+    /// Appends without any order among them, spread over so many sessions; see [`LogOptions::unordered`].
+    #[must_use]
+    pub fn unordered(sessions: u32) -> Self {
+        Self { unordered: Some(sessions), ..Self::default() }
     }
 }
 
@@ -172,7 +187,7 @@ impl Client {
     /// Opens a log with options.
     ///
     /// # Errors
-    /// As [`Client::log`]; also if the log's sessions cannot be resumed.
+    /// As [`Client::log`]; also if the log's sessions cannot be resumed, or the options contradict each other.
     pub async fn log_with(&self, name: &str, options: LogOptions) -> Result<Log, ControlError> {
         let entry = self.lookup(name).await?;
         if options.resume.is_some() && !entry.config.order.places_by_position() {
@@ -181,7 +196,17 @@ impl Client {
             let reason = format!("sessions of logs of order {order} cannot be resumed yet; open a new one");
             return Err(ControlError::Impossible { reason });
         }
-        Log::open(self.clone(), entry, options.resume).await
+        let sessions = options.unordered.unwrap_or(1);
+        if !(1..=MAX_SESSIONS).contains(&sessions) {
+            let reason = format!("a handle has 1 to {MAX_SESSIONS} sessions, not {sessions}");
+            return Err(ControlError::Impossible { reason });
+        }
+        if options.unordered.is_some() && options.resume.is_some() {
+            let reason =
+                "who resumes a session appends in its order; open another handle for unordered appends";
+            return Err(ControlError::Impossible { reason: reason.to_owned() });
+        }
+        Log::open(self.clone(), entry, &options).await
     }
 
     /// What the register says about a log.

@@ -12,8 +12,8 @@ use seriatim_model::{
 use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
 use seriatim_protocol::Message;
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request};
+use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::erwin::{LogClient, ShardChoice};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// How many commands and link events wait for the task.
@@ -38,6 +38,9 @@ pub(crate) enum Command {
         handle: u64,
         record: Record,
         sync: bool,
+        shard: ShardChoice,
+        /// For how long it is appended again if it became a no-op.
+        again_for: Duration,
         waiter: oneshot::Sender<Reply>,
         room: OwnedSemaphorePermit,
     },
@@ -225,8 +228,9 @@ impl Engine {
                 let number = self.add(Slot { log, kind: Kind::Appender(Box::new(appender)) });
                 let _ = handle.send(number);
             }
-            Command::Append { handle, record, sync, waiter, room } => {
-                self.request(now, handle, Request::Append { record, sync }, waiter, Some(room));
+            Command::Append { handle, record, sync, shard, again_for, waiter, room } => {
+                let terms = Terms { sync, shard, again_until: now + again_for };
+                self.request(now, handle, Request::Append { record, terms }, waiter, Some(room));
             }
             Command::CheckTail { handle, waiter } => {
                 self.request(now, handle, Request::CheckTail, waiter, None)

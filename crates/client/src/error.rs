@@ -1,6 +1,6 @@
 //! What can go wrong, and what the caller can do about it.
 
-use seriatim_model::{Position, SessionId};
+use seriatim_model::{Order, Position, SessionId, ShardId};
 
 /// Why no node of a cluster was reached.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,19 @@ pub enum AppendError {
     /// The record did not reach its shard in time. It is not in the log, and never will be: append it again.
     #[error("the record did not reach its shard in time and is not in the log; append it again")]
     NotAppended,
+    /// The log has no such shard, or it takes no new records. The record is not in the log.
+    #[error("no shard {shard} of the log takes records; those that do: {}", listed(.open))]
+    NoSuchShard {
+        /// The shard asked for.
+        shard: ShardId,
+        /// Those that take records.
+        open: Vec<ShardId>,
+    },
+    /// A shard was chosen in a log in which nobody can. The record is not in the log.
+    #[error(
+        "in a log of order {0} the position decides which shard takes a record; append without a shard, or create a log with --order erwin-st"
+    )]
+    NoChoice(Order),
     /// The log was deleted.
     #[error("the log '{0}' was deleted")]
     Deleted(String),
@@ -141,4 +154,9 @@ pub enum ReadError {
     /// The client was stopped.
     #[error("the client was stopped")]
     Stopped,
+}
+
+/// Shards, for a person.
+fn listed(shards: &[ShardId]) -> String {
+    shards.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -32,8 +32,8 @@
 //!
 //! * A [`Client`] is one task with one connection to each node. Clone it and its [`Log`]s freely.
 //! * A [`Log`] is one session: its appends are bound in the order in which they were submitted, across
-//!   retries, reconnects and view changes. Whoever wants appends that do not wait for each other opens the
-//!   log several times.
+//!   retries, reconnects and view changes. Whoever wants appends that do not wait for each other opens it
+//!   with [`LogOptions::unordered`]: several sessions behind one handle.
 //! * Every operation has a deadline ([`ClientOptions::deadline`]). When it passes, the error says what was
 //!   waited for. An append that is given up may or may not be in the log, at most once.
 //! * Dropping a future withdraws nothing: what was submitted is appended, as long as a handle of the client
@@ -69,8 +69,9 @@ pub use log::{Append, AppendOptions, Log, Receipt};
 pub use record::Record;
 pub use seriatim_delivery::Failure;
 pub use seriatim_model::{
-    Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, SessionId, record::Header,
-    storage::Stored, view::NodeId,
+    Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, SessionId, ShardId,
+    record::Header, storage::Stored, view::NodeId,
 };
 pub use seriatim_protocol::control::LogEntry;
+pub use seriatim_protocol::erwin::ShardChoice;
 pub use subscription::{Event, SubscribeOptions, Subscription};

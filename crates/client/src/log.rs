@@ -3,20 +3,24 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rand::random;
 use seriatim_delivery::fetch;
 use seriatim_model::storage::Stored;
-use seriatim_model::{Durability, Endpoint, NodeId, Position, RecordId, SessionId, ViewNumber, limits};
+use seriatim_model::{
+    Durability, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, ViewNumber, limits,
+};
 use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::erwin::ShardChoice;
 use seriatim_protocol::erwin::client::{Failure, LogClientConfig, Reply};
 use seriatim_protocol::{Message, Options, shard};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, LogOptions};
 use crate::engine::{Command, Question};
 use crate::error::{AppendError, ControlError, ReadError};
 use crate::record::Record;
@@ -37,19 +41,27 @@ pub struct AppendOptions {
     pub sync: bool,
     /// How long it may take; the client's deadline if nothing is said.
     pub deadline: Option<Duration>,
+    /// Which shard takes the record, in a log of order `erwin-st`.
+    pub shard: ShardChoice,
 }
 
 impl AppendOptions {
     /// Waits for the final position, not only until the record is durable.
     #[must_use]
     pub fn sync() -> Self {
-        Self { sync: true, deadline: None }
+        Self { sync: true, ..Self::default() }
     }
 
     /// Gives up waiting after this long.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
+    }
+
+    /// Puts the record on the shard with this number, in a log of order `erwin-st`.
+    #[must_use]
+    pub fn to_shard(self, number: u32) -> Self {
+        Self { shard: ShardChoice::Fixed(ShardId(number)), ..self }
     }
 }
 
@@ -63,9 +75,12 @@ pub struct Receipt {
     pub durability: Durability,
     /// Its final position, if that was waited for.
     pub position: Option<Position>,
+    /// How many times the record was appended again because it had not reached its shard in time. Always 0
+    /// unless the handle is [unordered](crate::LogOptions::unordered).
+    pub appended_again: u32,
 }
 
-/// An open log. Cheap to clone; clones share its session.
+/// An open log. Cheap to clone; clones share its sessions.
 #[derive(Clone, Debug)]
 pub struct Log {
     inner: Arc<Inner>,
@@ -74,15 +89,28 @@ pub struct Log {
 #[derive(Debug)]
 struct Inner {
     client: Client,
-    handle: u64,
+    /// One for each session.
+    handles: Vec<u64>,
+    /// How many appends were submitted, if they are unordered.
+    unordered: Option<AtomicUsize>,
     entry: LogEntry,
     room: Arc<Semaphore>,
+}
+
+impl Inner {
+    /// The session whose turn it is.
+    fn handle(&self) -> u64 {
+        let turn = self.unordered.as_ref().map_or(0, |turn| turn.fetch_add(1, Ordering::Relaxed));
+        self.handles[turn % self.handles.len()]
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // If the queue is full the machine stays until the client goes: it costs little.
-        let _ = self.client.inner.commands.try_send(Command::Close { handle: self.handle });
+        for handle in &self.handles {
+            let _ = self.client.inner.commands.try_send(Command::Close { handle: *handle });
+        }
     }
 }
 
@@ -90,21 +118,25 @@ impl Log {
     pub(crate) async fn open(
         client: Client,
         entry: LogEntry,
-        resume: Option<(SessionId, u64)>,
+        options: &LogOptions,
     ) -> Result<Self, ControlError> {
-        let config = LogClientConfig {
-            control: client.inner.control,
-            random: random(),
-            resume,
-            options: Options::default(),
-        };
-        let (waiter, opened) = oneshot::channel();
-        let command =
-            Command::Open { config: Box::new(config), entry: Box::new(entry.clone()), handle: waiter };
-        client.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
-        let handle = opened.await.map_err(|_| ControlError::Stopped)?;
+        let mut handles = vec![];
+        for _ in 0..options.unordered.unwrap_or(1) {
+            let config = LogClientConfig {
+                control: client.inner.control,
+                random: random(),
+                resume: options.resume,
+                options: Options::default(),
+            };
+            let (waiter, opened) = oneshot::channel();
+            let command =
+                Command::Open { config: Box::new(config), entry: Box::new(entry.clone()), handle: waiter };
+            client.inner.commands.send(command).await.map_err(|_| ControlError::Stopped)?;
+            handles.push(opened.await.map_err(|_| ControlError::Stopped)?);
+        }
         let room = Arc::new(Semaphore::new(limits::MAX_IN_FLIGHT));
-        Ok(Self { inner: Arc::new(Inner { client, handle, entry, room }) })
+        let unordered = options.unordered.map(|_| AtomicUsize::new(0));
+        Ok(Self { inner: Arc::new(Inner { client, handles, unordered, entry, room }) })
     }
 
     /// The log's name.
@@ -176,27 +208,31 @@ impl Log {
                 let room = self.inner.room.clone().acquire_many_owned(units);
                 match tokio::time::timeout(deadline, room).await {
                     Ok(room) => room.map_err(|_| AppendError::Stopped)?,
-                    Err(_) => return Err(self.too_late(deadline).await),
+                    Err(_) => return Err(self.too_late(self.inner.handles[0], deadline).await),
                 }
             }
         };
         let (waiter, answer) = oneshot::channel();
-        let command = Command::Append { handle: self.inner.handle, record, sync: options.sync, waiter, room };
+        let (handle, sync, shard) = (self.inner.handle(), options.sync, options.shard);
+        let again_for = self.inner.unordered.as_ref().map_or(Duration::ZERO, |_| deadline);
+        let command = Command::Append { handle, record, sync, shard, again_for, waiter, room };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
-        Ok(Append { log: self.clone(), answer, state: AppendState::New(deadline, Instant::now()) })
+        let state = AppendState::New(deadline, Instant::now());
+        Ok(Append { log: self.clone(), handle, answer, state })
     }
 
-    async fn too_late(&self, deadline: Duration) -> AppendError {
-        let waiting_for = self.inner.client.obstacles(Some(self.inner.handle)).await;
+    async fn too_late(&self, handle: u64, deadline: Duration) -> AppendError {
+        let waiting_for = self.inner.client.obstacles(Some(handle)).await;
         AppendError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
     }
 
     /// The session that appends go to, opened if need be, and the number of the next append; nothing if
-    /// that does not work within the deadline. A program that keeps both before it appends can be
+    /// that does not work within the deadline, or appends go to several. A program that keeps both before it appends can be
     /// restarted and go on; see [`LogOptions`](crate::LogOptions).
     pub async fn session(&self) -> Option<(SessionId, u64)> {
+        let [handle] = self.inner.handles[..] else { return None };
         let (waiter, answer) = oneshot::channel();
-        let command = Command::Session { handle: self.inner.handle, waiter };
+        let command = Command::Session { handle, waiter };
         self.inner.client.inner.commands.send(command).await.ok()?;
         match tokio::time::timeout(self.inner.client.inner.options.deadline, answer).await {
             Ok(Ok(Reply::Session { session, next })) => Some((session, next)),
@@ -211,15 +247,22 @@ impl Log {
     /// # Errors
     /// If not all sequencing replicas confirm in time.
     pub async fn end_session(&self) -> Result<(), AppendError> {
+        for handle in &self.inner.handles {
+            self.end(*handle).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&self, handle: u64) -> Result<(), AppendError> {
         let (waiter, answer) = oneshot::channel();
-        let command = Command::EndSession { handle: self.inner.handle, waiter };
+        let command = Command::EndSession { handle, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(Reply::Ended(_))) => Ok(()),
             Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),
             Ok(_) => Err(AppendError::Stopped),
-            Err(_) => Err(self.too_late(deadline).await),
+            Err(_) => Err(self.too_late(handle, deadline).await),
         }
     }
 
@@ -229,7 +272,7 @@ impl Log {
     /// If not all sequencing replicas answer in time.
     pub async fn check_tail(&self) -> Result<Position, ReadError> {
         let (waiter, answer) = oneshot::channel();
-        let command = Command::CheckTail { handle: self.inner.handle, waiter };
+        let command = Command::CheckTail { handle: self.inner.handles[0], waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
         match tokio::time::timeout(deadline, answer).await {
@@ -241,7 +284,7 @@ impl Log {
     }
 
     async fn read_too_late(&self, deadline: Duration) -> ReadError {
-        let waiting_for = self.inner.client.obstacles(Some(self.inner.handle)).await;
+        let waiting_for = self.inner.client.obstacles(Some(self.inner.handles[0])).await;
         ReadError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
     }
 
@@ -364,6 +407,7 @@ impl Log {
 #[must_use = "an append that is not awaited may fail unnoticed"]
 pub struct Append {
     log: Log,
+    handle: u64,
     answer: oneshot::Receiver<Reply>,
     state: AppendState,
 }
@@ -405,8 +449,8 @@ impl Future for Append {
                     if sleep.as_mut().poll(context).is_pending() {
                         return Poll::Pending;
                     }
-                    let (log, deadline) = (this.log.clone(), *deadline);
-                    let why = Box::pin(async move { log.too_late(deadline).await });
+                    let (log, handle, deadline) = (this.log.clone(), this.handle, *deadline);
+                    let why = Box::pin(async move { log.too_late(handle, deadline).await });
                     this.state = AppendState::TooLate(why);
                 }
                 AppendState::TooLate(why) => return why.as_mut().poll(context).map(Err),
@@ -419,13 +463,19 @@ impl Append {
     fn outcome(&self, answer: Result<Reply, oneshot::error::RecvError>) -> Result<Receipt, AppendError> {
         let durability = self.log.inner.entry.config.durability;
         match answer {
-            Ok(Reply::Appended { id, position }) => Ok(Receipt { id, durability, position }),
+            Ok(Reply::Appended { id, position, again }) => {
+                Ok(Receipt { id, durability, position, appended_again: again })
+            }
             Ok(Reply::Failed(Failure::SessionExpired(session))) => Err(AppendError::SessionExpired(session)),
             Ok(Reply::Failed(Failure::TooLarge { limit })) => {
                 Err(AppendError::TooLarge { size: limit as usize + 1, limit })
             }
             Ok(Reply::Failed(Failure::Stale(_))) => Err(AppendError::Settled),
             Ok(Reply::Failed(Failure::NotAppended(_))) => Err(AppendError::NotAppended),
+            Ok(Reply::Failed(Failure::NoSuchShard { shard, open })) => {
+                Err(AppendError::NoSuchShard { shard, open })
+            }
+            Ok(Reply::Failed(Failure::NoChoice(order))) => Err(AppendError::NoChoice(order)),
             Ok(Reply::Failed(Failure::Deleted(name))) => Err(AppendError::Deleted(name)),
             Ok(Reply::Tail(_) | Reply::Session { .. } | Reply::Ended(_)) | Err(_) => {
                 Err(AppendError::Stopped)

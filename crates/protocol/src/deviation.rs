@@ -80,6 +80,8 @@ pub enum Deviation {
     PlacedAnew,
     /// A shard that is to leave does so before what it holds is trimmed.
     LeftUntrimmed,
+    /// A client appends a record again although its first name may still be bound with it.
+    AgainInDoubt,
 }
 
 /// What every machine of a node is configured with.

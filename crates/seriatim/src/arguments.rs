@@ -182,6 +182,12 @@ pub(crate) struct AppendArguments {
     /// Give each record this key. In a log of order erwin-st, records with the same key go to the same shard.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
+    /// Put all records on this shard, in a log of order erwin-st.
+    #[arg(long, value_name = "N", conflicts_with = "key")]
+    pub(crate) shard: Option<u32>,
+    /// Do not mind the order of the lines: append a record again that did not reach its shard in time.
+    #[arg(long)]
+    pub(crate) unordered: bool,
     /// Wait for the final position of each record.
     #[arg(long)]
     pub(crate) sync: bool,
@@ -237,6 +243,129 @@ pub(crate) enum BenchCommand {
     Throughput(BenchArguments),
     /// How long appends stand still when a node is lost, and with what that time is spent.
     Failover(FailoverArguments),
+    /// How appends that become stable grow with the number of shards, and where the ceiling is.
+    Scale(ScaleArguments),
+    /// How long a read takes of what was just appended, or appended a while ago.
+    Read(ReadBenchArguments),
+    /// How many names one sequencing replica orders alone, in one thread, without its sockets.
+    Metadata(MetadataArguments),
+    /// How long others wait for stable records when a client dies between its names and its records.
+    Stall(StallArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ScaleArguments {
+    /// The orderings to measure, separated by commas.
+    #[arg(long, default_value = "erwin-st,erwin-bb", value_delimiter = ',')]
+    pub(crate) order: Vec<Order>,
+    /// The numbers of shards to measure, separated by commas.
+    #[arg(long, default_value = "1,2,4,8", value_delimiter = ',')]
+    pub(crate) shards: Vec<u32>,
+    /// Bytes of a record.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) size: usize,
+    /// Seconds of each round.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) duration: u64,
+    /// How often each is measured, in turn with the others.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// How many clients.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) clients: usize,
+    /// How many appends each client keeps in flight.
+    #[arg(long, default_value_t = 256)]
+    pub(crate) in_flight: usize,
+    /// Where an acknowledged record is.
+    #[arg(long, default_value = "memory")]
+    pub(crate) durability: Durability,
+    /// How many replicas each shard has.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) replicas: u32,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReadBenchArguments {
+    /// The orderings to measure, separated by commas.
+    #[arg(long, default_value = "erwin-st,erwin-bb", value_delimiter = ',')]
+    pub(crate) order: Vec<Order>,
+    /// How long after its acknowledgement a record is read, in milliseconds; several, separated by commas.
+    #[arg(long, default_value = "0,3", value_delimiter = ',')]
+    pub(crate) lag: Vec<u64>,
+    /// Appends, and reads, per second.
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) rate: u64,
+    /// Bytes of a record.
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) size: usize,
+    /// Seconds of each round.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) duration: u64,
+    /// How often each is measured, in turn with the others.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Where an acknowledged record is.
+    #[arg(long, default_value = "memory")]
+    pub(crate) durability: Durability,
+    /// How many shards.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) shards: u32,
+    /// How many replicas each shard has.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) replicas: u32,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MetadataArguments {
+    /// How many followers confirm what the leader ordered.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=8))]
+    pub(crate) followers: u32,
+    /// How many shards.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) shards: u32,
+    /// How many clients.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) clients: u64,
+    /// How many names a client sends at once.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=2048))]
+    pub(crate) batch: u64,
+    /// Seconds of each round.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) duration: u64,
+    /// How often it is measured.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StallArguments {
+    /// How many clients die, one after the other: in turn before their records and before their names.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Appends per second of the others, each of which waits for its position.
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) rate: u64,
+    /// Where an acknowledged record is.
+    #[arg(long, default_value = "memory")]
+    pub(crate) durability: Durability,
+    /// How many shards.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) shards: u32,
+    /// How many replicas each shard has.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) replicas: u32,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

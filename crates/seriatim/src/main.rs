@@ -14,7 +14,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     allow_many_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("seriatim").enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::run(arguments));

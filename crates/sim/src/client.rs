@@ -9,7 +9,7 @@ use seriatim_model::{
     View, ViewNumber,
 };
 use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::{Failure, Reply, Request};
+use seriatim_protocol::erwin::client::{Failure, Reply, Request, Terms};
 use seriatim_protocol::{Message, shard};
 
 use crate::farewell::Farewell;
@@ -136,12 +136,13 @@ impl Producer {
         let again = self.in_session[lowest as usize..].to_vec();
         for append in again {
             let payload = history.appends[append].payload.clone();
-            self.request(now, append, &payload, false);
+            self.request(now, append, &payload, Terms::default());
         }
         self
     }
 
-    /// What is left when the client dies now. It may know its session if `remembers`.
+    /// What is left when the client dies now. It may know its session if `remembers`: not if it let the session
+    /// append again, because then it does not know its numbers.
     #[must_use]
     pub fn die(self, remembers: bool) -> Legacy {
         let unsettled = |index: &usize| self.pending.contains(index);
@@ -293,22 +294,25 @@ impl Producer {
             }
             self.remaining -= 1;
             let oversize = random.permille(workload.oversize_permille);
-            let sync = random.percent(workload.sync_percent);
+            let mut terms = Terms { sync: random.percent(workload.sync_percent), ..Terms::default() };
+            if workload.unordered {
+                terms.again_until = now + random.millis(50, 5000);
+            }
             let number = self.in_session.len() as u64;
             let payload = payload(history.appends.len(), workload, oversize, random);
             let append = history.invoke(now, self.client, self.session, number, payload.clone());
             self.in_session.push(append);
             self.pending.insert(append);
-            self.request(now, append, &payload, sync);
+            self.request(now, append, &payload, terms);
             if random.percent(workload.tail_percent) && !self.hurry {
                 self.ask_tail(now, history, out);
             }
         }
     }
 
-    fn request(&mut self, now: Time, append: usize, payload: &Bytes, sync: bool) {
+    fn request(&mut self, now: Time, append: usize, payload: &Bytes, terms: Terms) {
         let record = Record::new(payload, now.0 / 1_000_000);
-        let request = Request::Append { record, sync };
+        let request = Request::Append { record, terms };
         let mut effects = vec![];
         self.machine.step(now, Input::Request { token: append as u64, request }, &mut effects);
         assert!(effects.is_empty(), "an append leaves with the timer that it makes due");
@@ -359,7 +363,8 @@ impl Producer {
     fn append_answered(&mut self, now: Time, append: usize, reply: Reply, history: &mut History) -> bool {
         self.pending.remove(&append);
         match reply {
-            Reply::Appended { id, position } => {
+            Reply::Appended { id, position, again } => {
+                history.appends[append].again = again;
                 history.acknowledge(now, append, id, position);
                 false
             }

@@ -202,6 +202,8 @@ pub struct Coverage {
     pub events: u64,
     /// Appends that were acknowledged.
     pub acknowledged: u64,
+    /// Appends that were acknowledged under another name than their first.
+    pub appended_again: u64,
     /// Records that readers got.
     pub reads: u64,
     /// Tails that were told.
@@ -251,6 +253,7 @@ impl Coverage {
         self.runs += other.runs;
         self.events += other.events;
         self.acknowledged += other.acknowledged;
+        self.appended_again += other.appended_again;
         self.reads += other.reads;
         self.tails += other.tails;
         self.trims += other.trims;

@@ -32,7 +32,7 @@ pub struct Append {
     pub client: u32,
     /// Which of all sessions of all clients, in the order in which the applications began them.
     pub session: u32,
-    /// The number within that session that it must get.
+    /// The number within that session that it must get; the least one, if it may be appended again.
     pub number: u64,
     /// What is appended. No two appends have the same.
     pub payload: Bytes,
@@ -50,6 +50,8 @@ pub struct Append {
     pub ids: BTreeSet<RecordId>,
     /// The position that a synchronous append was told.
     pub position: Option<Position>,
+    /// How many names it had before that under which it was acknowledged.
+    pub again: u32,
 }
 
 /// A record that a reader got.
@@ -180,6 +182,8 @@ pub struct History {
     pub config: LogConfig,
     /// How many shards it ever had.
     pub shard_count: u32,
+    /// Whether applications let records be appended again, out of the order in which they asked.
+    pub unordered: bool,
     moment: Moment,
     sessions: u32,
     /// The appends, in the order in which they were asked for.
@@ -228,6 +232,7 @@ impl History {
         Self {
             shard_count: config.shards,
             config,
+            unordered: false,
             moment: 0,
             sessions: 0,
             appends: vec![],
@@ -306,6 +311,7 @@ impl History {
             outcome: Outcome::Pending,
             ids: BTreeSet::new(),
             position: None,
+            again: 0,
         });
         index
     }

@@ -77,6 +77,7 @@ enum Profile {
     Forgetful,
     HalfSeen,
     LostRecords,
+    AppendedAgain,
     RacingControllers,
     Absences,
     DiskLosses,
@@ -103,6 +104,7 @@ impl Profile {
             Self::Forgetful => profiles::forgetful(seed),
             Self::HalfSeen => profiles::half_seen(seed),
             Self::LostRecords => profiles::lost_records(seed),
+            Self::AppendedAgain => profiles::appended_again(seed),
             Self::RacingControllers => profiles::racing_controllers(seed),
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
@@ -204,12 +206,13 @@ fn verdict(
     }
     let seconds = began.elapsed().as_secs_f64();
     let counts = format!(
-        "{} seeds from {from}, {} acknowledged appends, {} reads, {} tails, {} trims, {} views, {} faults, \
+        "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} tails, {} trims, {} views, {} faults, \
          {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
          dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {:.1} s, {:.0} \
          seeds a second",
         coverage.runs,
         coverage.acknowledged,
+        coverage.appended_again,
         coverage.reads,
         coverage.tails,
         coverage.trims,

@@ -103,6 +103,9 @@ pub struct Workload {
     pub long_pause_percent: u64,
     /// Whether sessions are ended when all is appended.
     pub ends: bool,
+    /// Whether applications do not mind in which order their appends are in the log, so that one that became
+    /// a no-op is appended again.
+    pub unordered: bool,
 }
 
 /// Everything that a run depends on.
@@ -175,6 +178,7 @@ impl Plan {
         };
         plan.faults = plan.some_faults(&mut random);
         plan.workload.ends = random.percent(40);
+        plan.workload.unordered = random.percent(35);
         plan
     }
 
@@ -182,7 +186,10 @@ impl Plan {
     #[must_use]
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
-        if !order.places_by_position() {
+        if order.places_by_position() {
+            // Records travel with their names.
+            self.workload.unordered = false;
+        } else {
             // A client refuses a record that is too large before it has a number.
             self.workload.oversize_permille = 0;
         }
@@ -298,5 +305,6 @@ fn workload(random: &mut Random) -> Workload {
         resume_percent: random.pick(&[0, 60, 100]),
         long_pause_percent: random.pick(&[0, 3]),
         ends: false,
+        unordered: false,
     }
 }

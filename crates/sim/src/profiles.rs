@@ -58,6 +58,7 @@ fn busy() -> Workload {
         resume_percent: 60,
         long_pause_percent: 0,
         ends: false,
+        unordered: false,
     }
 }
 
@@ -227,6 +228,14 @@ pub fn lost_records(seed: u64) -> Plan {
         let kind = random.pick(&[FaultKind::Kill, FaultKind::Close]);
         plan.faults.push(at(&mut random, kind, target, from + 110, from + 350));
     }
+    plan
+}
+
+/// The same, while applications let their records be appended again, out of order.
+#[must_use]
+pub fn appended_again(seed: u64) -> Plan {
+    let mut plan = lost_records(seed);
+    plan.workload.unordered = true;
     plan
 }
 

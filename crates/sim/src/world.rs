@@ -159,7 +159,8 @@ impl World {
     pub fn new(plan: Plan, readable: bool) -> Self {
         let mut random = Random::new(plan.seed).fork();
         let network = Network::new(plan.network, random.fork());
-        let history = History::new(plan.config.clone());
+        let mut history = History::new(plan.config.clone());
+        history.unordered = plan.workload.unordered;
         let mut world = Self {
             now: Time::ZERO,
             sequence: 0,
@@ -473,6 +474,8 @@ impl World {
     fn count(&mut self) {
         let history = &self.history;
         self.coverage.acknowledged = history.acknowledged() as u64;
+        self.coverage.appended_again =
+            history.appends.iter().filter(|append| append.again > 0).count() as u64;
         self.coverage.reads = history.observations.len() as u64;
         self.coverage.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
         self.coverage.trims = history.trims.len() as u64;

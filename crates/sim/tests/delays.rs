@@ -12,7 +12,7 @@ use seriatim_model::{
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request};
+use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{Message, Options, shard};
 use seriatim_store::{Disk, JournalOptions, MemoryDisk, ShardOptions};
 
@@ -235,7 +235,7 @@ fn append_alone(order: Order) {
 
     let began = lab.now;
     let record = Record::new(b"alone", 0);
-    lab.step(Input::Request { token: 2, request: Request::Append { record, sync: false } });
+    lab.step(Input::Request { token: 2, request: Request::Append { record, terms: Terms::default() } });
     lab.wait(100);
 
     let [(acknowledged, Reply::Appended { .. })] = lab.replies[..] else { panic!("{:?}", lab.replies) };

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, Time, View,
-    ViewNumber,
+    Address, Endpoint, Input, Machine, NodeId, Order, Peer, Position, Record, RecordId, SessionId, ShardId,
+    Time, View, ViewNumber,
 };
 
 use super::ending::Ending;
 use super::message::Message;
-use super::putting::{Putting, Target};
+use super::putting::{Putting, ShardChoice, Target};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::{Deviation, Options};
@@ -40,8 +40,8 @@ pub enum Request {
     Append {
         /// The record.
         record: Record,
-        /// Whether to answer only when its position is final.
-        sync: bool,
+        /// How.
+        terms: Terms,
     },
     /// A bound above the position of every append that was acknowledged before now.
     CheckTail,
@@ -50,6 +50,18 @@ pub enum Request {
     /// Nothing more will be appended in this session: once everything asked for before is settled, no
     /// replica takes anything of it any more. What is asked for meanwhile may fail with it.
     EndSession,
+}
+
+/// How an append is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Whether to answer only when its position is final.
+    pub sync: bool,
+    /// Which shard takes the record.
+    pub shard: ShardChoice,
+    /// Until when it is appended again, under the session's next number, if its name became a no-op: for
+    /// those who do not mind that it then comes after what was submitted later.
+    pub again_until: Time,
 }
 
 /// What an application is told.
@@ -61,6 +73,8 @@ pub enum Reply {
         id: RecordId,
         /// Its final position, if that was asked for.
         position: Option<Position>,
+        /// How many names it had before, all of which became no-ops.
+        again: u32,
     },
     /// The tail.
     Tail(Position),
@@ -95,6 +109,17 @@ pub enum Failure {
     /// The record reached its shard too late, or not at all. It is not in the log, and never will be.
     #[error("append {0} did not reach its shard in time; it is not in the log")]
     NotAppended(RecordId),
+    /// The log has no such shard, or it takes no new records. The record is not in the log.
+    #[error("no shard {shard} of the log takes records")]
+    NoSuchShard {
+        /// The one that was chosen.
+        shard: ShardId,
+        /// Those that take records.
+        open: Vec<ShardId>,
+    },
+    /// Nobody chooses a shard in a log of this order. The record is not in the log.
+    #[error("in a log of order {0} the position decides which shard takes a record")]
+    NoChoice(Order),
     /// The log was deleted.
     #[error("the log '{0}' does not exist any more")]
     Deleted(String),
@@ -159,7 +184,9 @@ pub(super) enum Session {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
-    pub(super) sync: bool,
+    pub(super) terms: Terms,
+    /// How many names it had before.
+    pub(super) again: u32,
     pub(super) settled: bool,
     pub(super) target: Target,
 }
@@ -201,8 +228,8 @@ impl Machine for LogClient {
 
     fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
         match input {
-            Input::Request { token, request: Request::Append { record, sync } } => {
-                self.submit(token, record, sync, out);
+            Input::Request { token, request: Request::Append { record, terms } } => {
+                self.submit(token, record, terms, out);
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
@@ -319,15 +346,12 @@ impl LogClient {
         self.pending.len()
     }
 
-    fn submit(&mut self, token: u64, record: Record, sync: bool, out: &mut Out) {
-        let config = &self.entry.config;
-        if !config.order.places_by_position() && config.is_too_large(&record) {
-            // Only shards see the record: nobody who gives out numbers could object.
-            let failure = Failure::TooLarge { limit: config.max_record_bytes };
+    fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
+        if let Some(failure) = self.objection(&record, terms.shard) {
             return out.push(reply(token, Reply::Failed(failure)));
         }
         let target = Target::default();
-        self.pending.push_back(Pending { token, record, sync, settled: false, target });
+        self.pending.push_back(Pending { token, record, terms, again: 0, settled: false, target });
         self.work_is_due = true;
     }
 
@@ -351,7 +375,7 @@ impl LogClient {
             Message::NotAppended { view, session, next, voids }
                 if self.is_mine(session) && view == current =>
             {
-                voids.into_iter().for_each(|ids| self.not_appended(ids, out));
+                voids.into_iter().for_each(|ids| self.not_appended(now, ids, out));
                 self.acknowledged(now, node, next, out);
             }
             Message::OutOfOrder { view, session, expected } if self.is_mine(session) && view == current => {

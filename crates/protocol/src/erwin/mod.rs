@@ -45,4 +45,5 @@ mod view_change;
 
 pub use client::LogClient;
 pub use message::Message;
+pub use putting::ShardChoice;
 pub use sequencer::Sequencer;

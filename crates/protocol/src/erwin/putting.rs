@@ -9,11 +9,24 @@ use std::time::Duration;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
 use super::client::{
-    BUSY_MOST, ClientEffect, Failure, LogClient, Out, REFRESH_EVERY, REFRESH_FIRST, RESEND_FIRST,
+    BUSY_MOST, ClientEffect, Failure, LogClient, Out, Pending, REFRESH_EVERY, REFRESH_FIRST, RESEND_FIRST,
     RESEND_MOST, Reply, Session, reply,
 };
+use crate::deviation::Deviation;
 use crate::parts::Content;
 use crate::shard::Message;
+
+/// Which shard takes the record of an append, where clients put records on shards themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardChoice {
+    /// That of its key, if it has one; else the shards take turns.
+    #[default]
+    ByKey,
+    /// The shards take turns, whatever its key.
+    InTurn,
+    /// This one.
+    Fixed(ShardId),
+}
 
 /// Where an append's record goes, and how far it is.
 #[derive(Clone, Debug, Default)]
@@ -135,6 +148,22 @@ impl Putting {
 }
 
 impl LogClient {
+    /// Why a record cannot be put on a shard. Only shards see it, so nobody who gives out numbers could object.
+    pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
+        let config = &self.entry.config;
+        if config.order.places_by_position() {
+            return matches!(choice, ShardChoice::Fixed(_)).then_some(Failure::NoChoice(config.order));
+        }
+        let open = self.entry.view.as_ref().map(View::open_shards);
+        match (choice, open) {
+            (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
+                Some(Failure::NoSuchShard { shard, open: open.to_vec() })
+            }
+            _ if config.is_too_large(record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
+            _ => None,
+        }
+    }
+
     /// What is sent to the sequencing replicas of an append.
     pub(super) fn content(record: &Record, target: &Target) -> Content {
         target.shard.map_or_else(|| record.clone().into(), Content::Shard)
@@ -152,7 +181,7 @@ impl LogClient {
         let first = chosen.map_or(0, |index| index + 1);
         for (number, pending) in (self.base + first as u64..).zip(self.pending.range_mut(first..)) {
             let id = RecordId { session, number };
-            pending.target.shard = Some(choice(id, &pending.record, stripe, open));
+            pending.target.shard = Some(choice(id, pending, stripe, open));
         }
     }
 
@@ -166,7 +195,7 @@ impl LogClient {
         for (number, pending) in (self.base..).zip(&mut self.pending) {
             if pending.target.shard.is_some_and(|shard| !open.contains(&shard)) {
                 let id = RecordId { session, number };
-                pending.target.shard = Some(choice(id, &pending.record, stripe, open));
+                pending.target.shard = Some(choice(id, pending, stripe, open));
             }
         }
     }
@@ -243,7 +272,7 @@ impl LogClient {
                 self.stored(now, from, ids, out);
             }
             Message::NotAppended { view, ids } if view == current && ids.session == session => {
-                self.not_appended(ids, out);
+                self.not_appended(now, ids, out);
             }
             Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
                 let jitter = self.random();
@@ -262,6 +291,9 @@ impl LogClient {
                     progress.not_before = now + progress.pause;
                 }
                 self.ask_register(now);
+                if self.config.options.deviates(Deviation::AgainInDoubt) {
+                    self.not_appended(now, IdRun { session, first: self.base, count: 1 }, out);
+                }
             }
             _ => {}
         }
@@ -301,14 +333,24 @@ impl LogClient {
     }
 
     /// The names of these are in the log, as no-ops: their records did not reach their shard in time, or were
-    /// lost with its replicas before they were acknowledged.
-    pub(super) fn not_appended(&mut self, ids: IdRun, out: &mut Out) {
+    /// lost with its replicas before they were acknowledged. That is definite: a record whose application does
+    /// not mind its order is appended again, and is in the log at most once even so.
+    pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         for number in ids.first.max(self.base)..ids.end().min(self.end()) {
             let pending = &mut self.pending[(number - self.base) as usize];
-            if !pending.settled {
-                pending.settled = true;
-                self.putting.forget(number, &pending.target);
+            if pending.settled {
+                continue;
+            }
+            pending.settled = true;
+            self.putting.forget(number, &pending.target);
+            if now < pending.terms.again_until {
+                let record = pending.record.clone();
+                let (again, target) = (pending.again + 1, Target::default());
+                let Pending { token, terms, .. } = *pending;
+                self.pending.push_back(Pending { token, record, terms, again, settled: false, target });
+                self.work_is_due = true;
+            } else {
                 let failure = Failure::NotAppended(RecordId { session, number });
                 out.push(reply(pending.token, Reply::Failed(failure)));
             }
@@ -317,11 +359,14 @@ impl LogClient {
     }
 }
 
-/// The shard for a record: its key decides, or the shards that take records take turns.
-fn choice(id: RecordId, record: &Record, stripe: u64, open: &[ShardId]) -> ShardId {
-    let turn = match record.key() {
-        Some(key) => hash(&key),
-        None => (id.session.0 as u64).wrapping_add(id.number / stripe),
+/// The shard for a record, of those that take records.
+fn choice(id: RecordId, pending: &Pending, stripe: u64, open: &[ShardId]) -> ShardId {
+    let in_turn = || (id.session.0 as u64).wrapping_add(id.number / stripe);
+    let turn = match pending.terms.shard {
+        ShardChoice::Fixed(shard) if open.contains(&shard) => return shard,
+        ShardChoice::Fixed(shard) => u64::from(shard.0),
+        ShardChoice::InTurn => in_turn(),
+        ShardChoice::ByKey => pending.record.key().map_or_else(in_turn, |key| hash(&key)),
     };
     open[(turn % open.len() as u64) as usize]
 }

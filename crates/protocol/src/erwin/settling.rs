@@ -19,10 +19,13 @@ impl LogClient {
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
         let Some(index) = number.checked_sub(self.base) else { return };
         let Some(pending) = self.pending.get_mut(index as usize) else { return };
-        if pending.sync && !pending.settled {
+        if pending.terms.sync && !pending.settled {
             pending.settled = true;
             let id = RecordId { session, number };
-            out.push(reply(pending.token, Reply::Appended { id, position: Some(position) }));
+            out.push(reply(
+                pending.token,
+                Reply::Appended { id, position: Some(position), again: pending.again },
+            ));
             // A final position implies that the record is on every shard replica.
             self.putting.forget(number, &pending.target);
             self.committed = self.committed.max(number + 1).min(self.end());
@@ -38,10 +41,10 @@ impl LogClient {
         let places = self.entry.config.order.places_by_position();
         let named = if places { self.committed } else { self.putting.named };
         let is_done = number < named && self.putting.is_stored(&pending.target);
-        if is_done && !pending.sync && !pending.settled {
+        if is_done && !pending.terms.sync && !pending.settled {
             pending.settled = true;
             let id = RecordId { session, number };
-            out.push(reply(pending.token, Reply::Appended { id, position: None }));
+            out.push(reply(pending.token, Reply::Appended { id, position: None, again: pending.again }));
         }
     }
 
@@ -53,10 +56,10 @@ impl LogClient {
             return (base..number).for_each(|number| self.settle_if_done(number, out));
         }
         for (number, pending) in (base..number).zip(self.pending.iter_mut()) {
-            if !pending.sync && !pending.settled {
+            if !pending.terms.sync && !pending.settled {
                 pending.settled = true;
                 let id = RecordId { session, number };
-                out.push(reply(pending.token, Reply::Appended { id, position: None }));
+                out.push(reply(pending.token, Reply::Appended { id, position: None, again: pending.again }));
             }
         }
     }
@@ -133,7 +136,7 @@ impl LogClient {
         }
         let from = self.asked_below.max(self.base);
         for (number, pending) in (from..).zip(self.pending.range((from - self.base) as usize..)) {
-            if pending.sync && !pending.settled {
+            if pending.terms.sync && !pending.settled {
                 self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
                 out.push(send(leader, Message::Locate { view, session, number }));
             }

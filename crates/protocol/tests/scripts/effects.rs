@@ -386,9 +386,10 @@ pub(crate) fn command(command: &StorageCommand) -> String {
 
 pub(crate) fn reply(reply: &Reply) -> String {
     match reply {
-        Reply::Appended { id: of, position, .. } => {
+        Reply::Appended { id: of, position, again } => {
             let at = position.map(|position| format!(" at={position}"));
-            format!("appended {}{}", id(of.session, of.number), at.unwrap_or_default())
+            let again = unless(0, "again", *again);
+            format!("appended {}{}{again}", id(of.session, of.number), at.unwrap_or_default())
         }
         Reply::Tail(tail) => format!("tail={tail}"),
         Reply::Ended(ended) => {
@@ -403,6 +404,8 @@ pub(crate) fn reply(reply: &Reply) -> String {
                 Failure::TooLarge { .. } => "too-large",
                 Failure::Stale(_) => "stale",
                 Failure::NotAppended(_) => "not-appended",
+                Failure::NoSuchShard { .. } => "no-such-shard",
+                Failure::NoChoice(_) => "no-choice",
                 Failure::Deleted(_) => "deleted",
             }
         ),

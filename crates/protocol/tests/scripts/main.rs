@@ -17,6 +17,8 @@
 //! register answers | register applies                       what a register does with the last question;
 //!                                                           the second time the answer is lost
 //! request 7 append a0 | request 8 append a1 key=k           the application asks
+//! request 9 append a2 shard=1 | … shard=in-turn             the same, and chooses the shard
+//! request 9 append a2 again-until-ms=100                    the same, again if it became a no-op
 //! persisted | persisted 3                                   all writes, or those up to #3, are durable
 //! read 1 0:a0 | read 1 damaged=3                            the store's answer
 //! found 1 a0 a1 | mapped 1 owned=2*s0+1*s1                  the same, about names and about shards

@@ -13,8 +13,8 @@ use seriatim_model::{
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::erwin::client::{LogClientConfig, Request};
-use seriatim_protocol::erwin::{LogClient, Sequencer};
+use seriatim_protocol::erwin::client::{LogClientConfig, Request, Terms};
+use seriatim_protocol::erwin::{LogClient, Sequencer, ShardChoice};
 use seriatim_protocol::roles::{RoleEffect, RoleInput};
 use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
@@ -437,13 +437,27 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
 
 fn request(words: &mut Words) -> Parsed<Request> {
     Ok(match words.next()?.as_str() {
-        "append" => Request::Append { record: record(words)?, sync: false },
-        "append-sync" => Request::Append { record: record(words)?, sync: true },
+        "append" => append(words, false)?,
+        "append-sync" => append(words, true)?,
         "check-tail" => Request::CheckTail,
         "session" => Request::OpenSession,
         "end-session" => Request::EndSession,
         other => return Err(format!("no request is called '{other}'")),
     })
+}
+
+/// A record, `shard=1` or `shard=in-turn`, `again-until-ms=100`.
+fn append(words: &mut Words, sync: bool) -> Parsed<Request> {
+    let record = record(words)?;
+    let shard = match words.value::<String>("shard")?.as_deref() {
+        None => ShardChoice::ByKey,
+        Some("in-turn") => ShardChoice::InTurn,
+        Some(number) => {
+            ShardChoice::Fixed(ShardId(number.parse().map_err(|_| format!("what is '{number}'?"))?))
+        }
+    };
+    let again_until = Time::ZERO + Duration::from_millis(words.number("again-until-ms")?);
+    Ok(Request::Append { record, terms: Terms { sync, shard, again_until } })
 }
 
 /// `a0`, or `a0 key=k`.

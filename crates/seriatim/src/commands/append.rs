@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 
 use bytes::Bytes;
 use serde_json::json;
-use seriatim_client::{Append, AppendOptions, Log, Receipt, Record};
+use seriatim_client::{Append, AppendError, AppendOptions, Log, Receipt, Record};
+use seriatim_model::{ShardId, View};
 use tokio::sync::mpsc;
 
 use crate::arguments::AppendArguments;
@@ -19,9 +20,13 @@ const CHUNK_LINES: usize = 256;
 const CHUNK_BYTES: usize = 256 << 10;
 
 pub(crate) async fn run(log: Log, arguments: AppendArguments) -> Outcome {
-    let mut lines = lines_of(&arguments)?;
     let mut options = AppendOptions::default();
     options.sync = arguments.sync;
+    if let Some(shard) = arguments.shard {
+        check_shard(&log, ShardId(shard))?;
+        options = options.to_shard(shard);
+    }
+    let mut lines = lines_of(&arguments)?;
     let mut printer = Printer::new();
     let bar = progress(None, "records");
     let mut in_flight: VecDeque<Append> = VecDeque::new();
@@ -66,6 +71,19 @@ pub(crate) async fn run(log: Log, arguments: AppendArguments) -> Outcome {
     outcome
 }
 
+/// Says what is wrong before the first line is read.
+fn check_shard(log: &Log, shard: ShardId) -> Outcome {
+    let order = log.entry().config.order;
+    if order.places_by_position() {
+        return Err(AppendError::NoChoice(order).into());
+    }
+    let open = log.entry().view.as_ref().map(View::open_shards).unwrap_or_default();
+    if open.contains(&shard) || open.is_empty() {
+        return Ok(());
+    }
+    Err(AppendError::NoSuchShard { shard, open: open.to_vec() }.into())
+}
+
 async fn settle(append: Append, acknowledged: &mut u64, as_json: bool, printer: &mut Printer) -> Outcome {
     match append.await {
         Ok(receipt) => {
@@ -76,7 +94,7 @@ async fn settle(append: Append, acknowledged: &mut u64, as_json: bool, printer: 
     }
 }
 
-fn failed(line_index: u64, cause: &seriatim_client::AppendError) -> Failure {
+fn failed(line_index: u64, cause: &AppendError) -> Failure {
     let line = line_index + 1;
     Failure::new(format!(
         "line {line}: {cause}; {line_index} lines before it were appended, later ones may be"
@@ -89,6 +107,7 @@ fn describe(receipt: &Receipt) -> serde_json::Value {
         "number": receipt.id.number,
         "durability": receipt.durability.to_string(),
         "position": receipt.position.map(|position| position.0),
+        "appended_again": receipt.appended_again,
     })
 }
 

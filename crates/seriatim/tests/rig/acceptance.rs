@@ -37,6 +37,27 @@ async fn a_session_of_erwin_st_is_not_resumed() {
     assert!(refused.contains("cannot be resumed"), "{refused}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_go_to_the_shard_that_is_named() {
+    let cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "straight", "--order", "erwin-st", "--shards", "2"]).await;
+    cli.good(&["log", "create", "pushed", "--order", "erwin-bb", "--shards", "2"]).await;
+    let append = |arguments: &[&'static str]| [&["append"], arguments].concat();
+    let printed = cli.good_on(&append(&["straight", "--shard", "1", "--json", "--sync"]), b"a\nb\n").await;
+    let receipts: Vec<serde_json::Value> =
+        text(&printed).lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    assert_eq!(receipts[1]["position"], 1, "{printed:?}");
+    assert_eq!(receipts[1]["appended_again"], 0, "{printed:?}");
+    cli.good_on(&append(&["straight", "--unordered", "--shard", "0"]), b"c").await;
+    cli.good_on(&append(&["pushed", "--unordered"]), b"c").await;
+    assert_eq!(cli.good(&["read", "straight"]).await, b"a\nb\nc\n");
+    let (_, said) = cli.bad(&append(&["straight", "--shard", "2"])).await;
+    assert!(said.contains("no shard 2") && said.contains("those that do: 0, 1"), "{said}");
+    let (_, said) = cli.bad(&append(&["pushed", "--shard", "0"])).await;
+    assert!(said.contains("order erwin-bb") && said.contains("--order erwin-st"), "{said}");
+}
+
 async fn accept(order: &str) {
     let mut cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());

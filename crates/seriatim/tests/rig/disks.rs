@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{Log, LogConfig, NodeId, Position};
+use seriatim_client::{Log, LogConfig, NodeId, Order, Position};
 
 use crate::members::Members;
 use crate::workload::{DEADLINE, Style, Workload};
@@ -74,25 +74,35 @@ async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room
     };
     let client = members.client(DEADLINE).await;
     let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
-    client.create("orders", config).await.expect("the log is created");
-    let styles = [Style::Pipelined(64), Style::Synchronous];
-    let log = Workload::start(&members.addresses(), "orders", rand::random(), &styles);
-    more(&log, 500).await;
+    let mut logs = vec![];
+    for order in [Order::ErwinBb, Order::ErwinSt] {
+        let (name, config) = (order.to_string(), LogConfig { order, ..config.clone() });
+        client.create(&name, config).await.expect("the log is created");
+        let styles = [Style::Pipelined(64), Style::Synchronous];
+        logs.push(Workload::start(&members.addresses(), &name, order, rand::random(), &styles));
+    }
+    more(&logs, 500).await;
     disk.fill();
-    // The log stops, or goes on without the node: what it acknowledges is what counts.
-    let target = log.history.acknowledged() + 5000;
-    let _ = tokio::time::timeout(Duration::from_secs(5), log.history.wait_for(target)).await;
-    log.read_stable().await;
+    // The logs stop, or go on without the node: what they acknowledge is what counts.
+    let target = logs[0].history.acknowledged() + 5000;
+    let _ = tokio::time::timeout(Duration::from_secs(5), logs[0].history.wait_for(target)).await;
+    for log in &logs {
+        log.read_stable().await;
+    }
     disk.make_room();
-    more(&log, 500).await;
-    log.finish().await.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+    more(&logs, 500).await;
+    for log in logs {
+        log.finish().await.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+    }
     drop(members);
 }
 
-async fn more(log: &Workload, count: u64) {
-    let target = log.history.acknowledged() + count;
-    let waiting = tokio::time::timeout(Duration::from_secs(30), log.history.wait_for(target)).await;
-    assert!(waiting.is_ok(), "nothing is acknowledged any more");
+async fn more(logs: &[Workload], count: u64) {
+    for log in logs {
+        let target = log.history.acknowledged() + count;
+        let waiting = tokio::time::timeout(Duration::from_secs(30), log.history.wait_for(target)).await;
+        assert!(waiting.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

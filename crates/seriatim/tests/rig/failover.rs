@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{Client, LogConfig, LogEntry, NodeId};
+use seriatim_client::{Client, LogConfig, LogEntry, NodeId, Order};
 
 use crate::command::{CommandLine, text};
 use crate::members::{Members, Register, has_etcd};
-use crate::workload::{DEADLINE, Style, Workload};
+use crate::workload::{DEADLINE, Workload, all_styles};
 
 /// How long a log may take to go on without nodes that it has lost, on a busy machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(10);
@@ -69,21 +69,78 @@ impl Whom {
     }
 }
 
-/// Creates logs until losing `whom` of one spares the register.
+/// Creates a log of each order, such that `whom` of both is on the same nodes, and not on that of the register.
 async fn create(
     client: &Client,
     members: &Members,
     register: Register,
     whom: Whom,
+) -> ([LogEntry; 2], Vec<NodeId>) {
+    let spares = |nodes: &[NodeId]| register == Register::Etcd || !nodes.contains(&NodeId(1));
+    let (first, lost) = create_one(client, members, (Order::ErwinBb, whom), spares).await;
+    let (second, _) = create_one(client, members, (Order::ErwinSt, whom), |nodes| nodes == lost).await;
+    ([first, second], lost)
+}
+
+/// Creates logs until one suits; the others are deleted.
+async fn create_one(
+    client: &Client,
+    members: &Members,
+    (order, whom): (Order, Whom),
+    suits: impl Fn(&[NodeId]) -> bool,
 ) -> (LogEntry, Vec<NodeId>) {
     for number in 0..8 {
-        let entry = client.create(&format!("log-{number}"), whom.config()).await.expect("the log is created");
+        let (name, config) = (format!("{order}-{number}"), LogConfig { order, ..whom.config() });
+        let entry = client.create(&name, config).await.expect("the log is created");
         let nodes = whom.nodes(&entry, members);
-        if register == Register::Etcd || !nodes.contains(&NodeId(1)) {
+        if suits(&nodes) {
             return (entry, nodes);
         }
+        client.delete(&name).await.expect("it is deleted");
     }
-    panic!("{whom:?} is always on node 1");
+    panic!("{whom:?} is never where it should be");
+}
+
+/// Logs, the programs that work on them, and what is tried with them.
+struct Logs {
+    logs: Vec<(LogEntry, Workload)>,
+    what: String,
+}
+
+impl Logs {
+    fn start(members: &Members, entries: impl IntoIterator<Item = LogEntry>, what: &str) -> Self {
+        let start = |entry: LogEntry| {
+            let order = entry.config.order;
+            let styles = all_styles(order);
+            let log = Workload::start(&members.addresses(), &entry.name, order, rand::random(), &styles);
+            (entry, log)
+        };
+        Self { logs: entries.into_iter().map(start).collect(), what: what.to_owned() }
+    }
+
+    /// Waits until appends are acknowledged that were submitted from now on.
+    async fn go_on(&self, when: &str, members: &Members) {
+        let targets: Vec<u64> = self.logs.iter().map(|(_, log)| log.history.acknowledged() + MORE).collect();
+        for ((entry, log), target) in self.logs.iter().zip(targets) {
+            let waiting = tokio::time::timeout(GOES_ON_WITHIN, log.history.wait_for(target)).await;
+            let (what, name) = (&self.what, &entry.name);
+            assert!(waiting.is_ok(), "{what}: '{name}' acknowledges nothing {when}; {}", members.says());
+        }
+    }
+
+    /// Waits until each log has as many members of each kind as it should, none of them on a node that is
+    /// `gone`.
+    async fn whole(&self, client: &Client, gone: &[NodeId], members: &Members) {
+        for (entry, _) in &self.logs {
+            whole(client, entry, gone, &self.what, members).await;
+        }
+    }
+
+    async fn finish(self, members: &Members) {
+        for (entry, log) in self.logs {
+            finish(log, &format!("{}, {}", self.what, entry.config.order), members).await;
+        }
+    }
 }
 
 /// How often each loss is tried.
@@ -106,18 +163,19 @@ async fn lose(register: Register, whom: Whom, blow: Blow) {
 async fn lose_and_find(register: Register, whom: Whom, blow: Blow, what: &str) {
     let mut members = Members::start_on(register, 4).await;
     let client = members.client(DEADLINE).await;
-    let (entry, lost) = create(&client, &members, register, whom).await;
-    let styles = [Style::Pipelined(32), Style::Synchronous, Style::Resuming];
-    let log = Workload::start(&members.addresses(), &entry.name, rand::random(), &styles);
-    goes_on(&log, what, "before anything is lost", &members).await;
+    let (entries, lost) = create(&client, &members, register, whom).await;
+    let logs = Logs::start(&members, entries, what);
+    logs.go_on("before anything is lost", &members).await;
     for node in &lost {
         match blow {
             Blow::Kill => members.kill(*node).await,
             Blow::Pause => members.signal(*node, Signal::STOP),
         }
     }
-    goes_on(&log, what, &format!("without {lost:?}"), &members).await;
-    log.read_stable().await;
+    logs.go_on(&format!("without {lost:?}"), &members).await;
+    for (_, log) in &logs.logs {
+        log.read_stable().await;
+    }
     for node in &lost {
         match blow {
             Blow::Kill => members.spawn(*node),
@@ -129,16 +187,9 @@ async fn lose_and_find(register: Register, whom: Whom, blow: Blow, what: &str) {
             members.ready(*node).await;
         }
     }
-    whole(&client, &entry, &[], what, &members).await;
-    goes_on(&log, what, "when it is whole", &members).await;
-    finish(log, what, &members).await;
-}
-
-/// Waits until appends are acknowledged that were submitted from now on.
-async fn goes_on(log: &Workload, what: &str, when: &str, members: &Members) {
-    let target = log.history.acknowledged() + MORE;
-    let waiting = tokio::time::timeout(GOES_ON_WITHIN, log.history.wait_for(target)).await;
-    assert!(waiting.is_ok(), "{what}: nothing is acknowledged {when}; {}", members.says());
+    logs.whole(&client, &[], &members).await;
+    logs.go_on("when it is whole", &members).await;
+    logs.finish(&members).await;
 }
 
 /// Waits until the log has as many members of each kind as it should, none of them on a node that is `gone`.
@@ -205,17 +256,20 @@ async fn every_node_in_turn_is_killed_and_comes_back() {
     }
     let mut members = Members::start_on(Register::Etcd, 4).await;
     let client = members.client(DEADLINE).await;
-    let entry = client.create("orders", Whom::Leader.config()).await.expect("the log is created");
-    let styles = [Style::Pipelined(32), Style::Synchronous, Style::Resuming];
-    let log = Workload::start(&members.addresses(), "orders", rand::random(), &styles);
-    for node in members.numbers() {
-        goes_on(&log, WHAT, &format!("before node {node} is killed"), &members).await;
-        members.kill(node).await;
-        goes_on(&log, WHAT, &format!("without node {node}"), &members).await;
-        members.restart(node).await;
-        whole(&client, &entry, &[], WHAT, &members).await;
+    let mut entries = vec![];
+    for order in [Order::ErwinBb, Order::ErwinSt] {
+        let config = LogConfig { order, ..Whom::Leader.config() };
+        entries.push(client.create(&format!("log-{order}"), config).await.expect("the log is created"));
     }
-    finish(log, WHAT, &members).await;
+    let logs = Logs::start(&members, entries, WHAT);
+    for node in members.numbers() {
+        logs.go_on(&format!("before node {node} is killed"), &members).await;
+        members.kill(node).await;
+        logs.go_on(&format!("without node {node}"), &members).await;
+        members.restart(node).await;
+        logs.whole(&client, &[], &members).await;
+    }
+    logs.finish(&members).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,23 +280,23 @@ async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when
     }
     let mut members = Members::start_on(Register::Etcd, 4).await;
     let client = members.client(DEADLINE).await;
-    let (entry, lost) = create(&client, &members, Register::Etcd, Whom::Leader).await;
-    let styles = [Style::Pipelined(32), Style::Synchronous];
-    let log = Workload::start(&members.addresses(), &entry.name, rand::random(), &styles);
-    goes_on(&log, WHAT, "before anything is lost", &members).await;
+    let (entries, lost) = create(&client, &members, Register::Etcd, Whom::Leader).await;
+    let name = entries[0].name.clone();
+    let logs = Logs::start(&members, entries, WHAT);
+    logs.go_on("before anything is lost", &members).await;
     members.kill_etcd().await;
-    goes_on(&log, WHAT, "without etcd", &members).await;
+    logs.go_on("without etcd", &members).await;
     // Who has the log not open yet is told what is missing.
     let impatient = members.client(Duration::from_secs(3)).await;
-    let refused = impatient.lookup(&entry.name).await.expect_err("nobody knows the log").to_string();
+    let refused = impatient.lookup(&name).await.expect_err("nobody knows the log").to_string();
     assert!(refused.contains("etcd does not answer"), "{refused}");
     members.kill(lost[0]).await;
     members.restart_etcd().await;
-    goes_on(&log, WHAT, "with etcd, without the leader", &members).await;
+    logs.go_on("with etcd, without the leader", &members).await;
     members.restart(lost[0]).await;
-    whole(&client, &entry, &[], WHAT, &members).await;
-    goes_on(&log, WHAT, "when it is whole", &members).await;
-    finish(log, WHAT, &members).await;
+    logs.whole(&client, &[], &members).await;
+    logs.go_on("when it is whole", &members).await;
+    logs.finish(&members).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -250,15 +304,36 @@ async fn a_node_that_does_not_come_back_is_replaced() {
     const WHAT: &str = "a node is gone for good";
     let mut members = Members::start(4).await;
     let client = members.client(DEADLINE).await;
-    let (entry, lost) = create(&client, &members, Register::First, Whom::Backup).await;
-    let styles = [Style::Pipelined(32), Style::Synchronous];
-    let log = Workload::start(&members.addresses(), &entry.name, rand::random(), &styles);
-    goes_on(&log, WHAT, "before anything is lost", &members).await;
+    let (entries, lost) = create(&client, &members, Register::First, Whom::Backup).await;
+    let logs = Logs::start(&members, entries, WHAT);
+    logs.go_on("before anything is lost", &members).await;
     members.kill(lost[0]).await;
     // Each part of the log has a member on three nodes: the fourth takes the place of the lost one.
-    whole(&client, &entry, &lost, WHAT, &members).await;
-    goes_on(&log, WHAT, "with another node in its place", &members).await;
-    finish(log, WHAT, &members).await;
+    logs.whole(&client, &lost, &members).await;
+    logs.go_on("with another node in its place", &members).await;
+    logs.finish(&members).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_other_benches_measure_something() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("figures.json");
+    let path = json.to_str().expect("a path in plain letters");
+    let cli = CommandLine::new("127.0.0.1:1");
+    let brief = ["--duration", "1", "--rounds", "1", "--json", path];
+    for (bench, more, figure) in [
+        ("scale", &["--shards", "1", "--order", "erwin-st"][..], "rate_per_s"),
+        ("metadata", &[][..], "names_per_s"),
+        ("read", &["--lag", "1", "--order", "erwin-st"][..], "p50_us"),
+        ("stall", &[][..], "largest_ms"),
+    ] {
+        // How long somebody stalls is not to be chosen.
+        let brief = if bench == "stall" { &brief[2..] } else { &brief };
+        cli.good(&[&["bench", bench], more, brief].concat()).await;
+        let written = std::fs::read(&json).expect("it is written");
+        let report: serde_json::Value = serde_json::from_slice(&written).expect("it is JSON");
+        assert!(report["rows"][0][figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,11 +3,11 @@
 //! Moments are counted, not timed: of two events the one with the lower moment happened first. A read is
 //! compared at once with what was read at that position before, so that nothing need be kept twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use seriatim_client::{Position, RecordId};
+use seriatim_client::{Order, Position, RecordId};
 use tokio::sync::watch;
 
 /// One append of an application, however often it was submitted.
@@ -18,6 +18,8 @@ struct Append {
     payload: Bytes,
     invoked: u64,
     acknowledged: Option<Acknowledged>,
+    /// It failed for certain.
+    refused: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ struct Acknowledged {
     /// Its name and position, as far as its client was told.
     id: Option<RecordId>,
     position: Option<Position>,
+    /// How many names it had before, all of them no-ops.
+    again: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,14 +39,17 @@ struct Seen {
 }
 
 /// What happened to one log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    order: Order,
     moment: u64,
     sessions: usize,
     appends: Vec<Append>,
     /// Questions for the tail: when they were asked, and the answers.
     tails: Vec<(u64, Position)>,
     seen: BTreeMap<Position, Seen>,
+    /// What a subscriber was not given on its way: from the first position to the one after the last.
+    skipped: BTreeSet<(Position, Position)>,
     /// What was found wrong while it happened.
     violations: Vec<String>,
 }
@@ -55,8 +62,23 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn new() -> Self {
-        Self { inner: Arc::default(), acknowledged: watch::Sender::new(0) }
+    pub(crate) fn new(order: Order) -> Self {
+        let inner = Inner {
+            order,
+            moment: 0,
+            sessions: 0,
+            appends: vec![],
+            tails: vec![],
+            seen: BTreeMap::new(),
+            skipped: BTreeSet::new(),
+            violations: vec![],
+        };
+        Self { inner: Arc::new(Mutex::new(inner)), acknowledged: watch::Sender::new(0) }
+    }
+
+    /// Whether positions may hold no-ops, which readers skip.
+    pub(crate) fn may_have_no_ops(&self) -> bool {
+        !self.lock().order.places_by_position()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -74,18 +96,34 @@ impl History {
     pub(crate) fn invoke(&self, session: usize, payload: Bytes) -> usize {
         let mut inner = self.lock();
         let invoked = inner.tick();
-        inner.appends.push(Append { session, payload, invoked, acknowledged: None });
+        inner.appends.push(Append { session, payload, invoked, acknowledged: None, refused: false });
         inner.appends.len() - 1
     }
 
-    /// An append was acknowledged.
-    pub(crate) fn acknowledge(&self, append: usize, id: Option<RecordId>, position: Option<Position>) {
+    /// An append was acknowledged, under its first name or after it was appended again.
+    pub(crate) fn acknowledge(
+        &self,
+        append: usize,
+        id: Option<RecordId>,
+        position: Option<Position>,
+        again: u32,
+    ) {
         let mut inner = self.lock();
         let at = inner.tick();
-        let before = inner.appends[append].acknowledged.replace(Acknowledged { at, id, position });
+        let before = inner.appends[append].acknowledged.replace(Acknowledged { at, id, position, again });
         assert!(before.is_none(), "an application waits once for each append");
         drop(inner);
         self.acknowledged.send_modify(|count| *count += 1);
+    }
+
+    /// An append failed for certain.
+    pub(crate) fn refuse(&self, append: usize) {
+        self.lock().appends[append].refused = true;
+    }
+
+    /// A subscriber that was at `from` was given nothing below `to`.
+    pub(crate) fn skip(&self, from: Position, to: Position) {
+        self.lock().skipped.insert((from, to));
     }
 
     /// The moment before a question for the tail.
@@ -152,17 +190,34 @@ impl Inner {
         self.moment
     }
 
-    /// Every position below the end holds a record, and none above it.
+    /// Every position below the end holds a record, and none above it. Where clients put records on shards
+    /// themselves there are no-ops too: one for each append that failed for certain, and for each name under
+    /// which one was appended in vain.
     fn no_gap(&self, end: Position, wrong: &mut Vec<String>) {
         let mut next = Position(0);
-        for position in self.seen.keys() {
-            if *position != next {
-                wrong.push(format!("gap: nothing at {next}, the next record is at {position}"));
+        let mut missing = 0;
+        for position in self.seen.keys().copied().chain([end]) {
+            if position < next {
+                wrong.push(format!("the log was read up to {next}, and ends at {end}"));
+            } else if position > next && self.order.places_by_position() {
+                wrong
+                    .push(format!("gap: nothing at {next}, the next record is at {position}, the end {end}"));
             }
-            next = *position + 1;
+            missing += position.since(next);
+            next = position + 1;
         }
-        if next != end {
-            wrong.push(format!("the log was read up to {next}, and ends at {end}"));
+        let again = |append: &Append| append.acknowledged.as_ref().map_or(0, |told| u64::from(told.again));
+        let no_ops = |append: &Append| u64::from(append.refused) + again(append);
+        let least: u64 = self.appends.iter().map(no_ops).sum();
+        let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
+        let open = self.appends.iter().filter(is_open).count() as u64;
+        if !self.order.places_by_position() && !(least..=least + open).contains(&missing) {
+            wrong.push(format!("gap: {missing} positions hold nothing, and {least} appends failed"));
+        }
+        for (from, to) in &self.skipped {
+            if let Some((position, seen)) = self.seen.range(from..to).next() {
+                wrong.push(format!("a subscriber was given nothing at {position}: {seen:?}"));
+            }
         }
     }
 
@@ -184,9 +239,12 @@ impl Inner {
         places
     }
 
-    /// What was acknowledged is there, under the name and at the position that was told.
+    /// What was acknowledged is there, under the name and at the position that was told; what failed is not.
     fn durable_and_named(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
         for (index, append) in self.appends.iter().enumerate() {
+            if append.refused && places.contains_key(&index) {
+                wrong.push(format!("it failed, and is there: {append:?}"));
+            }
             let Some(told) = &append.acknowledged else { continue };
             let Some(place) = places.get(&index) else {
                 wrong.push(format!("lost: {append:?}"));
@@ -223,15 +281,18 @@ impl Inner {
         }
     }
 
-    /// The numbers of a session are in the log from 0 on without gaps, in their order.
+    /// The numbers of a session are in the log from 0 on without gaps, in their order. A missing one is a
+    /// no-op: between its neighbours there is a position for it.
     fn session_numbers(&self, wrong: &mut Vec<String>) {
         let mut next = BTreeMap::new();
-        for (position, Seen { id, .. }) in &self.seen {
-            let expected = next.entry(id.session).or_insert(0);
-            if id.number != *expected {
+        for (held, (position, Seen { id, .. })) in self.seen.iter().enumerate() {
+            // How many positions below this one hold nothing.
+            let empty = position.0 - held as u64;
+            let (expected, empty_before) = next.entry(id.session).or_insert((0, 0));
+            if id.number < *expected || id.number - *expected > empty - *empty_before {
                 wrong.push(format!("number {} of its session at {position}, not {expected}", id.number));
             }
-            *expected = id.number + 1;
+            (*expected, *empty_before) = (id.number + 1, empty);
         }
     }
 }
@@ -278,10 +339,10 @@ mod tests {
 
     /// Three appends of two sessions, one after the other, all acknowledged, all read.
     fn good() -> History {
-        let history = History::new();
+        let history = History::new(Order::ErwinBb);
         for (session, number, position) in [(1, 0, 0), (2, 0, 1), (1, 1, 2)] {
             let append = history.invoke(session, payload(position));
-            history.acknowledge(append, Some(id(session, number)), Some(Position(position)));
+            history.acknowledge(append, Some(id(session, number)), Some(Position(position)), 0);
             history.observe(Position(position), id(session, number), payload(position));
         }
         let asked = history.ask_tail();
@@ -338,6 +399,46 @@ mod tests {
         let history = good();
         history.observe(Position(1), id(9, 0), payload(1));
         assert!(history.check(Position(3)).join("; ").contains("position 1 changed"));
+    }
+
+    /// A session whose second append failed and whose third was appended again, with the no-ops in between.
+    fn with_no_ops(order: Order) -> History {
+        let history = History::new(order);
+        let appends: Vec<usize> = (0..3).map(|number| history.invoke(1, payload(number))).collect();
+        history.acknowledge(appends[0], Some(id(1, 0)), Some(Position(0)), 0);
+        history.refuse(appends[1]);
+        history.acknowledge(appends[2], Some(id(1, 3)), Some(Position(3)), 1);
+        history.observe(Position(0), id(1, 0), payload(0));
+        history.observe(Position(3), id(1, 3), payload(2));
+        history.skip(Position(1), Position(3));
+        history
+    }
+
+    #[test]
+    fn positions_may_hold_no_ops_where_clients_put_records_themselves() {
+        assert_eq!(with_no_ops(Order::ErwinSt).check(Position(4)), [""; 0]);
+        let elsewhere = with_no_ops(Order::ErwinBb).check(Position(4)).join("; ");
+        assert!(elsewhere.contains("gap"), "{elsewhere}");
+    }
+
+    #[test]
+    fn each_violation_is_found_beside_no_ops() {
+        let broken = |end: u64, change: fn(&mut Inner)| {
+            let history = with_no_ops(Order::ErwinSt);
+            change(&mut history.lock());
+            history.check(Position(end)).join("; ")
+        };
+        let lost = broken(4, |inner| drop(inner.seen.remove(&Position(3))));
+        assert!(lost.contains("lost") && lost.contains("gap: 3"), "{lost}");
+        assert!(broken(5, |_| ()).contains("gap: 3 positions hold nothing, and 2"));
+        assert!(broken(4, |inner| inner.appends[1].refused = false).is_empty(), "it may have been a no-op");
+        let there = |inner: &mut Inner| {
+            inner.seen.insert(Position(1), Seen { id: id(1, 1), payload: payload(1) });
+        };
+        assert!(broken(4, there).contains("it failed, and is there"));
+        assert!(broken(4, there).contains("a subscriber was given nothing at 1"));
+        let far = |inner: &mut Inner| inner.seen.get_mut(&Position(3)).expect("it is").id.number = 4;
+        assert!(broken(4, far).contains("number 4"));
     }
 
     #[test]

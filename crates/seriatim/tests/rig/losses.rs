@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::Signal;
-use seriatim_client::{AppendError, AppendOptions, Client, Durability, Log, LogConfig, Position};
+use seriatim_client::{AppendError, AppendOptions, Client, Durability, Log, LogConfig, Order, Position};
 use seriatim_store::{Disk, RealDisk, VolatileDisk};
 
 use crate::cluster::Cluster;
@@ -17,10 +17,8 @@ const FINAL: u64 = 1000;
 /// How long an operation waits that is expected to fail.
 const BRIEF: Duration = Duration::from_secs(2);
 
-fn config(durability: Durability) -> LogConfig {
-    let mut config = LogConfig::default();
-    (config.durability, config.stripe) = (durability, 7);
-    config
+fn config(order: Order, durability: Durability) -> LogConfig {
+    LogConfig { order, durability, stripe: 7, ..LogConfig::default() }
 }
 
 fn payload(position: u64) -> Bytes {
@@ -28,8 +26,8 @@ fn payload(position: u64) -> Bytes {
 }
 
 /// Creates a log with `FINAL` records, of which all shards know that they are stable.
-async fn filled(client: &Client, name: &str, durability: Durability) -> Log {
-    client.create(name, config(durability)).await.expect("the log is created");
+async fn filled(client: &Client, name: &str, order: Order, durability: Durability) -> Log {
+    client.create(name, config(order, durability)).await.expect("the log is created");
     let log = client.log(name).await.expect("it is there");
     for position in 0..FINAL - 1 {
         let append = log.submit(payload(position)).await.expect("there is room");
@@ -63,13 +61,20 @@ async fn read_prefix(log: &Log, expected: u64) -> (u64, Option<String>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_in_memory_says_that_it_is_unavailable_after_a_kill_and_keeps_what_is_final() {
-    tokio::time::timeout(Duration::from_secs(120), lose_memory()).await.expect("it comes to an end");
+    let test = lose_memory(Order::ErwinBb);
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
 
-async fn lose_memory() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_one_whose_records_go_straight_to_their_shards() {
+    let test = lose_memory(Order::ErwinSt);
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
+async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
-    let log = filled(&client, "m", Durability::Memory).await;
+    let log = filled(&client, "m", order, Durability::Memory).await;
     for round in 0..2 {
         if round == 0 {
             // More is on its way, acknowledged or not, when the process dies.
@@ -90,7 +95,8 @@ async fn lose_memory() {
     let lines = printed.iter().filter(|byte| **byte == b'\n').count() as u64;
     assert!(lines >= FINAL && said.contains("memory"), "{lines} lines, then: {said}");
     cli.good(&["log", "delete", "m"]).await;
-    cli.good(&["log", "create", "m", "--durability", "memory"]).await;
+    let order = order.to_string();
+    cli.good(&["log", "create", "m", "--durability", "memory", "--order", &order]).await;
     assert_eq!(cli.good_on(&["append", "m", "--sync"], b"new\n").await, b"");
     assert_eq!(cli.good(&["read", "m"]).await, b"new\n");
 }
@@ -126,19 +132,24 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
     let test = async {
         let mut cluster = Cluster::start(&["--volatile-disk"]).await;
         let client = cluster.client(Duration::from_secs(20)).await;
-        filled(&client, "on-disk", Durability::Disk).await;
-        filled(&client, "in-memory", Durability::Memory).await;
+        let orders = [Order::ErwinBb, Order::ErwinSt];
+        for order in orders {
+            filled(&client, &format!("on-disk-{order}"), order, Durability::Disk).await;
+            filled(&client, &format!("in-memory-{order}"), order, Durability::Memory).await;
+        }
         cluster.kill_and_restart().await;
         let client = cluster.client(BRIEF).await;
-        let on_disk = client.log("on-disk").await.expect("it is listed");
-        assert_eq!(on_disk.check_tail().await, Ok(Position(FINAL)));
-        assert_eq!(on_disk.append_sync(payload(FINAL)).await, Ok(Position(FINAL)));
-        assert_eq!(read_prefix(&on_disk, FINAL + 1).await, (FINAL + 1, None));
-        // The page cache would have saved these: that they are gone is what the other tests rely on.
-        let in_memory = client.log("in-memory").await.expect("it is listed");
-        let (end, _) = read_prefix(&in_memory, 0).await;
-        assert!(end < FINAL, "nothing was lost");
-        assert!(in_memory.append("more", AppendOptions::default()).await.is_err());
+        for order in orders {
+            let on_disk = client.log(&format!("on-disk-{order}")).await.expect("it is listed");
+            assert_eq!(on_disk.check_tail().await, Ok(Position(FINAL)));
+            assert_eq!(on_disk.append_sync(payload(FINAL)).await, Ok(Position(FINAL)));
+            assert_eq!(read_prefix(&on_disk, FINAL + 1).await, (FINAL + 1, None));
+            // The page cache would have saved these: that they are gone is what the other tests rely on.
+            let in_memory = client.log(&format!("in-memory-{order}")).await.expect("it is listed");
+            let (end, _) = read_prefix(&in_memory, 0).await;
+            assert!(end < FINAL, "nothing was lost");
+            assert!(in_memory.append("more", AppendOptions::default()).await.is_err());
+        }
     };
     tokio::time::timeout(Duration::from_secs(60), test).await.expect("it comes to an end");
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{AppendOptions, ControlError, LogConfig, NodeId, Position};
+use seriatim_client::{AppendOptions, ControlError, LogConfig, NodeId, Order, Position};
 
 use crate::command::CommandLine;
 use crate::members::Members;
-use crate::workload::{DEADLINE, Style, Workload};
+use crate::workload::{DEADLINE, Workload, all_styles};
 
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -27,28 +27,36 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
     within(150, async {
         let mut members = Members::start(3).await;
         let client = members.client(DEADLINE).await;
-        client.create("orders", config(3, 2)).await.expect("the log is created");
-        let styles = [Style::Pipelined(32), Style::Synchronous, Style::Resuming];
-        let log = Workload::start(&members.addresses(), "orders", rand::random(), &styles);
+        let mut logs = vec![];
+        for order in [Order::ErwinBb, Order::ErwinSt] {
+            let name = order.to_string();
+            client.create(&name, LogConfig { order, ..config(3, 2) }).await.expect("the log is created");
+            let (seed, styles) = (rand::random(), all_styles(order));
+            logs.push(Workload::start(&members.addresses(), &name, order, seed, &styles));
+        }
         for node in [TWO, ONE, THREE] {
-            acknowledged_more(&log).await;
+            acknowledged_more(&logs).await;
             members.kill(node).await;
             members.restart(node).await;
         }
-        acknowledged_more(&log).await;
+        acknowledged_more(&logs).await;
         members.stop(TWO).await;
         members.restart(TWO).await;
-        acknowledged_more(&log).await;
-        let outcome = log.finish().await;
-        outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+        acknowledged_more(&logs).await;
+        for log in logs {
+            let outcome = log.finish().await;
+            outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+        }
     })
     .await;
 }
 
-async fn acknowledged_more(log: &Workload) {
-    let target = log.history.acknowledged() + 50;
-    let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
-    assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+async fn acknowledged_more(logs: &[Workload]) {
+    for log in logs {
+        let target = log.history.acknowledged() + 50;
+        let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
+        assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

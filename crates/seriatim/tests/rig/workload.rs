@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use seriatim_client::{
-    Append, AppendError, AppendOptions, Client, Event, Log, LogOptions, Position, Receipt, RecordId,
+    Append, AppendError, AppendOptions, Client, Event, Log, LogOptions, Order, Position, Receipt, RecordId,
     SessionId, SubscribeOptions, Subscription,
 };
 use tokio::sync::watch;
@@ -32,6 +32,14 @@ pub(crate) enum Style {
     Synchronous,
     /// Pipelined; it dies in the middle again and again, and goes on with its session.
     Resuming,
+    /// So many appends in flight, over two sessions, whose order it does not mind.
+    Unordered(usize),
+}
+
+/// One program of each kind that a log of this order allows.
+pub(crate) fn all_styles(order: Order) -> [Style; 3] {
+    let last = if order.places_by_position() { Style::Resuming } else { Style::Unordered(32) };
+    [Style::Pipelined(32), Style::Synchronous, last]
 }
 
 /// One log and the programs that work on it.
@@ -45,8 +53,8 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// Starts a program for each style, and one that reads along.
-    pub(crate) fn start(address: &str, name: &str, seed: u64, styles: &[Style]) -> Self {
-        let (history, stop) = (History::new(), watch::Sender::new(false));
+    pub(crate) fn start(address: &str, name: &str, order: Order, seed: u64, styles: &[Style]) -> Self {
+        let (history, stop) = (History::new(order), watch::Sender::new(false));
         let mut writers = JoinSet::new();
         for (number, style) in styles.iter().enumerate() {
             let writer = Writer {
@@ -122,12 +130,24 @@ async fn read_to(
                 next = deliver(event.expect("it has no end").expect("it outlives restarts"), next, history);
                 quiet_since = Instant::now();
             }
-            Err(_) => tail = tail.min(log.check_tail().await.expect("the tail")),
+            Err(_) => {
+                tail = tail.min(log.check_tail().await.expect("the tail"));
+                if history.may_have_no_ops() && ends_with_no_ops(log, next, tail).await {
+                    history.skip(next, tail);
+                    next = tail;
+                }
+            }
         }
         let name = log.name();
         assert!(quiet_since.elapsed() < DEADLINE, "{name}: the subscriber is stuck at {next} of {tail}");
     }
     next
+}
+
+/// Whether everything from `next` to the tail is final, and nothing of it a record.
+async fn ends_with_no_ops(log: &Log, next: Position, tail: Position) -> bool {
+    let mut rest = log.subscribe(next, SubscribeOptions::until(tail)).await.expect("a subscription");
+    tokio::time::timeout(QUIET, rest.next()).await.is_ok_and(|event| event.is_none())
 }
 
 /// Reads along, through everything, to what is the tail when the writers are done.
@@ -152,8 +172,12 @@ async fn follow(address: String, name: String, history: History, mut stop: watch
 fn deliver(event: Event, next: Position, history: &History) -> Position {
     match event {
         Event::Deliver { position, id, record, speculative } => {
-            if position != next || speculative {
+            let skips = position > next && history.may_have_no_ops();
+            if position != next && !skips || speculative {
                 history.violation(format!("a subscriber was given {position} instead of {next}"));
+            }
+            if skips {
+                history.skip(next, position);
             }
             history.observe(position, id, record.payload());
             position + 1
@@ -186,6 +210,7 @@ impl Writer {
             Style::Pipelined(in_flight) => self.pipeline(in_flight).await,
             Style::Synchronous => self.one_by_one().await,
             Style::Resuming => self.die_and_resume().await,
+            Style::Unordered(in_flight) => self.unordered(in_flight).await,
         }
     }
 
@@ -220,9 +245,31 @@ impl Writer {
 
     async fn settle(&self, pending: Option<(usize, Append)>) {
         let Some((index, append)) = pending else { return };
-        let Receipt { id, position, .. } =
-            append.await.unwrap_or_else(|cause| panic!("{}: {cause}", self.label));
-        self.history.acknowledge(index, Some(id), position);
+        match append.await {
+            Ok(Receipt { id, position, appended_again, .. }) => {
+                self.history.acknowledge(index, Some(id), position, appended_again);
+            }
+            Err(AppendError::NotAppended) if self.history.may_have_no_ops() => self.history.refuse(index),
+            Err(cause) => panic!("{}: {cause}", self.label),
+        }
+    }
+
+    async fn unordered(mut self, in_flight: usize) {
+        let client = connect(&self.address, DEADLINE).await;
+        let log = client.log_with(&self.log, LogOptions::unordered(2)).await.expect("the log is there");
+        let mut pending: VecDeque<(usize, Append)> = VecDeque::new();
+        while !self.is_over() {
+            let payload = self.payload();
+            // Each is as good as alone in its session.
+            let index = self.history.invoke(self.history.open_session(), payload.clone());
+            pending.push_back((index, log.submit(payload).await.expect("there is room")));
+            if pending.len() >= in_flight {
+                self.settle(pending.pop_front()).await;
+            }
+        }
+        while !pending.is_empty() {
+            self.settle(pending.pop_front()).await;
+        }
     }
 
     async fn one_by_one(mut self) {
@@ -287,7 +334,7 @@ impl Writer {
             let outcome = oldest.await;
             let (index, _) = pending.pop_front().expect("it is as long as what is in flight");
             let (id, position) = self.outcome(outcome, *known);
-            self.history.acknowledge(index, Some(id), position);
+            self.history.acknowledge(index, Some(id), position, 0);
             *known = Some((id.session, id.number + 1));
         }
     }

@@ -1,4 +1,5 @@
-//! A session's appends are in the log in the order in which they were submitted, without gaps.
+//! A session's appends are in the log in the order in which they were submitted, without gaps. One that is appended
+//! again was submitted when it got its last name.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,14 @@ pub(super) fn check(history: &History) -> Finding {
     let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();
     for (append, position) in history.positions() {
         let append = &history.appends[append];
-        of_application.entry(append.session).or_default().push((position, append.number));
+        let number = if history.unordered {
+            // Without an acknowledgement nobody knows its last name.
+            let Some(id) = append.ids.first() else { continue };
+            id.number
+        } else {
+            append.number
+        };
+        of_application.entry(append.session).or_default().push((position, number));
     }
     for (session, records) in of_application {
         in_order(records).map_err(|what| format!("the {session}th session of all applications: {what}"))?;

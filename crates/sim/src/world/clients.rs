@@ -112,7 +112,8 @@ impl World {
 
     /// A client's process dies. It is started again later.
     pub(super) fn kill_client(&mut self, number: u32, down_for: Duration) {
-        let remembers = self.random.percent(self.plan.workload.resume_percent);
+        let workload = &self.plan.workload;
+        let remembers = self.random.percent(workload.resume_percent) && !workload.unordered;
         let Some(client) = self.clients.remove(&number) else { return };
         self.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
         let legacies: BTreeMap<u64, Legacy> = client

@@ -14,7 +14,7 @@ use seriatim_model::{
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::erwin::client::{Reply, Request};
+use seriatim_protocol::erwin::client::{Reply, Request, Terms};
 use seriatim_protocol::erwin::{LogClient, Sequencer};
 use seriatim_protocol::shard::Replica;
 
@@ -249,7 +249,9 @@ fn input<Q>(told: &Told) -> Input<seriatim_protocol::Message, Q> {
 fn request(told: &Told) -> Input<seriatim_protocol::Message, Request> {
     let record = seriatim_model::Record::new(b"record", 0);
     match told {
-        Told::Append => Input::Request { token: 1, request: Request::Append { record, sync: false } },
+        Told::Append => {
+            Input::Request { token: 1, request: Request::Append { record, terms: Terms::default() } }
+        }
         Told::CheckTail => Input::Request { token: 2, request: Request::CheckTail },
         other => input(other),
     }

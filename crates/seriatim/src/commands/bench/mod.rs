@@ -6,25 +6,29 @@
 mod failover;
 mod figures;
 mod floor;
+mod metadata;
 mod pace;
+mod read;
+mod scale;
+mod stall;
+mod throughput;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_client::{Append, Client, Log, LogConfig, Order};
+use seriatim_client::{Append, Client, Durability, Log, LogConfig, Order};
 use seriatim_node::{Dev, DevOptions};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::arguments::{BenchArguments, BenchCommand};
 use crate::output::{Failure, Outcome, progress};
 use figures::{Latencies, Report, Row, cpu_time};
 use pace::Pace;
+use throughput::{Load, throughput};
 
 /// How many nodes the throw-away cluster has.
 const NODES: u32 = 3;
-/// How long appends run before they are counted.
-const WARM_UP: Duration = Duration::from_millis(500);
 /// Below this part of the rate that was asked for, a latency is not worth its name.
 const REACHED: f64 = 0.98;
 
@@ -32,6 +36,10 @@ pub(crate) async fn run(command: BenchCommand) -> Outcome {
     let arguments = match &command {
         BenchCommand::Latency(arguments) | BenchCommand::Throughput(arguments) => arguments,
         BenchCommand::Failover(arguments) => return failover::run(arguments).await,
+        BenchCommand::Read(arguments) => return read::run(arguments).await,
+        BenchCommand::Scale(arguments) => return scale::run(arguments).await,
+        BenchCommand::Metadata(arguments) => return metadata::run(arguments),
+        BenchCommand::Stall(arguments) => return stall::run(arguments).await,
     };
     let bar = progress(Some(arguments.order.len() as u64 + 1), "rows");
     let size = arguments.size.unwrap_or(match command {
@@ -46,10 +54,16 @@ pub(crate) async fn run(command: BenchCommand) -> Outcome {
     let mut rows = vec![floor.await?];
     bar.inc(1);
     for order in &arguments.order {
-        let cluster = Cluster::start(*order, arguments).await?;
+        let BenchArguments { durability, shards, replicas, .. } = *arguments;
+        let shape = Shape { order: *order, durability, shards, replicas };
+        let cluster = Cluster::start(shape, &Handle::current()).await?;
         let row = match command {
             BenchCommand::Latency(_) => latency(&cluster, *order, arguments, size, clients, duration).await?,
-            _ => throughput(&cluster, *order, arguments, size, duration).await?,
+            _ => {
+                let clients = arguments.clients.unwrap_or(8);
+                let load = Load { clients, in_flight: arguments.in_flight, size, duration };
+                throughput(&cluster, &order.to_string(), load).await?
+            }
         };
         cluster.dev.stop().await?;
         rows.push(row);
@@ -61,6 +75,15 @@ pub(crate) async fn run(command: BenchCommand) -> Outcome {
     arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
 }
 
+/// What the log of a throw-away cluster is like.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    order: Order,
+    durability: Durability,
+    shards: u32,
+    replicas: u32,
+}
+
 /// A throw-away cluster with one log.
 struct Cluster {
     dev: Dev,
@@ -69,17 +92,18 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn start(order: Order, arguments: &BenchArguments) -> Result<Self, Failure> {
+    /// Starts it, with its nodes on a runtime.
+    async fn start(shape: Shape, nodes: &Handle) -> Result<Self, Failure> {
         let data = tempfile::tempdir()?;
         let options = DevOptions { nodes: Some(NODES), ..DevOptions::new(data.path(), "127.0.0.1:0") };
-        let dev = tokio::spawn(Dev::start(options)).await??;
+        let dev = nodes.spawn(Dev::start(options)).await??;
         let address = dev.address().to_string();
         let client = Client::connect(&address).await?;
         let config = LogConfig {
-            order,
-            durability: arguments.durability,
-            shards: arguments.shards,
-            replicas: arguments.replicas,
+            order: shape.order,
+            durability: shape.durability,
+            shards: shape.shards,
+            replicas: shape.replicas,
             sequencers: NODES,
             ..LogConfig::default()
         };
@@ -154,65 +178,4 @@ async fn append_on_schedule(log: Log, mut pace: Pace, size: usize) -> Result<Lat
     }
     drop(appends);
     settle.await?
-}
-
-/// Closed loop with many in flight; counts what became stable.
-async fn throughput(
-    cluster: &Cluster,
-    order: Order,
-    arguments: &BenchArguments,
-    size: usize,
-    duration: Duration,
-) -> Result<Row, Failure> {
-    let clients = arguments.clients.unwrap_or(8);
-    let stop = Instant::now() + WARM_UP + duration;
-    let mut tasks = vec![];
-    for _ in 0..clients {
-        let log = cluster.log().await?;
-        tasks.push(tokio::spawn(append_until(log, arguments.in_flight, size, stop)));
-    }
-    tokio::time::sleep(WARM_UP).await;
-    let (cpu, before, started) = (cpu_time(), cluster.stable().await?, Instant::now());
-    tokio::time::sleep_until(stop.into()).await;
-    let (cpu, after, elapsed) = (cpu_time() - cpu, cluster.stable().await?, started.elapsed());
-    let mut latencies = Latencies::new();
-    for task in tasks {
-        latencies.merge(&task.await??);
-    }
-    let stable = after - before;
-    let mut row =
-        Row::new(&order.to_string(), &latencies, stable as f64 / elapsed.as_secs_f64(), cpu, stable);
-    row.stable_lag_ms = Some(stable_lag(cluster, latencies.count()).await?.as_secs_f64() * 1e3);
-    Ok(row)
-}
-
-async fn append_until(log: Log, in_flight: usize, size: usize, stop: Instant) -> Result<Latencies, Failure> {
-    let payload = Bytes::from(vec![7; size]);
-    let mut latencies = Latencies::new();
-    let mut window: VecDeque<(Instant, Append)> = VecDeque::new();
-    while Instant::now() < stop {
-        while window.len() < in_flight {
-            window.push_back((Instant::now(), log.submit(payload.clone()).await?));
-        }
-        if let Some((began, append)) = window.pop_front() {
-            append.await?;
-            latencies.record(began.elapsed());
-        }
-    }
-    for (began, append) in window {
-        append.await?;
-        latencies.record(began.elapsed());
-    }
-    Ok(latencies)
-}
-
-/// How long the shards need, after the last acknowledgement, until everything is stable.
-async fn stable_lag(cluster: &Cluster, appended: u64) -> Result<Duration, Failure> {
-    let began = Instant::now();
-    while cluster.stable().await? < appended {
-        if began.elapsed() > Duration::from_secs(30) {
-            return Err(Failure::new("what was acknowledged did not become stable within 30 s"));
-        }
-    }
-    Ok(began.elapsed())
 }

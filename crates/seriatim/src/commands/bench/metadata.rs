@@ -1,0 +1,252 @@
+//! `seriatim bench metadata`: how many names one sequencing replica orders alone, in one thread.
+//!
+//! The replica is the real state machine, the leader of its view, at durability `memory`. What is timed is what
+//! its node does for it, apart from sockets, tasks and the journal: frames of names are decoded as they come from
+//! a connection, with their checksums; the machine admits the names, orders them, and drops them when everyone
+//! confirmed; what it says to clients, shards, followers and its journal is encoded. What others say to it is made up
+//! outside of that time, and is decoded within it. The time is that of a processor, so that a shared machine does not
+//! blur it; what passed on the clock is told beside it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use seriatim_client::{Durability, LogConfig, Order, Position, SessionId};
+use seriatim_model::{
+    Address, ConnectionId, Effect, Endpoint, Incarnation, Input, LogId, Machine, Member, NodeId, Placement,
+    ShardId, ShardMembers, Time, View, ViewHistory, ViewNumber,
+};
+use seriatim_net::{FrameDecoder, message_frame, open_message};
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::erwin::Sequencer;
+use seriatim_protocol::parts::{Content, Sessions};
+use seriatim_protocol::{Message, Options, erwin, shard};
+
+use super::figures::{Report, median};
+use crate::arguments::MetadataArguments;
+use crate::output::{Failure, Outcome, print_line};
+
+const LOG: LogId = LogId(1);
+const VIEW: ViewNumber = ViewNumber(1);
+/// The node of the first shard's only replica. Shards follow each other.
+const FIRST_SHARD: u32 = 100;
+
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    name: String,
+    /// Per second of a processor; the median, and those of all rounds.
+    names_per_s: f64,
+    rounds: Vec<f64>,
+    /// Per second of the clock; the median.
+    names_per_clock_s: f64,
+}
+
+pub(super) fn run(arguments: &MetadataArguments) -> Outcome {
+    let rounds = (0..arguments.rounds).map(|_| round(arguments)).collect::<Result<Vec<_>, Failure>>()?;
+    let (rounds, on_the_clock): (Vec<f64>, Vec<f64>) = rounds.into_iter().unzip();
+    let names_per_clock_s = median(on_the_clock);
+    let name = format!(
+        "one leader, {} followers, {} shards, {} clients, {} names at once",
+        arguments.followers, arguments.shards, arguments.clients, arguments.batch
+    );
+    let report =
+        Report::new(vec![Row { name, names_per_s: median(rounds.clone()), rounds, names_per_clock_s }]);
+    for Row { name, names_per_s, rounds, names_per_clock_s } in &report.rows {
+        let least = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rounds.iter().copied().fold(0.0, f64::max);
+        print_line(format_args!(
+            "{name}: {names_per_s:.0} names per second of one processor (least {least:.0}, most {most:.0}), \
+             {names_per_clock_s:.0} on the clock"
+        ));
+    }
+    print_line(
+        "with decoding, admission, ordering, dropping and encoding; without sockets, tasks and journal",
+    );
+    print_line(&report.machine);
+    arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
+}
+
+/// Names per second of a processor, and of the clock.
+fn round(arguments: &MetadataArguments) -> Result<(f64, f64), Failure> {
+    let mut bench = Bench::new(arguments)?;
+    let enough = Duration::from_secs(arguments.duration);
+    while bench.on_the_clock < enough {
+        bench.drain(true)?;
+    }
+    // What is left is ordered, too.
+    while bench.machine.held() > 0 {
+        bench.drain(false)?;
+    }
+    let ordered = bench.machine.ordered();
+    if ordered != Position(bench.sent) {
+        return Err(Failure::new(format!("{ordered} of {} names were ordered", bench.sent)));
+    }
+    let per_second = |took: Duration| bench.sent as f64 / took.as_secs_f64();
+    Ok((per_second(bench.took), per_second(bench.on_the_clock)))
+}
+
+/// The leader, and what stands for everyone else.
+struct Bench<'a> {
+    arguments: &'a MetadataArguments,
+    machine: Sequencer,
+    /// What a client sent so far, each of them the same number.
+    next: u64,
+    sent: u64,
+    /// What others answered meanwhile: it comes with the next drain.
+    answers: Vec<(Address, Message)>,
+    took: Duration,
+    on_the_clock: Duration,
+}
+
+impl<'a> Bench<'a> {
+    fn new(arguments: &'a MetadataArguments) -> Result<Self, Failure> {
+        let member = |node: u32| Member { node: NodeId(node), incarnation: Incarnation(1) };
+        let config = LogConfig {
+            order: Order::ErwinSt,
+            durability: Durability::Memory,
+            shards: arguments.shards,
+            sequencers: arguments.followers + 1,
+            ..LogConfig::default()
+        };
+        let machine = Sequencer::new(member(1), config.clone(), Options::default());
+        let mut bench = Self {
+            arguments,
+            machine,
+            next: 0,
+            sent: 0,
+            answers: vec![],
+            took: Duration::ZERO,
+            on_the_clock: Duration::ZERO,
+        };
+        let shards: Vec<ShardId> = (0..arguments.shards).map(ShardId).collect();
+        let members = |shard: &ShardId| ShardMembers {
+            shard: *shard,
+            begins: Position(0),
+            replicas: vec![member(FIRST_SHARD + shard.0)],
+        };
+        let view = View {
+            number: VIEW,
+            sequencers: (1..=config.sequencers).map(member).collect(),
+            leader: NodeId(1),
+            shards: shards.iter().map(members).collect(),
+            placement: Placement::new(shards, config.stripe),
+            first: Position(0),
+            start: Position(0),
+        };
+        let mut history = ViewHistory::default();
+        history.push(VIEW, Position(0));
+        let entry = LogEntry {
+            id: LOG,
+            name: "metadata".into(),
+            config: config.clone(),
+            sequencers: vec![],
+            shards: vec![],
+            leaving: vec![],
+            version: 1,
+            claimed: VIEW,
+            claimant: 0,
+            view: Some(view),
+            history,
+            unavailable: None,
+        };
+        let controller = Address::Node(NodeId(1), Endpoint::Controller);
+        let (ordered, sessions) = (Position(0), Sessions::default());
+        let old = ViewNumber::NONE;
+        bench.step(
+            controller,
+            control::Message::Stage { claim: VIEW, old, config, ordered, sessions }.into(),
+        )?;
+        bench.step(controller, control::Message::Registered { entry }.into())?;
+        if bench.machine.is_open() { Ok(bench) } else { Err(Failure::new("the replica does not lead")) }
+    }
+
+    /// The clients' next names, if they have some, and all answers; then what the leader makes of it.
+    fn drain(&mut self, has_names: bool) -> Outcome {
+        let mut frames = vec![];
+        for (from, answer) in self.answers.drain(..) {
+            frames.push((from, message_frame(LOG, Endpoint::Node, Endpoint::Sequencer, &answer)?));
+        }
+        if has_names {
+            for client in 0..self.arguments.clients {
+                frames.push((Address::Client(ConnectionId(client), 1), self.names(client)?));
+            }
+            self.next += self.arguments.batch;
+            self.sent += self.arguments.batch * self.arguments.clients;
+        }
+        let (began, before) = (Instant::now(), thread_time());
+        let mut decoder = FrameDecoder::new();
+        for (from, chunks) in frames {
+            chunks.iter().for_each(|chunk| decoder.feed(chunk));
+            let frame = decoder.next_frame()?.ok_or_else(|| Failure::new("a frame is cut off"))?;
+            let (_, _, _, message) = open_message::<Message>(frame)?;
+            self.step(from, message)?;
+        }
+        if self.machine.deadline() == Some(Time::ZERO) {
+            let mut out = vec![];
+            self.machine.step(Time::ZERO, Input::Timer, &mut out);
+            self.perform(out)?;
+        }
+        self.took += thread_time().saturating_sub(before);
+        self.on_the_clock += began.elapsed();
+        Ok(())
+    }
+
+    /// What a client sends at once.
+    fn names(&self, client: u64) -> Result<Vec<Bytes>, Failure> {
+        let session = SessionId::new(Position(0), client + 1);
+        let shards = u64::from(self.arguments.shards);
+        let (first, end) = (self.next, self.next + self.arguments.batch);
+        let entries = (first..end).map(|number| Content::Shard(ShardId((number % shards) as u32))).collect();
+        let append = erwin::Message::Append { view: VIEW, session, first, lowest: first, entries };
+        Ok(message_frame(LOG, Endpoint::Client(1), Endpoint::Sequencer, &Message::from(append))?)
+    }
+
+    fn step(&mut self, from: Address, message: Message) -> Outcome {
+        let mut out = vec![];
+        self.machine.step(Time::ZERO, Input::Message { from, message }, &mut out);
+        self.perform(out)
+    }
+
+    /// Encodes what is to be sent; the writes are durable at once.
+    fn perform(&mut self, effects: Vec<Effect<Message, std::convert::Infallible>>) -> Outcome {
+        let mut written = None;
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => {
+                    let frame = message_frame(LOG, Endpoint::Sequencer, Endpoint::Node, &message)?;
+                    std::hint::black_box(&frame);
+                    self.answers.extend(answer(&message).map(|answer| (to, answer)));
+                }
+                Effect::Persist { ticket, .. } => written = Some(ticket),
+                _ => {}
+            }
+        }
+        if let Some(ticket) = written {
+            let mut out = vec![];
+            self.machine.step(Time::ZERO, Input::Persisted(ticket), &mut out);
+            self.perform(out)?;
+        }
+        Ok(())
+    }
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// What others answer to the leader.
+fn answer(message: &Message) -> Option<Message> {
+    match message {
+        Message::Shard(shard::Message::Order { view, batch, stable, .. }) => {
+            Some(shard::Message::Bound { view: *view, batch: *batch, stable: *stable, voids: vec![] }.into())
+        }
+        Message::Erwin(erwin::Message::Drop { view, from, runs }) => {
+            let ordered = *from + runs.iter().map(|run| run.ids.count).sum::<u64>();
+            Some(erwin::Message::Dropped { view: *view, ordered }.into())
+        }
+        _ => None,
+    }
+}
