@@ -3,12 +3,13 @@
 
 mod fake;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fake::{Cluster, Fault};
 use seriatim_client::{
     AppendError, AppendOptions, Client, ClientOptions, ControlError, Event, Log, LogConfig, LogOptions,
-    NodeId, Position, ReadError, SubscribeOptions,
+    NodeId, Order, Position, ReadError, SubscribeOptions,
 };
 
 async fn open(cluster: &Cluster) -> Log {
@@ -138,6 +139,30 @@ async fn a_session_that_is_resumed_stores_nothing_twice() {
     assert_eq!(resumed.append("b", AppendOptions::default()).await.unwrap().id.number, 1);
     assert_eq!(resumed.append("c", AppendOptions::default()).await.unwrap().id.number, 2);
     assert_eq!(cluster.held(1), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn unordered_appends_are_spread_over_sessions() {
+    let cluster = Cluster::start(2).await;
+    let client = Client::connect(cluster.address(1)).await.unwrap();
+    let log = client.log_with("orders", LogOptions::unordered(3)).await.unwrap();
+    let mut sessions = BTreeSet::new();
+    for payload in ["a", "b", "c", "d", "e", "f"] {
+        let receipt = log.append(payload, AppendOptions::default()).await.unwrap();
+        assert_eq!(receipt.appended_again, 0);
+        sessions.insert(receipt.id.session);
+    }
+    assert_eq!(sessions.len(), 3);
+    assert_eq!(cluster.held(1), [0, 0, 0, 1, 1, 1]);
+    assert_eq!(log.session().await, None, "there is not one to go on with");
+    let mut both = LogOptions::unordered(1);
+    both.resume = sessions.first().map(|session| (*session, 2));
+    for (options, why) in [(LogOptions::unordered(0), "1 to 256"), (both, "in its order")] {
+        let error = client.log_with("orders", options).await.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let error = log.append("g", AppendOptions::default().to_shard(0)).await.unwrap_err();
+    assert_eq!(error, AppendError::NoChoice(Order::ErwinBb));
 }
 
 #[tokio::test]
