@@ -76,6 +76,8 @@ pub enum Deviation {
     ScrubbedEarly,
     /// A shard's primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
+    /// A shard tells readers the owners of positions that are not final, and a reader goes by them for ever.
+    MapBeyondStable,
 }
 
 /// What every machine of a node is configured with.
