@@ -204,6 +204,8 @@ pub struct Coverage {
     pub acknowledged: u64,
     /// Records that readers got.
     pub reads: u64,
+    /// Answers that told a reader which shards hold some positions.
+    pub maps: u64,
     /// Tails that were told.
     pub tails: u64,
     /// Trims that every replica confirmed.
@@ -248,6 +250,7 @@ impl Coverage {
         self.events += other.events;
         self.acknowledged += other.acknowledged;
         self.reads += other.reads;
+        self.maps += other.maps;
         self.tails += other.tails;
         self.trims += other.trims;
         self.resumed += other.resumed;

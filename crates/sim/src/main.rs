@@ -77,6 +77,7 @@ enum Profile {
     Forgetful,
     HalfSeen,
     LostRecords,
+    Lookups,
     RacingControllers,
     Absences,
     DiskLosses,
@@ -102,6 +103,7 @@ impl Profile {
             Self::Forgetful => profiles::forgetful(seed),
             Self::HalfSeen => profiles::half_seen(seed),
             Self::LostRecords => profiles::lost_records(seed),
+            Self::Lookups => profiles::lookups(seed),
             Self::RacingControllers => profiles::racing_controllers(seed),
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
@@ -202,12 +204,13 @@ fn verdict(
     }
     let seconds = began.elapsed().as_secs_f64();
     let counts = format!(
-        "{} seeds from {from}, {} acknowledged appends, {} reads, {} tails, {} trims, {} views, {} faults, \
+        "{} seeds from {from}, {} acknowledged appends, {} reads, {} maps, {} tails, {} trims, {} views, {} faults, \
          {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
          dismissals, {} damaged records, {} stores put aside, {} accepted losses, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.reads,
+        coverage.maps,
         coverage.tails,
         coverage.trims,
         coverage.views,

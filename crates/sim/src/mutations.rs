@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 35] = [
+pub const MUTATIONS: [Mutation; 36] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -85,4 +85,5 @@ pub const MUTATIONS: [Mutation; 35] = [
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
     mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidNotReplicated, "no_gap", 10, profiles::lost_records),
+    mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
 ];

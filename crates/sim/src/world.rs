@@ -448,6 +448,7 @@ impl World {
         let history = &self.history;
         self.coverage.acknowledged = history.acknowledged() as u64;
         self.coverage.reads = history.observations.len() as u64;
+        self.coverage.maps = history.maps.iter().filter(|told| told.positions() > 0).count() as u64;
         self.coverage.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
         self.coverage.trims = history.trims.len() as u64;
         self.coverage.views = history.views.len() as u64;
