@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
 use seriatim_model::{
-    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time,
+    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time, limits,
 };
 use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
-use seriatim_protocol::Message;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::erwin::{LogClient, ShardChoice};
+use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// How many commands and link events wait for the task.
@@ -112,6 +112,7 @@ pub(crate) fn start(connected: Connected, address: &str, hello: Hello) -> mpsc::
         entries: BTreeMap::new(),
         started: Instant::now(),
         machines: BTreeMap::new(),
+        readings: BTreeMap::new(),
         last_handle: 0,
         outgoing: BTreeMap::new(),
     };
@@ -129,6 +130,8 @@ struct Engine {
     entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
+    /// The machine that reads a log: it remembers what it learned of the log from one read to the next.
+    readings: BTreeMap<LogId, u64>,
     last_handle: u64,
     outgoing: BTreeMap<NodeId, Vec<Bytes>>,
 }
@@ -151,7 +154,7 @@ struct Slot {
 
 enum Kind {
     Appender(Box<Appender>),
-    Fetch(Box<Fetch>, Option<oneshot::Sender<fetch::Reply>>),
+    Reading(Box<Reading>),
     Subscriber(Box<Subscriber>, mpsc::Sender<subscriber::Event>),
     Ask(Ask),
 }
@@ -162,6 +165,13 @@ struct Appender {
     waiters: BTreeMap<u64, (oneshot::Sender<Reply>, Option<OwnedSemaphorePermit>)>,
     /// Nobody holds the handle any more: it goes when everything in flight has been answered.
     closed: bool,
+}
+
+/// The reads of one log.
+struct Reading {
+    machine: Fetch,
+    last_token: u64,
+    waiters: BTreeMap<u64, oneshot::Sender<fetch::Reply>>,
 }
 
 struct Ask {
@@ -243,10 +253,7 @@ impl Engine {
             }
             Command::Close { handle } => self.close(handle),
             Command::Fetch { control, entry, request, waiter } => {
-                let log = entry.id;
-                let kind = Kind::Fetch(Box::new(Fetch::new(control, self.newest(*entry))), Some(waiter));
-                let handle = self.add(Slot { log, kind });
-                self.step_fetch(now, handle, Input::Request { token: 0, request });
+                self.read(now, (control, self.newest(*entry)), request, waiter);
             }
             Command::Subscribe { control, entry, from, end, events, handle } => {
                 let log = entry.id;
@@ -290,6 +297,50 @@ impl Engine {
         let token = appender.last_token;
         appender.waiters.insert(token, (waiter, room));
         self.step_appender(now, handle, Input::Request { token, request });
+    }
+
+    fn read(
+        &mut self,
+        now: Time,
+        (control, entry): (NodeId, LogEntry),
+        request: fetch::Request,
+        waiter: oneshot::Sender<fetch::Reply>,
+    ) {
+        let log = entry.id;
+        let handle = match self.readings.get(&log) {
+            Some(handle) => *handle,
+            None => self.add_reading(control, entry.clone()),
+        };
+        let Some(Slot { kind: Kind::Reading(reading), .. }) = self.machines.get_mut(&handle) else { return };
+        let is_behind = reading.machine.entry().version < entry.version;
+        reading.last_token += 1;
+        let token = reading.last_token;
+        reading.waiters.insert(token, waiter);
+        if is_behind {
+            let message = control::Message::Registered { entry }.into();
+            let from = Address::Node(control, Endpoint::Register);
+            self.step_reading(now, handle, Input::Message { from, message });
+        }
+        self.step_reading(now, handle, Input::Request { token, request });
+    }
+
+    /// A machine that reads a log. What others learned goes when there are too many of them.
+    fn add_reading(&mut self, control: NodeId, entry: LogEntry) -> u64 {
+        let is_idle = |handle: &u64| match self.machines.get(handle).map(|slot| &slot.kind) {
+            Some(Kind::Reading(reading)) => reading.machine.is_idle(),
+            _ => true,
+        };
+        let idle = self.readings.iter().find(|(_, handle)| is_idle(handle)).map(|(log, _)| *log);
+        if let Some(log) = idle.filter(|_| self.readings.len() >= limits::MAPPED_LOGS) {
+            let handle = self.readings.remove(&log);
+            handle.and_then(|handle| self.machines.remove(&handle));
+        }
+        let log = entry.id;
+        let machine = Fetch::new(control, entry, Options::default());
+        let reading = Reading { machine, last_token: 0, waiters: BTreeMap::new() };
+        let handle = self.add(Slot { log, kind: Kind::Reading(Box::new(reading)) });
+        self.readings.insert(log, handle);
+        handle
     }
 
     fn close(&mut self, handle: u64) {
@@ -379,7 +430,7 @@ impl Engine {
         let from = Address::Node(node, from);
         match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
             Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Message { from, message }),
-            Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Message { from, message }),
+            Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Message { from, message }),
             Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Message { from, message }),
             Some(Kind::Ask(ask)) => {
                 if let Some(waiter) = ask.waiter.take() {
@@ -419,7 +470,7 @@ impl Engine {
         for handle in handles {
             match self.machines.get(&handle).map(|slot| &slot.kind) {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Disconnected(peer)),
-                Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Disconnected(peer)),
+                Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Ask(_)) | None => {}
             }
@@ -452,30 +503,35 @@ impl Engine {
         self.send_all(log, handle, sends);
     }
 
-    fn step_fetch(&mut self, now: Time, handle: u64, input: Input<Message, fetch::Request>) {
-        let Some(Slot { log, kind: Kind::Fetch(machine, waiter) }) = self.machines.get_mut(&handle) else {
+    fn step_reading(&mut self, now: Time, handle: u64, input: Input<Message, fetch::Request>) {
+        let Some(Slot { log, kind: Kind::Reading(reading) }) = self.machines.get_mut(&handle) else {
             return;
         };
         let log = *log;
         let mut effects = vec![];
-        machine.step(now, input, &mut effects);
+        if matches!(input, Input::Timer) {
+            // Who does not wait for an answer any more said nothing.
+            let dropped = reading.waiters.iter().filter(|(_, waiter)| waiter.is_closed());
+            let dropped: Vec<u64> = dropped.map(|(token, _)| *token).collect();
+            for token in dropped {
+                reading.waiters.remove(&token);
+                let request = fetch::Request::Cancel;
+                reading.machine.step(now, Input::Request { token, request }, &mut effects);
+            }
+        }
+        reading.machine.step(now, input, &mut effects);
         let mut sends = vec![];
-        let mut is_done = waiter.as_ref().is_none_or(oneshot::Sender::is_closed);
         for effect in effects {
             match effect {
-                Effect::Reply { reply, .. } => {
-                    if let Some(waiter) = waiter.take() {
+                Effect::Reply { token, reply } => {
+                    if let Some(waiter) = reading.waiters.remove(&token) {
                         let _ = waiter.send(reply);
                     }
-                    is_done = true;
                 }
                 Effect::Send { to, message } => sends.push((to, message)),
                 // A client has no disk.
                 _ => {}
             }
-        }
-        if is_done {
-            self.machines.remove(&handle);
         }
         self.send_all(log, handle, sends);
     }
@@ -554,7 +610,7 @@ impl Engine {
         for handle in due {
             match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Timer),
-                Some(Kind::Fetch(..)) => self.step_fetch(now, handle, Input::Timer),
+                Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Timer),
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Timer),
                 Some(Kind::Ask(ask)) => {
                     ask.look_at = now + ASK_AGAIN;
@@ -582,7 +638,7 @@ impl Slot {
     fn deadline(&self) -> Option<Time> {
         match &self.kind {
             Kind::Appender(appender) => appender.machine.deadline(),
-            Kind::Fetch(machine, _) => machine.deadline(),
+            Kind::Reading(reading) => reading.machine.deadline(),
             Kind::Subscriber(machine, _) => machine.deadline(),
             Kind::Ask(ask) => Some(ask.look_at),
         }

@@ -296,7 +296,7 @@ impl Log {
     pub async fn read(&self, from: Position, max: u32, wait: Duration) -> Result<Vec<Stored>, ReadError> {
         let (waiter, answer) = oneshot::channel();
         let answer_within = self.inner.client.inner.options.deadline;
-        let request = fetch::Request { from, max, wait, answer_within };
+        let request = fetch::Request::Read { from, max, wait, answer_within };
         let control = self.inner.client.inner.control;
         let command = Command::Fetch { control, entry: Box::new(self.inner.entry.clone()), request, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;

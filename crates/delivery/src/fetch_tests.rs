@@ -1,6 +1,7 @@
 //! Scripts: inputs in, effects out.
 
 use super::*;
+use crate::read::MISSING_PAUSE;
 use crate::testing::{CONTROL, entry, from_register, from_shard, lookups, no_op, replies, stored, to_shards};
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,7 +17,8 @@ struct Script {
 
 impl Script {
     fn new(entry: LogEntry) -> Self {
-        Self { fetch: Fetch::new(CONTROL, entry), now: Time(1), asked: BTreeMap::new(), looked_up: 0 }
+        let fetch = Fetch::new(CONTROL, entry, Options::default());
+        Self { fetch, now: Time(1), asked: BTreeMap::new(), looked_up: 0 }
     }
 
     fn step(&mut self, input: Input<Message, Request>) -> Vec<Reply> {
@@ -41,7 +43,7 @@ impl Script {
         let answer_within = 1000 * MS;
         self.step(Input::Request {
             token: 3,
-            request: Request { from: Position(from), max, wait, answer_within },
+            request: Request::Read { from: Position(from), max, wait, answer_within },
         })
     }
 

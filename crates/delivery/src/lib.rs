@@ -2,10 +2,12 @@
 //!
 //! The shards of a log each give out their own part of it; a reader wants the whole, in order. Both
 //! machines here merge those parts by position: position `p` comes from the shard that the placement
-//! names, and only after every position below it was given out.
+//! names, and only after every position below it was given out. Where no placement names it, it comes from whichever
+//! shard has it.
 //!
 //! * [`Subscriber`]: from a position on, for as long as the reader likes. The shards push.
-//! * [`Fetch`]: one read, answered with what is there, or waiting until there is something.
+//! * [`Fetch`]: single reads, each answered with what is there, or waiting until there is something. It remembers which
+//!   shards hold what, where the positions do not tell.
 //!
 //! ```text
 //! reader        Subscriber          primary of shard 0   primary of shard 1
@@ -24,6 +26,8 @@ mod directory;
 mod failure;
 mod feed;
 pub mod fetch;
+mod map;
+mod read;
 pub mod subscriber;
 #[cfg(test)]
 mod testing;

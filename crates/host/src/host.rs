@@ -764,7 +764,10 @@ fn unknown_role(message: &Message) -> Option<Message> {
             Some(nothing.into())
         }
         Message::Shard(
-            shard::Message::Read { .. } | shard::Message::Subscribe { .. } | shard::Message::Trim { .. },
+            shard::Message::Read { .. }
+            | shard::Message::Map { .. }
+            | shard::Message::Subscribe { .. }
+            | shard::Message::Trim { .. },
         ) => Some(fenced.into()),
         // The node lost its disk, and with it a role that the log counts on.
         Message::Control(control::Message::Registered { entry }) => {

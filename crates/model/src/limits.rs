@@ -64,6 +64,18 @@ pub const READ_BYTES: u32 = 1 << 20;
 /// How many records one read returns.
 pub const READ_RECORDS: u32 = 8192;
 
+/// How many positions one answer about which shards hold them covers.
+pub const MAP_POSITIONS: u64 = 8192;
+
+/// How many runs of positions a reader remembers the shards of, for each log.
+pub const MAP_RUNS: usize = 128 << 10;
+
+/// How many questions about which shards hold which positions a reader has on their way, for each log.
+pub const MAP_QUESTIONS: usize = 8;
+
+/// How many logs' maps a client keeps while it does not read them.
+pub const MAPPED_LOGS: usize = 16;
+
 /// How many bytes a subscription keeps in flight or buffered for each shard.
 pub const SUBSCRIPTION_BYTES: u64 = 4 << 20;
 
@@ -119,6 +131,8 @@ pub struct Limits {
     pub heartbeats_missed: u32,
     /// See [`REPLACE_AFTER`].
     pub replace_after: Duration,
+    /// See [`MAP_RUNS`].
+    pub map_runs: usize,
 }
 
 impl Default for Limits {
@@ -132,6 +146,7 @@ impl Default for Limits {
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
             replace_after: REPLACE_AFTER,
+            map_runs: MAP_RUNS,
         }
     }
 }
@@ -143,6 +158,9 @@ const _: () = {
     assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
     // A snapshot of all sessions fits into one frame.
     assert!(MAX_SESSIONS * 64 + MAX_BOUND_RUNS * 24 < MAX_FRAME_BYTES);
+    // The longest map in pieces of one position fits into one frame, and several of them into a reader's memory.
+    assert!(MAP_POSITIONS as usize * 16 < MAX_FRAME_BYTES);
+    assert!(MAP_POSITIONS as usize * MAP_QUESTIONS <= MAP_RUNS);
     // A ring holds several batches, or the orderer could never fill its window.
     assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
     assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);

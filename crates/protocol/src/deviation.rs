@@ -82,6 +82,8 @@ pub enum Deviation {
     LeftUntrimmed,
     /// A client appends a record again although its first name may still be bound with it.
     AgainInDoubt,
+    /// A shard tells readers the owners of positions that are not final, and a reader goes by them for ever.
+    MapBeyondStable,
 }
 
 /// What every machine of a node is configured with.

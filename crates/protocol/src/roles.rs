@@ -49,6 +49,7 @@ impl Message {
                 message,
                 Shard::Put { .. }
                     | Shard::Read { .. }
+                    | Shard::Map { .. }
                     | Shard::Subscribe { .. }
                     | Shard::Credit { .. }
                     | Shard::Cancel { .. }

@@ -181,6 +181,7 @@ impl LimitsSection {
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
+            map_runs: usual.map_runs,
         })
     }
 }

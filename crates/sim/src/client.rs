@@ -14,6 +14,7 @@ use seriatim_protocol::{Message, shard};
 
 use crate::farewell::Farewell;
 use crate::history::{History, Outcome, TailCheck, Trim};
+use crate::lookups::Lookups;
 use crate::plan::Workload;
 use crate::random::Random;
 use crate::reader::Reader;
@@ -25,6 +26,8 @@ pub const READER: u64 = 100;
 pub const TRIMMER: u64 = 101;
 /// The number of a client's subscription.
 pub const SUBSCRIPTION: u64 = 102;
+/// The number of the machine that a client reads here and there with.
+pub const LOOKUPS: u64 = 103;
 /// Tokens from here on name questions for the tail; those below name appends.
 const TAILS: u64 = 1 << 40;
 /// The token of the wish that the session ends.
@@ -481,6 +484,8 @@ pub struct Client {
     pub reader: Option<Reader>,
     /// Its subscription.
     pub subscription: Option<Subscription>,
+    /// Its reads here and there.
+    pub lookups: Option<Lookups>,
     /// Its trimmer, which trims what the reader has read.
     pub trimmer: Option<Trimmer>,
     /// When it is going to be woken.
@@ -508,6 +513,10 @@ impl Client {
             let mut sends = vec![];
             subscription.receive(now, from, message, history, &mut sends);
             out.extend(sends.into_iter().map(|(to, message)| (SUBSCRIPTION, to, message)));
+        } else if let (LOOKUPS, Some(lookups)) = (machine, &mut self.lookups) {
+            let mut sends = vec![];
+            lookups.receive(now, from, message, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (LOOKUPS, to, message)));
         } else if let (TRIMMER, Some(trimmer)) = (machine, &mut self.trimmer) {
             trimmer.receive(from, &message, history);
         }
@@ -525,6 +534,11 @@ impl Client {
             let mut sends = vec![];
             subscription.disconnected(now, node, history, &mut sends);
             out.extend(sends.into_iter().map(|(to, message)| (SUBSCRIPTION, to, message)));
+        }
+        if let Some(lookups) = &mut self.lookups {
+            let mut sends = vec![];
+            lookups.disconnected(now, node, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (LOOKUPS, to, message)));
         }
     }
 
@@ -544,6 +558,11 @@ impl Client {
             let mut sends = vec![];
             subscription.wake(now, history, &mut sends);
             out.extend(sends.into_iter().map(|(to, message)| (SUBSCRIPTION, to, message)));
+        }
+        if let Some(lookups) = &mut self.lookups {
+            let mut sends = vec![];
+            lookups.wake(now, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (LOOKUPS, to, message)));
         }
         if let Some(reader) = &mut self.reader {
             let mut sends = vec![];
@@ -572,6 +591,7 @@ impl Client {
         let reader = self.reader.as_ref().and_then(Reader::deadline);
         let trimmer = self.trimmer.as_ref().filter(|_| self.reader.is_some()).map(Trimmer::deadline);
         let subscription = self.subscription.as_ref().and_then(Subscription::deadline);
-        [producers, reader, subscription, trimmer].into_iter().flatten().min()
+        let lookups = self.lookups.as_ref().and_then(Lookups::deadline);
+        [producers, reader, subscription, lookups, trimmer].into_iter().flatten().min()
     }
 }

@@ -206,6 +206,8 @@ pub struct Coverage {
     pub appended_again: u64,
     /// Records that readers got.
     pub reads: u64,
+    /// Answers that told a reader which shards hold some positions.
+    pub maps: u64,
     /// Tails that were told.
     pub tails: u64,
     /// Trims that every replica confirmed.
@@ -255,6 +257,7 @@ impl Coverage {
         self.acknowledged += other.acknowledged;
         self.appended_again += other.appended_again;
         self.reads += other.reads;
+        self.maps += other.maps;
         self.tails += other.tails;
         self.trims += other.trims;
         self.resumed += other.resumed;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use seriatim_model::storage::Stored;
+use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
     Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Time, View,
     ViewNumber,
@@ -92,13 +92,34 @@ pub struct Served {
     pub records: std::ops::Range<usize>,
 }
 
-/// What a subscription delivered at once.
+/// What a subscription delivered at once, or a read of the whole log returned.
 #[derive(Clone, Debug)]
 pub struct Delivered {
     /// The position that had to come first.
     pub from: Position,
+    /// The position that has to come next.
+    pub upto: Position,
     /// The records, as indices into the observations.
     pub records: std::ops::Range<usize>,
+}
+
+/// Which shards hold which positions, as a reader was told.
+#[derive(Clone, Debug)]
+pub struct MapTold {
+    /// When.
+    pub at: Moment,
+    /// The first position.
+    pub from: Position,
+    /// Their shards.
+    pub owned: Vec<Owned>,
+}
+
+impl MapTold {
+    /// How many positions it tells of.
+    #[must_use]
+    pub fn positions(&self) -> u64 {
+        self.owned.iter().map(|owned| owned.count).sum()
+    }
 }
 
 /// A question for the tail.
@@ -193,8 +214,12 @@ pub struct History {
     pub observations: Vec<Observation>,
     /// How they got it.
     pub served: Vec<Served>,
-    /// What subscriptions delivered, over all shards.
+    /// What subscriptions and reads delivered, over all shards.
     pub delivered: Vec<Delivered>,
+    /// What readers were told of the shards of positions.
+    pub maps: Vec<MapTold>,
+    /// Where a reader did not get the position that had to come next, from whoever had to have it.
+    pub holes: Vec<String>,
     /// The questions for the tail.
     pub tails: Vec<TailCheck>,
     /// The trims.
@@ -240,6 +265,8 @@ impl History {
             observations: vec![],
             served: vec![],
             delivered: vec![],
+            maps: vec![],
+            holes: vec![],
             tails: vec![],
             trims: vec![],
             ended: BTreeMap::new(),
@@ -344,11 +371,11 @@ impl History {
         served.records
     }
 
-    /// A subscription delivered records, where `from` had to come next.
-    pub fn deliver(&mut self, from: Position, records: &[Stored]) {
+    /// A subscription or a read delivered the records of `from..upto`.
+    pub fn deliver(&mut self, from: Position, upto: Position, records: &[Stored]) {
         let at = self.tick();
         let records = self.observe(at, records, true);
-        self.delivered.push(Delivered { from, records });
+        self.delivered.push(Delivered { from, upto, records });
     }
 
     fn observe(&mut self, at: Moment, records: &[Stored], is_buffered: bool) -> std::ops::Range<usize> {

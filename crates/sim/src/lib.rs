@@ -9,6 +9,7 @@ pub mod client;
 pub mod coverage;
 pub mod farewell;
 pub mod history;
+pub mod lookups;
 pub mod mutations;
 pub mod network;
 pub mod plan;

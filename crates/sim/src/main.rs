@@ -78,6 +78,7 @@ enum Profile {
     HalfSeen,
     LostRecords,
     AppendedAgain,
+    Lookups,
     RacingControllers,
     Absences,
     DiskLosses,
@@ -105,6 +106,7 @@ impl Profile {
             Self::HalfSeen => profiles::half_seen(seed),
             Self::LostRecords => profiles::lost_records(seed),
             Self::AppendedAgain => profiles::appended_again(seed),
+            Self::Lookups => profiles::lookups(seed),
             Self::RacingControllers => profiles::racing_controllers(seed),
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
@@ -206,7 +208,8 @@ fn verdict(
     }
     let seconds = began.elapsed().as_secs_f64();
     let counts = format!(
-        "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} tails, {} trims, {} views, {} faults, \
+        "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} maps, {} tails, {} trims, {} views, {} \
+         faults, \
          {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
          dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {:.1} s, {:.0} \
          seeds a second",
@@ -214,6 +217,7 @@ fn verdict(
         coverage.acknowledged,
         coverage.appended_again,
         coverage.reads,
+        coverage.maps,
         coverage.tails,
         coverage.trims,
         coverage.views,

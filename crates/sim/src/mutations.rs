@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 38] = [
+pub const MUTATIONS: [Mutation; 39] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -88,4 +88,5 @@ pub const MUTATIONS: [Mutation; 38] = [
     mutation(Deviation::PlacedAnew, "no_gap", 20, profiles::reshaped),
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::reshaped),
     mutation(Deviation::AgainInDoubt, "at_most_once", 10, profiles::appended_again),
+    mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
 ];

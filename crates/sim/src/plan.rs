@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::limits::{Limits, REPLACE_AFTER};
+use seriatim_model::limits::{Limits, MAP_RUNS, REPLACE_AFTER};
 use seriatim_model::{Durability, LogConfig, NodeId, Order};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
@@ -95,6 +95,8 @@ pub struct Workload {
     pub tail_percent: u64,
     /// Whether clients read.
     pub reads: bool,
+    /// How many clients read here and there, and once through.
+    pub lookups: u32,
     /// Whether the first client trims what it has read.
     pub trims: bool,
     /// How many of a hundred crashed clients go on with their sessions.
@@ -179,6 +181,8 @@ impl Plan {
         plan.faults = plan.some_faults(&mut random);
         plan.workload.ends = random.percent(40);
         plan.workload.unordered = random.percent(35);
+        plan.workload.lookups = random.pick(&[0, 0, 1, 2]);
+        plan.options.limits.map_runs = random.pick(&[1, 5, 40, MAP_RUNS]);
         plan
     }
 
@@ -301,6 +305,7 @@ fn workload(random: &mut Random) -> Workload {
         payload_bytes: random.pick(&[30, 200, 600]),
         tail_percent: random.pick(&[5, 30]),
         reads: random.percent(80),
+        lookups: 0,
         trims: random.percent(40),
         resume_percent: random.pick(&[0, 60, 100]),
         long_pause_percent: random.pick(&[0, 3]),

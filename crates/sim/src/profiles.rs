@@ -54,6 +54,7 @@ fn busy() -> Workload {
         payload_bytes: 30,
         tail_percent: 10,
         reads: true,
+        lookups: 0,
         trims: false,
         resume_percent: 60,
         long_pause_percent: 0,
@@ -236,6 +237,17 @@ pub fn lost_records(seed: u64) -> Plan {
 pub fn appended_again(seed: u64) -> Plan {
     let mut plan = lost_records(seed);
     plan.workload.unordered = true;
+    plan
+}
+
+/// Every client reads here and there while leaders die whose order of the latest records was theirs alone. For logs
+/// whose clients put records on shards themselves.
+#[must_use]
+pub fn lookups(seed: u64) -> Plan {
+    let mut plan = half_seen(seed).ordered(Order::ErwinSt);
+    plan.config.shards = 3;
+    plan.network.noise_permille = (20, 20, 20);
+    plan.workload = Workload { think_us: 4000, lookups: 4, ..plan.workload };
     plan
 }
 

@@ -108,8 +108,9 @@ impl Subscription {
         match event {
             Event::Deliver { records, .. } => {
                 self.wants = self.wants.saturating_sub(records.len() as u64);
-                history.deliver(self.next, &records);
-                self.next = records.last().map_or(self.next, |last| last.position.next());
+                let upto = records.last().map_or(self.next, |last| last.position.next());
+                history.deliver(self.next, upto, &records);
+                self.next = upto;
             }
             Event::Trimmed { first } => self.next = first,
             Event::Failed(Failure::Lost { position, shard, .. }) if position >= self.next => {

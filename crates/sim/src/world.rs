@@ -477,6 +477,7 @@ impl World {
         self.coverage.appended_again =
             history.appends.iter().filter(|append| append.again > 0).count() as u64;
         self.coverage.reads = history.observations.len() as u64;
+        self.coverage.maps = history.maps.iter().filter(|told| told.positions() > 0).count() as u64;
         self.coverage.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
         self.coverage.trims = history.trims.len() as u64;
         self.coverage.views = history.views.len() as u64;

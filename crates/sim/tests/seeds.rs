@@ -52,6 +52,7 @@ fn st(seed: u64) -> Plan {
 fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     all_clean("all faults, erwin-st", st, 0..150);
     all_clean("lost records", profiles::lost_records, 0..20);
+    all_clean("lookups", profiles::lookups, 0..20);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::ErwinSt);
     for (name, profile) in [
         ("churn", profiles::churn as fn(u64) -> Plan),
@@ -104,6 +105,14 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("accepted losses", profiles::accepted_losses, 0..5);
     all_clean("trimmed absences", profiles::trimmed_absences, 0..10);
     all_clean("copies", profiles::copies, 0..10);
+}
+
+#[test]
+fn readers_are_told_which_shards_to_ask() {
+    for seed in 0..5 {
+        let told = run(profiles::lookups(seed), false).coverage.maps;
+        assert!(told >= 10, "seed {seed}: {told} answers");
+    }
 }
 
 #[test]

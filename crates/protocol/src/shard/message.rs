@@ -303,9 +303,30 @@ pub enum Message {
         /// Everything of this shard below it, from where the reader asked on, is in `records`.
         upto: Position,
     },
-    /// Replica to reader: the answer to `Read`, `Subscribe` or `Trim` when it failed.
+    /// Reader to replica of any shard: which shards hold the positions from `from` on?
+    Map {
+        /// Names the question.
+        request: u64,
+        /// The first position.
+        from: Position,
+        /// The position after the last.
+        end: Position,
+    },
+    /// Replica to reader: the answer to `Map`, as far as the replica knows the owners of final positions without a
+    /// break. It may know none: what it was never told of, others know.
+    Mapped {
+        /// The question answered.
+        request: u64,
+        /// The latest view that the replica knows. What a later one decides, it may not know.
+        view: ViewNumber,
+        /// The stable bound that the replica knows. The answer does not reach beyond it.
+        stable: Position,
+        /// Which shards hold the positions from the first one asked for on.
+        owned: Vec<Owned>,
+    },
+    /// Replica to reader: the answer to `Read`, `Map`, `Subscribe` or `Trim` when it failed.
     ReadFailed {
-        /// The read, subscription or trim.
+        /// The read, map, subscription or trim.
         request: u64,
         /// Why.
         error: ReadError,
@@ -406,5 +427,7 @@ wire_enum! {
         26 => Want { view, batch, ids },
         27 => Have { view, batch, records, lacks, voids },
         28 => MappedRecords { request, records, owned, upto },
+        29 => Map { request, from, end },
+        30 => Mapped { request, view, stable, owned },
     }
 }

@@ -103,7 +103,7 @@ impl Machine for Replica {
                 self.registered(now, &entry, out);
             }
             Input::Found(ticket, records) => self.found(ticket, records, out),
-            Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, out),
+            Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
             Input::Message { .. } | Input::DiskFull(_) | Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => self.persisted(ticket, out),
             Input::StoreFailed(ticket, _) => self.store_failed(now, ticket, out),
@@ -232,8 +232,11 @@ impl Replica {
         let places = self.memory.config.order.places_by_position();
         let placement = self.memory.view.as_ref().filter(|_| places).map(|view| view.placement.clone());
         let lost = (!gaps.is_empty()).then_some(Lost { placement, gaps });
-        let is_mapped = !places;
-        Bounds { readable: self.readable(), trim: self.trim, trim_is_known, lacks, lost, is_mapped }
+        let readable = self.readable();
+        let unbounded = self.options.deviates(Deviation::MapBeyondStable);
+        let mappable = if unbounded { Position(u64::MAX) } else { readable };
+        let (trim, is_mapped, view) = (self.trim, !places, self.view_number());
+        Bounds { readable, mappable, trim, trim_is_known, lacks, lost, is_mapped, view }
     }
 
     /// Whether nobody could tell it more of the trim point.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
-use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, limits};
+use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
 use super::message::{Message, ReadError};
 use super::primary_backup::send;
@@ -25,8 +25,8 @@ pub(super) struct Readers {
     subscriptions: BTreeMap<(Address, u64), Subscription>,
     /// Reads from the store on their way.
     reading: BTreeMap<Ticket, (Address, u64, Purpose, ReadRange)>,
-    /// Answers to other replicas that lack only the map of their positions.
-    mapping: BTreeMap<Ticket, MappedAnswer>,
+    /// Answers that lack only the map of their positions.
+    mapping: BTreeMap<Ticket, Mapping>,
     last_ticket: Ticket,
 }
 
@@ -36,6 +36,14 @@ struct WaitingRead {
     end: Position,
     max_records: u32,
     until: Time,
+}
+
+#[derive(Clone, Debug)]
+enum Mapping {
+    /// Another replica gets it with records.
+    Copy(MappedAnswer),
+    /// A reader gets it alone, as of the view and the stable bound that it was looked up with.
+    Alone { reader: Address, request: u64, from: Position, view: ViewNumber, stable: Position },
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +75,8 @@ enum Purpose {
 pub(super) struct Bounds {
     /// Positions below it, ...
     pub(super) readable: Position,
+    /// (and the owners of those below this one,)
+    pub(super) mappable: Position,
     /// ... from here on, ...
     pub(super) trim: Position,
     /// (if that is known, or it is another replica that asks,)
@@ -77,6 +87,8 @@ pub(super) struct Bounds {
     pub(super) lost: Option<Lost>,
     /// Whether the log's positions are mapped to shards one by one.
     pub(super) is_mapped: bool,
+    /// The latest view that the replica knows.
+    pub(super) view: ViewNumber,
 }
 
 /// What the shard lost.
@@ -104,8 +116,9 @@ impl Lost {
 }
 
 impl Bounds {
-    /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there.
-    fn end_from(&self, reader: Address, from: Position) -> Result<Position, ReadError> {
+    /// Why there is nothing to be read at `from`, if that is so; otherwise how far a read may go from there,
+    /// if it may go to `most` at all.
+    fn end_from(&self, reader: Address, from: Position, most: Position) -> Result<Position, ReadError> {
         let is_replica = matches!(reader, Address::Node(..));
         if !self.trim_is_known && !is_replica {
             return Err(ReadError::Missing { position: from });
@@ -117,7 +130,7 @@ impl Bounds {
             (lost, lacks) => {
                 let lacking = lacks.map(|lacks| lacks.from).filter(|lacking| *lacking > from);
                 let lost = lost.map(|(position, _)| position);
-                Ok([lacking, lost].into_iter().flatten().fold(self.readable, Position::min))
+                Ok([lacking, lost].into_iter().flatten().fold(most, Position::min))
             }
         }
     }
@@ -159,6 +172,9 @@ impl Readers {
                     self.waiting.insert((from, request), read);
                 }
             }
+            Message::Map { request, from: first, end } => {
+                self.map_alone(from, request, (first, end), bounds, out);
+            }
             Message::Subscribe { request, from: first, credit } => {
                 if first < trim {
                     return fail(from, request, ReadError::Trimmed { first: trim }, out);
@@ -199,7 +215,7 @@ impl Readers {
     ) {
         // Who asks for no records asks where the trim point is.
         let end = if read.from < read.end {
-            bounds.end_from(reader, read.from)
+            bounds.end_from(reader, read.from, bounds.readable)
         } else if bounds.trim_is_known {
             Ok(read.end)
         } else {
@@ -238,7 +254,7 @@ impl Readers {
             return;
         }
         let next = subscription.next;
-        let end = match bounds.end_from(reader, next) {
+        let end = match bounds.end_from(reader, next, bounds.readable) {
             Ok(end) => end,
             Err(error) => {
                 self.subscriptions.remove(&(reader, request));
@@ -291,7 +307,7 @@ impl Readers {
             (Purpose::Read, Ok((upto, records))) => {
                 if bounds.is_mapped && matches!(reader, Address::Node(..)) {
                     let answer = MappedAnswer { reader, request, records, from: range.from, upto };
-                    self.map(answer, out);
+                    self.map(Mapping::Copy(answer), range.from, upto, out);
                 } else {
                     send(reader, Message::Records { request, records, upto }, out);
                 }
@@ -316,26 +332,66 @@ impl Readers {
         Outcome { damaged, scrubbed: None }
     }
 
-    /// Looks up the map of the positions that are given to another replica.
-    fn map(&mut self, answer: MappedAnswer, out: &mut Vec<RoleEffect>) {
-        self.last_ticket.0 += 1;
-        let (ticket, from, end) = (self.last_ticket, answer.from, answer.upto);
-        self.mapping.insert(ticket, answer);
-        out.push(RoleEffect::Map { ticket, from, end });
+    /// A reader wants to know which shards to ask: it may know of what is final, and of nothing that this replica
+    /// lacks.
+    fn map_alone(
+        &mut self,
+        reader: Address,
+        request: u64,
+        (from, end): (Position, Position),
+        bounds: &Bounds,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if from < bounds.trim {
+            return fail(reader, request, ReadError::Trimmed { first: bounds.trim }, out);
+        }
+        let known = match bounds.end_from(reader, from, bounds.mappable) {
+            Ok(known) => known,
+            Err(error) => return fail(reader, request, error, out),
+        };
+        let most = Position(from.0.saturating_add(limits::MAP_POSITIONS));
+        let (view, stable) = (bounds.view, bounds.readable);
+        let answer = Mapping::Alone { reader, request, from, view, stable };
+        self.map(answer, from, end.min(most).min(known), out);
     }
 
-    /// The map came back: another replica is answered as far as it goes.
-    pub(super) fn mapped(&mut self, ticket: Ticket, owned: Vec<Owned>, out: &mut Vec<RoleEffect>) {
-        let Some(answer) = self.mapping.remove(&ticket) else { return };
-        let MappedAnswer { reader, request, mut records, from, upto } = answer;
-        let upto = upto.min(from + owned.iter().map(|owned| owned.count).sum::<u64>());
-        records.retain(|stored| stored.position < upto);
-        send(reader, Message::MappedRecords { request, records, owned, upto }, out);
+    /// Looks up which shards hold `from..end`, for an answer.
+    fn map(&mut self, answer: Mapping, from: Position, end: Position, out: &mut Vec<RoleEffect>) {
+        self.last_ticket.0 += 1;
+        let ticket = self.last_ticket;
+        self.mapping.insert(ticket, answer);
+        out.push(RoleEffect::Map { ticket, from, end: end.max(from) });
+    }
+
+    /// The map came back: whoever waits for it is answered as far as it goes.
+    pub(super) fn mapped(
+        &mut self,
+        ticket: Ticket,
+        owned: Vec<Owned>,
+        bounds: &Bounds,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match self.mapping.remove(&ticket) {
+            Some(Mapping::Copy(answer)) => {
+                let MappedAnswer { reader, request, mut records, from, upto } = answer;
+                let upto = upto.min(from + owned.iter().map(|owned| owned.count).sum::<u64>());
+                records.retain(|stored| stored.position < upto);
+                send(reader, Message::MappedRecords { request, records, owned, upto }, out);
+            }
+            Some(Mapping::Alone { reader, request, from, .. }) if from < bounds.trim => {
+                fail(reader, request, ReadError::Trimmed { first: bounds.trim }, out);
+            }
+            Some(Mapping::Alone { reader, request, view, stable, .. }) => {
+                send(reader, Message::Mapped { request, view, stable, owned }, out);
+            }
+            None => {}
+        }
     }
 
     /// What is being read may be wrong: the store did not take what the reads rely on. Subscriptions go on
     /// when more is final; whoever reads asks again.
     pub(super) fn discard_reads(&mut self) {
+        self.mapping.clear();
         for (reader, request, purpose, _) in std::mem::take(&mut self.reading).into_values() {
             if purpose == Purpose::Subscription
                 && let Some(subscription) = self.subscriptions.get_mut(&(reader, request))

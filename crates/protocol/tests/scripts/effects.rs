@@ -147,6 +147,10 @@ fn unordered(message: &shard::Message) -> Option<String> {
             let owned = words::owned(owned);
             format!("mapped-records request={request}{} owned={owned} upto={upto}", stored(records))
         }
+        Mapped { request, view, stable, owned } => {
+            let owned = words::owned(owned);
+            format!("mapped request={request} view=v{view} stable={stable} owned={owned}")
+        }
         _ => return None,
     })
 }

@@ -266,6 +266,11 @@ fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
             let (request, upto) = (words.number("request")?, words.position("upto")?);
             MappedRecords { request, records: read_stored(words), owned: words.owned()?, upto }
         }
+        "map" => Map {
+            request: words.number("request")?,
+            from: words.position("from")?,
+            end: words.position("end")?,
+        },
         _ => return Ok(None),
     };
     Ok(Some(message))

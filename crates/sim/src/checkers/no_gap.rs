@@ -1,46 +1,27 @@
 //! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in
-//! that range, in order, and no others. A subscription delivers one position after the other.
+//! that range, in order, and no others. A subscription delivers one position after the other, and so does a read of the
+//! whole log. Who is told which shard has a position is told the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{Position, ShardId};
 
 use super::Finding;
-use crate::history::{End, History, Served};
+use crate::history::{End, History, MapTold, Served};
 
 pub(super) fn check(history: &History) -> Finding {
+    if let Some(hole) = history.holes.first() {
+        return Err(hole.clone());
+    }
     if history.config.order.places_by_position() {
         let placement = history.placement();
         history.served.iter().try_for_each(|served| complete(history, &placement, served))?;
     } else {
         let owners = owners(history)?;
         history.served.iter().try_for_each(|served| gave_its_own(history, &owners, served))?;
+        history.maps.iter().try_for_each(|told| is_true(history, &owners, told))?;
     }
-    let end = match history.end {
-        End::Settled { trim, .. } => trim,
-        _ => Position(u64::MAX),
-    };
-    let voids = history.observations.iter().filter(|seen| seen.is_void).map(|seen| seen.position);
-    let voids: BTreeSet<Position> = voids.collect();
-    let may_be_void = |position: Position| {
-        // What is trimmed nobody can look at any more.
-        voids.contains(&position) || !history.config.order.places_by_position() && position < end
-    };
-    for delivered in &history.delivered {
-        let mut expected = delivered.from;
-        for seen in &history.observations[delivered.records.clone()] {
-            while expected < seen.position && may_be_void(expected) {
-                expected = expected.next();
-            }
-            if seen.position != expected {
-                return Err(format!(
-                    "a subscription delivered {} where {expected} was to come",
-                    seen.position
-                ));
-            }
-            expected = expected.next();
-        }
-    }
+    delivered_in_order(history)?;
     let End::Settled { trim, tail } = history.end else { return Ok(()) };
     let mut expected = trim;
     for position in history.last.keys().filter(|position| **position >= trim) {
@@ -57,6 +38,43 @@ pub(super) fn check(history: &History) -> Finding {
     }
     if expected != tail {
         return Err(format!("the log ends at {expected}, and its leader has ordered {tail}"));
+    }
+    Ok(())
+}
+
+/// Whoever reads the whole log gets every position but the no-ops, one after the other.
+fn delivered_in_order(history: &History) -> Finding {
+    let end = match history.end {
+        End::Settled { trim, .. } => trim,
+        _ => Position(u64::MAX),
+    };
+    let voids = history.observations.iter().filter(|seen| seen.is_void).map(|seen| seen.position);
+    let voids: BTreeSet<Position> = voids.collect();
+    let may_be_void = |position: Position| {
+        // What is trimmed, or was given up, nobody can look at any more.
+        let is_gone = position < end || history.may_be_gone(position);
+        voids.contains(&position) || !history.config.order.places_by_position() && is_gone
+    };
+    for delivered in &history.delivered {
+        let mut expected = delivered.from;
+        for seen in &history.observations[delivered.records.clone()] {
+            while expected < seen.position && may_be_void(expected) {
+                expected = expected.next();
+            }
+            if seen.position != expected {
+                return Err(format!("a reader got {} where {expected} was to come", seen.position));
+            }
+            expected = expected.next();
+        }
+        while expected < delivered.upto && may_be_void(expected) {
+            expected = expected.next();
+        }
+        if expected < delivered.upto {
+            return Err(format!(
+                "a reader got nothing where {expected} was to come, and was told to read on at {}",
+                delivered.upto
+            ));
+        }
     }
     Ok(())
 }
@@ -100,6 +118,25 @@ fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served:
             own.collect::<Vec<_>>()
         )),
     }
+}
+
+/// No shard but the one that is said to have a position ever gave it out.
+fn is_true(history: &History, owners: &BTreeMap<Position, ShardId>, told: &MapTold) -> Finding {
+    if history.accepted.is_some() {
+        return Ok(());
+    }
+    let mut first = told.from;
+    for owned in &told.owned {
+        let end = first + owned.count;
+        if let Some((position, owner)) = owners.range(first..end).find(|(_, owner)| **owner != owned.shard) {
+            return Err(format!(
+                "a reader was told at moment {} that shard {} has position {position}, which shard {owner} gave out",
+                told.at, owned.shard
+            ));
+        }
+        first = end;
+    }
+    Ok(())
 }
 
 fn complete(history: &History, placement: &seriatim_model::Placement, served: &Served) -> Finding {

@@ -14,6 +14,16 @@ pub(super) fn check(history: &History) -> Finding {
             ));
         }
     }
+    for told in &history.maps {
+        let (stable, end) = (history.stable_at(told.at), told.from + told.positions());
+        if told.from < end && end > stable {
+            return Err(format!(
+                "a reader was told at moment {} whose the positions up to {end} are, when only those below {stable} \
+                 were final",
+                told.at
+            ));
+        }
+    }
     for append in &history.appends {
         if let (Some(position), Some(at)) = (append.position, append.completed)
             && position >= history.stable_at(at)

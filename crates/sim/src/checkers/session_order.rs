@@ -10,7 +10,10 @@ use crate::history::{End, History};
 
 pub(super) fn check(history: &History) -> Finding {
     let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();
-    for (append, position) in history.positions() {
+    for (append, (position, seen)) in history.places() {
+        if history.may_be_again(position, seen) {
+            continue;
+        }
         let append = &history.appends[append];
         let number = if history.unordered {
             // Without an acknowledgement nobody knows its last name.

@@ -12,6 +12,7 @@ use seriatim_protocol::erwin::client::LogClientConfig;
 use super::nodes::{brief, frame, open};
 use super::{CONTROL, Happening, World};
 use crate::client::{Client, Legacy, Post, Producer, READER, Trimmer};
+use crate::lookups::Lookups;
 use crate::network::Party;
 use crate::reader::{Reader, Style};
 use crate::subscription::Subscription;
@@ -50,6 +51,8 @@ impl World {
             number,
             producers,
             subscription: subscribes.then(|| Subscription::new(CONTROL, entry.clone(), random)),
+            lookups: (number < self.plan.workload.lookups)
+                .then(|| Lookups::new(CONTROL, entry.clone(), self.plan.options, self.random.fork())),
             reader: self.plan.workload.reads.then(reader),
             trimmer: (number == 0 && self.plan.workload.trims && self.history.accepted.is_none())
                 .then(Trimmer::default),
@@ -158,6 +161,7 @@ impl World {
             producers,
             reader: Some(reader),
             subscription: None,
+            lookups: None,
             trimmer: None,
             wake_at: None,
         };
@@ -195,10 +199,12 @@ impl World {
         self.coverage.expired += producers.map(Producer::expired).sum::<u64>();
     }
 
-    /// Whether every subscription has delivered everything below `end`.
+    /// Whether every subscription has delivered everything below `end`, and every read through the log too.
     pub(super) fn all_delivered(&self, end: Position) -> bool {
         let subscriptions = self.clients.values().filter_map(|client| client.subscription.as_ref());
+        let mut lookups = self.clients.values().filter_map(|client| client.lookups.as_ref());
         subscriptions.into_iter().all(|subscription| subscription.has_ended() || subscription.next() >= end)
+            && lookups.all(|lookups| lookups.has_ended() || lookups.next() >= end)
     }
 
     /// Whether every client is up and has nothing left to do.

@@ -156,6 +156,9 @@ impl World {
             if let Some(subscription) = &client.subscription {
                 lines.push(format!("client {}: subscription at {}", client.number, subscription.next()));
             }
+            if let Some(lookups) = &client.lookups {
+                lines.push(format!("client {}: read through up to {}", client.number, lookups.next()));
+            }
             if let Some(trimmer) = client.trimmer.as_ref().filter(|trimmer| !trimmer.is_done()) {
                 lines.push(format!("client {}: {trimmer:?}", client.number));
             }

@@ -1,0 +1,277 @@
+//! Reads of a log whose positions do not tell their shards: a whole log that answers, and every message counted.
+
+use super::*;
+use crate::testing::{CONTROL, entry, from_register, from_shard, primary, replies, stored, to_shards};
+use seriatim_model::{Order, Position, ViewHistory};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A log of records on `shards` shards, all of them final, and a reader of it.
+struct Log {
+    fetch: Fetch,
+    shards: u32,
+    view: u64,
+    stable: u64,
+    trim: u64,
+    /// Whose a position is.
+    owner: fn(u64, u32) -> u32,
+    /// Shards that know no map.
+    ignorant: Vec<u32>,
+    /// The shards that were asked for records, and those that were asked for the map, since the last look.
+    asked: Vec<u32>,
+    mapped: Vec<u32>,
+    last_token: u64,
+}
+
+/// Runs of different lengths, up to three.
+fn in_runs(position: u64, shards: u32) -> u32 {
+    (position / 3 * 7 + position % 3 / 2) as u32 % shards
+}
+
+fn mapped_entry(view: u64, shards: u32) -> LogEntry {
+    let mut entry = entry(view, shards, 1);
+    entry.config.order = Order::ErwinSt;
+    entry
+}
+
+impl Log {
+    fn new(shards: u32, stable: u64) -> Self {
+        let fetch = Fetch::new(CONTROL, mapped_entry(1, shards), Options::default());
+        let (ignorant, asked, mapped) = (vec![], vec![], vec![]);
+        Self {
+            fetch,
+            shards,
+            view: 1,
+            stable,
+            trim: 0,
+            owner: in_runs,
+            ignorant,
+            asked,
+            mapped,
+            last_token: 0,
+        }
+    }
+
+    /// Reads, and lets the shards answer until there is an end.
+    fn read(&mut self, from: u64, max: u32) -> Reply {
+        self.last_token += 1;
+        let request =
+            Request::Read { from: Position(from), max, wait: Duration::ZERO, answer_within: SECOND };
+        let mut ended = self.step(Input::Request { token: self.last_token, request });
+        assert_eq!(ended.len(), 1);
+        ended.remove(0)
+    }
+
+    /// Takes an input, and all answers to what comes of it.
+    fn step(&mut self, input: Input<Message, Request>) -> Vec<Reply> {
+        let mut inputs = std::collections::VecDeque::from([input]);
+        let mut ended = vec![];
+        while let Some(input) = inputs.pop_front() {
+            let mut out = vec![];
+            self.fetch.step(Time(1), input, &mut out);
+            ended.extend(replies(&out));
+            for (node, shard, message) in to_shards(&out) {
+                let answer = self.answer(shard, message);
+                inputs.extend(answer.map(|answer| from_shard(node, shard, answer)));
+            }
+        }
+        ended
+    }
+
+    fn answer(&mut self, shard: u32, message: shard::Message) -> Option<shard::Message> {
+        let trimmed = |request, from: Position| {
+            let error = ReadError::Trimmed { first: Position(self.trim) };
+            (from.0 < self.trim).then_some(shard::Message::ReadFailed { request, error })
+        };
+        match message {
+            shard::Message::Read { request, from, end, max_records, .. } => {
+                self.asked.push(shard);
+                let upto = end.0.min(self.stable).max(from.0);
+                let own = (from.0..upto).filter(|position| (self.owner)(*position, self.shards) == shard);
+                let records = own.take(max_records as usize).map(stored).collect();
+                let answer = shard::Message::Records { request, records, upto: Position(upto) };
+                trimmed(request, from).or(Some(answer))
+            }
+            shard::Message::Map { request, from, end } => {
+                self.mapped.push(shard);
+                let end = end.0.min(self.stable).max(from.0);
+                assert!(end - from.0 <= limits::MAP_POSITIONS);
+                let owned =
+                    |position| Owned { shard: ShardId((self.owner)(position, self.shards)), count: 1 };
+                let knows = !self.ignorant.contains(&shard);
+                let owned = (from.0..end).filter(|_| knows).map(owned).collect();
+                let (view, stable) = (ViewNumber(self.view), Position(self.stable));
+                let answer = shard::Message::Mapped { request, view, stable, owned };
+                trimmed(request, from).or(Some(answer))
+            }
+            shard::Message::Cancel { .. } => None,
+            other => panic!("a fetch does not send {other:?}"),
+        }
+    }
+
+    /// How many shards were asked for records, and how many for the map, since the last look.
+    fn questions(&mut self) -> (usize, usize) {
+        (std::mem::take(&mut self.asked).len(), std::mem::take(&mut self.mapped).len())
+    }
+
+    fn enter_view(&mut self, view: u64, first: u64) {
+        let mut entry = mapped_entry(view, self.shards);
+        entry.history = ViewHistory::default();
+        entry.history.push(ViewNumber(view), Position(first));
+        assert_eq!(self.step(from_register(control::Message::Registered { entry })), []);
+        self.view = view;
+    }
+}
+
+fn records(positions: std::ops::Range<u64>) -> Reply {
+    let next = Position(positions.end);
+    Reply::Records { records: positions.map(stored).collect(), next }
+}
+
+#[test]
+fn one_record_costs_one_question_once_its_surroundings_are_known() {
+    let mut log = Log::new(8, 5000);
+    assert_eq!(log.read(3000, 1), records(3000..3001));
+    assert_eq!(log.questions(), (8, 1), "as before, and at the same time one for the map");
+    for position in [3000, 0, 4999, 1234, 3001] {
+        assert_eq!(log.read(position, 1), records(position..position + 1));
+        let owner = in_runs(position, 8);
+        assert_eq!((log.asked.clone(), log.questions()), (vec![owner], (1, 0)));
+    }
+    // A range costs a question to each shard that has a part of it.
+    assert_eq!(log.read(10, 3), records(10..13));
+    assert_eq!(log.questions(), (3, 0));
+}
+
+#[test]
+fn a_scan_asks_each_shard_once_for_a_range_and_one_for_the_map_of_it() {
+    let mut log = Log::new(8, 10_000);
+    let mut from = 0;
+    while from < 10_000 {
+        let Reply::Records { records, next } = log.read(from, 4096) else { panic!("it can be read") };
+        assert!(records.iter().map(|stored| stored.position.0).eq(from..next.0));
+        from = next.0;
+    }
+    let (asked, mapped) = log.questions();
+    assert!(asked <= 3 * 8 && mapped <= 2, "{asked} questions for records and {mapped} for the map");
+}
+
+#[test]
+fn short_reads_in_a_row_ask_few_shards() {
+    let mut log = Log::new(8, 10_000);
+    for from in (0..10_000).step_by(4) {
+        assert_eq!(log.read(from, 4), records(from..from + 4));
+    }
+    let (asked, mapped) = log.questions();
+    // Four positions lie on three shards at most.
+    assert!(asked <= 2500 * 3 + 2 * 8 && mapped <= 3, "{asked} and {mapped}");
+}
+
+#[test]
+fn who_follows_the_end_of_a_log_does_not_ask_for_the_map_of_what_is_not_final() {
+    let mut log = Log::new(4, 100);
+    assert_eq!(log.read(90, 20), records(90..100));
+    assert_eq!(log.questions(), (4, 1));
+    for stable in 101..120 {
+        log.stable = stable;
+        assert_eq!(log.read(stable - 1, 20), records(stable - 1..stable));
+        assert_eq!(log.questions(), (4, 0));
+    }
+}
+
+#[test]
+fn who_knows_no_map_is_not_asked_in_vain() {
+    let mut log = Log::new(4, 1000);
+    log.ignorant = vec![0, 1, 2];
+    assert_eq!(log.read(500, 1), records(500..501));
+    let (asked, mapped) = log.questions();
+    assert!(asked == 4 && mapped <= 4, "{asked} and {mapped}");
+    assert_eq!(log.read(501, 1), records(501..502));
+    assert_eq!(log.questions(), (1, 0));
+    // Where nobody knows it, all are asked for the records.
+    let mut log = Log::new(2, 1000);
+    log.ignorant = vec![0, 1];
+    for _ in 0..3 {
+        assert_eq!(log.read(500, 1), records(500..501));
+        assert_eq!(log.questions(), (2, 2));
+    }
+}
+
+#[test]
+fn what_is_trimmed_is_not_asked_for_again() {
+    let mut log = Log::new(2, 1000);
+    log.trim = 400;
+    assert_eq!(log.read(500, 1), records(500..501));
+    assert_eq!(log.questions(), (2, 2), "the map is there from the trim point on");
+    assert_eq!(log.read(400, 1), records(400..401));
+    assert_eq!(log.questions(), (1, 0));
+    log.trim = 600;
+    assert_eq!(log.read(500, 1), Reply::Failed(Failure::Trimmed { first: Position(600) }));
+    assert_eq!(log.read(600, 1), records(600..601));
+}
+
+#[test]
+fn the_map_stays_when_the_view_changes_and_goes_where_a_loss_was_accepted() {
+    let mut log = Log::new(4, 1000);
+    assert_eq!(log.read(500, 1), records(500..501));
+    log.enter_view(2, 1000);
+    let _ = log.questions();
+    assert_eq!(log.read(501, 1), records(501..502));
+    assert_eq!((log.asked.clone(), log.questions()), (vec![in_runs(501, 4)], (1, 0)));
+    // An operator accepted that everything from 400 on is lost; it was given out anew.
+    log.enter_view(4, 400);
+    log.owner = |position, shards| (in_runs(position, shards) + u32::from(position >= 400)) % shards;
+    assert_eq!(log.read(399, 1), records(399..400));
+    assert_eq!(log.questions().0, 1);
+    assert_eq!(log.read(501, 1), records(501..502));
+    assert_eq!(log.questions(), (4, 0), "it may not be final");
+    assert_eq!(log.read(500, 1), records(500..501));
+    assert_eq!(log.questions(), (4, 1));
+    assert_eq!(log.read(501, 1), records(501..502));
+    assert_eq!(log.questions(), (1, 0));
+    // What a shard says that does not know of it yet does not count.
+    let mut log = Log::new(4, 1000);
+    log.enter_view(3, 0);
+    log.view = 2;
+    assert_eq!(log.read(501, 1), records(501..502));
+    log.view = 3;
+    let _ = log.questions();
+    assert_eq!(log.read(501, 1), records(501..502));
+    assert_eq!(log.questions(), (4, 1));
+}
+
+#[test]
+fn reads_run_beside_each_other_and_can_be_dropped() {
+    let mut fetch = Fetch::new(CONTROL, mapped_entry(1, 2), Options::default());
+    let mut step = |input| {
+        let mut out = vec![];
+        fetch.step(Time(1), input, &mut out);
+        (to_shards(&out), replies(&out), fetch.is_idle())
+    };
+    let read = |from| Request::Read { from: Position(from), max: 1, wait: SECOND, answer_within: SECOND };
+    let (asked, _, _) = step(Input::Request { token: 1, request: read(7) });
+    assert_eq!(asked.len(), 3);
+    let (asked, _, _) = step(Input::Request { token: 2, request: read(8) });
+    let of_second: Vec<(u32, u64)> = asked
+        .iter()
+        .map(|(_, shard, message)| match message {
+            shard::Message::Read { request, from: Position(8), .. } => (*shard, *request),
+            other => panic!("the map is asked for once: {other:?}"),
+        })
+        .collect();
+    let (cancelled, answers, _) = step(Input::Request { token: 1, request: Request::Cancel });
+    assert_eq!((cancelled.len(), answers), (2, vec![]));
+    for (shard, request) in of_second {
+        let records = if shard == 0 { vec![stored(8)] } else { vec![] };
+        let message = shard::Message::Records { request, records, upto: Position(9) };
+        let (_, answers, is_idle) = step(from_shard(primary(1, shard), shard, message));
+        assert_eq!((answers.is_empty(), is_idle), (shard == 1, true));
+        if shard == 0 {
+            assert_eq!(answers, [records_of(8)]);
+        }
+    }
+}
+
+fn records_of(position: u64) -> Reply {
+    records(position..position + 1)
+}

@@ -1,0 +1,426 @@
+//! One read of a [`Fetch`](crate::Fetch): which shards are asked, and what comes of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, ShardId, Time, View};
+use seriatim_protocol::roles::Message;
+use seriatim_protocol::shard::{self, ReadError};
+
+use crate::directory::Directory;
+use crate::failure::Failure;
+use crate::feed::disorder;
+use crate::fetch::Reply;
+use crate::map::Run;
+
+/// How long a shard is asked to wait at once. The view may change meanwhile without its noticing.
+const POLL_FOR: Duration = Duration::from_secs(2);
+/// How long to wait for an answer, beyond what the shard was asked to wait; doubled up to
+/// [`RESEND_MOST`].
+pub(crate) const RESEND_FIRST: Duration = Duration::from_millis(200);
+const RESEND_MOST: Duration = Duration::from_secs(2);
+/// How often all replicas may say that they do not hold a record yet, before that is believed.
+const MISSING_ROUNDS: usize = 4;
+/// How long to wait before all replicas are asked again for what none of them holds yet.
+pub(crate) const MISSING_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait before a replica that refused or disconnected is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+pub(crate) type Out = Vec<Effect<Message, Reply>>;
+
+/// What the reads of one log share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) directory: Directory,
+    last_request: u64,
+    /// Whose the questions are that were not answered.
+    askers: BTreeMap<u64, u64>,
+}
+
+impl Shared {
+    pub(crate) fn new(directory: Directory) -> Self {
+        Self { directory, last_request: 0, askers: BTreeMap::new() }
+    }
+
+    /// A number for a question.
+    pub(crate) fn next_request(&mut self) -> u64 {
+        self.last_request += 1;
+        self.last_request
+    }
+
+    /// The read that asked this.
+    pub(crate) fn asker(&self, request: u64) -> Option<u64> {
+        self.askers.get(&request).copied()
+    }
+}
+
+/// A read that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Read {
+    token: u64,
+    from: Position,
+    end: Position,
+    /// Until when to wait for the first record.
+    until: Time,
+    /// Until when to wait for an answer at all.
+    give_up: Time,
+    /// Which shards hold the range, if it is known. Only they are asked.
+    owners: Option<Vec<Run>>,
+    parts: BTreeMap<ShardId, Part>,
+    doubt: Option<Doubt>,
+}
+
+/// A shard did not give out the first position although it should have it, by the view that is known.
+/// Before anybody is blamed, the register is asked whether there is a newer one.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    shard: ShardId,
+    /// Only answers to later questions count.
+    asked: u64,
+}
+
+/// One shard's part of a read.
+#[derive(Debug)]
+struct Part {
+    source: NodeId,
+    replica: usize,
+    /// How often all replicas said that they do not hold the record yet.
+    rounds: usize,
+    request: u64,
+    /// When to ask, if no answer comes before; none when it answered.
+    ask_at: Option<Time>,
+    patience: Duration,
+    /// Whether it ever answered this read.
+    answered: bool,
+    records: Vec<Stored>,
+    upto: Position,
+}
+
+impl Read {
+    /// A read of `from..end`, of which `owners` hold all if they are known.
+    pub(crate) fn new(
+        token: u64,
+        (from, end): (Position, Position),
+        (until, give_up): (Time, Time),
+        owners: Option<Vec<Run>>,
+    ) -> Self {
+        Self { token, from, end, until, give_up, owners, parts: BTreeMap::new(), doubt: None }
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
+        self.parts.values().filter_map(|part| part.ask_at).fold(self.give_up, Time::min)
+    }
+
+    /// Sets up a part for each shard that holds a position in the range, at its primary.
+    pub(crate) fn ask_shards(&mut self, now: Time, shared: &mut Shared) {
+        let Some(view) = shared.directory.view() else { return };
+        if self.owners.iter().flatten().any(|(_, shard)| view.shard(*shard).is_none()) {
+            self.owners = None;
+        }
+        for shard in self.shards(view, shared.directory.placement()) {
+            let Some(members) = view.shard(shard) else { continue };
+            let source = members.primary().node;
+            let part = self.parts.entry(shard).or_insert_with(|| Part::new(source, self.from));
+            if part.upto == self.from {
+                (part.source, part.replica) = (source, 0);
+                part.ask(now, &mut shared.askers);
+            }
+        }
+    }
+
+    /// The shards that may hold a position in the range.
+    fn shards(&self, view: &View, placement: Option<&Placement>) -> Vec<ShardId> {
+        let most = view.shards.len();
+        let mut shards = vec![];
+        let mut position = self.from;
+        while position < self.end && shards.len() < most {
+            let Some((shard, run_end)) = self.run_at(placement, position) else {
+                return view.shards.iter().map(|members| members.shard).collect();
+            };
+            if !shards.contains(&shard) {
+                shards.push(shard);
+            }
+            position = run_end;
+        }
+        shards
+    }
+
+    /// The shard that holds `position`, and the end of the run of positions that it holds from there on, if
+    /// that is known.
+    fn run_at(&self, placement: Option<&Placement>, position: Position) -> Option<(ShardId, Position)> {
+        if let Some(placement) = placement {
+            return Some(placement.stripe_at(position));
+        }
+        let owners = self.owners.as_ref()?;
+        let index = owners.partition_point(|(end, _)| *end <= position);
+        owners.get(index).map(|(end, shard)| (*shard, *end))
+    }
+
+    /// Asks the shards whose time has come.
+    pub(crate) fn ask_due(&mut self, now: Time, shared: &mut Shared, out: &mut Out) {
+        for (shard, part) in &mut self.parts {
+            if part.ask_at.is_none_or(|at| now < at) {
+                continue;
+            }
+            if part.request != 0 {
+                // No answer: a lost message, or a replica that is gone or deposed.
+                part.cancel(*shard, shared, out);
+                part.patience = (part.patience * 2).min(RESEND_MOST);
+                shared.directory.ask(now);
+            }
+            let wait = self.until.since(now).min(POLL_FOR);
+            part.request = shared.next_request();
+            shared.askers.insert(part.request, self.token);
+            part.ask_at = Some(now + wait + part.patience);
+            let message = shard::Message::Read {
+                request: part.request,
+                from: self.from,
+                end: self.end,
+                max_records: u32::try_from(self.end - self.from).unwrap_or(u32::MAX),
+                wait_ms: wait.as_millis() as u32,
+            };
+            send(part.source, *shard, message, out);
+        }
+    }
+
+    /// A shard gave out records. Returns the answer to the whole, if that is all that was waited for.
+    pub(crate) fn receive(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        (records, upto): (Vec<Stored>, Position),
+        shared: &mut Shared,
+        out: &mut Out,
+    ) -> Option<Reply> {
+        let part = self.part(node, shard, request)?;
+        if let Some(position) = disorder(part.upto, &records, upto) {
+            return Some(Reply::Failed(Failure::Disordered { position, shard }));
+        }
+        part.rest(None, &mut shared.askers);
+        (part.records, part.upto, part.answered) = (records, upto, true);
+        self.conclude(now, shared, out)
+    }
+
+    /// A shard could not do it.
+    pub(crate) fn failed(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        error: ReadError,
+        shared: &mut Shared,
+        out: &mut Out,
+    ) -> Option<Reply> {
+        let part = self.part(node, shard, request)?;
+        let failure = match error {
+            ReadError::Trimmed { first } => return Some(Reply::Failed(Failure::Trimmed { first })),
+            ReadError::Lost { position, end } => {
+                return Some(Reply::Failed(Failure::Lost { position, shard, end }));
+            }
+            ReadError::Damaged { position } => Failure::Damaged { position, shard },
+            ReadError::Missing { position } => Failure::Missing { position, shard },
+            ReadError::Disk { reason } => Failure::Disk { shard, reason },
+            ReadError::Busy | ReadError::NotStable { .. } => {
+                part.rest(Some(now + part.patience), &mut shared.askers);
+                return None;
+            }
+        };
+        let members = shared.directory.view().and_then(|view| view.shard(shard));
+        // The other replicas hold the same records, or will.
+        part.replica += 1;
+        match members.and_then(|members| members.replicas.get(part.replica)) {
+            Some(member) => {
+                part.source = member.node;
+                part.ask(now, &mut shared.askers);
+                self.ask_due(now, shared, out);
+                None
+            }
+            None if matches!(failure, Failure::Missing { .. }) && part.rounds + 1 < MISSING_ROUNDS => {
+                // Another view may have somebody who holds it, or it is on its way.
+                part.rounds += 1;
+                part.replica = 0;
+                part.source = members.map_or(part.source, |members| members.primary().node);
+                part.rest(Some(now + MISSING_PAUSE), &mut shared.askers);
+                shared.directory.ask(now);
+                None
+            }
+            None => Some(Reply::Failed(failure)),
+        }
+    }
+
+    /// There is a new view. Where an operator accepted a loss, what was given out from `lost_from` on does not count.
+    pub(crate) fn enter_view(&mut self, now: Time, lost_from: Position, shared: &mut Shared, out: &mut Out) {
+        if lost_from < self.end {
+            self.owners = None;
+        }
+        if self.doubt.take().is_some() || self.parts.values().any(|part| part.upto > lost_from) {
+            self.cancel(shared, out);
+            self.parts.clear();
+        }
+        self.ask_shards(now, shared);
+        self.ask_due(now, shared, out);
+    }
+
+    /// The register says, in answer to this question, that there is no newer view.
+    pub(crate) fn is_in_latest_view(&self, answer: u64) -> Option<Reply> {
+        let Doubt { shard, .. } = self.doubt.filter(|doubt| answer > doubt.asked)?;
+        Some(Reply::Failed(Failure::Gap { position: self.from, shard }))
+    }
+
+    pub(crate) fn disconnected(&mut self, now: Time, node: NodeId, shared: &mut Shared) {
+        for part in self.parts.values_mut().filter(|part| part.source == node && part.request != 0) {
+            part.rest(Some(now + PAUSE), &mut shared.askers);
+            shared.directory.ask(now);
+        }
+    }
+
+    pub(crate) fn timer(&mut self, now: Time, shared: &mut Shared, out: &mut Out) -> Option<Reply> {
+        if now >= self.give_up {
+            return Some(self.give_up(&shared.directory));
+        }
+        self.ask_due(now, shared, out);
+        None
+    }
+
+    /// Nobody waits for the answers any more.
+    pub(crate) fn cancel(&mut self, shared: &mut Shared, out: &mut Out) {
+        for (shard, part) in self.parts.iter_mut().filter(|(_, part)| part.request != 0) {
+            part.cancel(*shard, shared, out);
+        }
+    }
+
+    /// Answers if the shard that holds the next position has said what it has of it.
+    fn conclude(&mut self, now: Time, shared: &mut Shared, out: &mut Out) -> Option<Reply> {
+        shared.directory.view()?;
+        let next = self.reach(shared.directory.placement());
+        let shard = self.holder(shared.directory.placement(), next);
+        let Some(part) = self.parts.get(&shard).filter(|_| next < self.end) else {
+            return Some(self.answer(next));
+        };
+        let is_first = next == self.from;
+        if part.ask_at.is_some() {
+            if !is_first {
+                // There is something to answer with: not much more patience for this shard.
+                self.give_up = self.give_up.min(now + RESEND_FIRST);
+            }
+            None
+        } else if is_first && part.upto > next {
+            self.doubt = Some(Doubt { shard, asked: shared.directory.asked() });
+            shared.directory.ask(now);
+            None
+        } else if is_first && now < self.until {
+            // Nothing yet. Perhaps because the view is over and nobody told the shards.
+            let from = self.from;
+            let empty = self.parts.values_mut().filter(|part| part.upto == from && part.request == 0);
+            empty.for_each(|part| part.ask_at = Some(now));
+            shared.directory.ask(now);
+            self.ask_due(now, shared, out);
+            None
+        } else {
+            Some(self.answer(next))
+        }
+    }
+
+    /// The time is over: what is there must do.
+    fn give_up(&mut self, directory: &Directory) -> Reply {
+        let why = directory.entry().unavailable.clone();
+        if directory.view().is_none() {
+            return Reply::Failed(Failure::NoView { why });
+        }
+        let next = self.reach(directory.placement());
+        let shard = self.holder(directory.placement(), next);
+        match self.parts.get(&shard) {
+            Some(part) if next == self.from && !part.answered => {
+                Reply::Failed(Failure::Unanswered { shard, node: part.source, why })
+            }
+            _ => self.answer(next),
+        }
+    }
+
+    /// Merges what came of `from..next`.
+    fn answer(&mut self, next: Position) -> Reply {
+        let mut records: Vec<Stored> =
+            self.parts.values_mut().flat_map(|part| std::mem::take(&mut part.records)).collect();
+        records.retain(|stored| stored.position < next && !stored.record.is_no_op());
+        records.sort_unstable_by_key(|stored| stored.position);
+        Reply::Records { records, next }
+    }
+
+    /// The part that this answer is for.
+    fn part(&mut self, node: NodeId, shard: ShardId, request: u64) -> Option<&mut Part> {
+        self.parts.get_mut(&shard).filter(|part| part.source == node && part.request == request)
+    }
+
+    /// The shard that has `next`, or is the first to say whether it has.
+    fn holder(&self, placement: Option<&Placement>, next: Position) -> ShardId {
+        if let Some((shard, _)) = self.run_at(placement, next) {
+            return shard;
+        }
+        let is_silent = |part: &Part| part.ask_at.is_some() && part.upto <= next;
+        let silent = self.parts.iter().find(|(_, part)| is_silent(part));
+        let behind = self.parts.iter().find(|(_, part)| part.upto <= next);
+        silent.or(behind).or(self.parts.iter().next()).map_or(ShardId(0), |(shard, _)| *shard)
+    }
+
+    /// The first position that did not come.
+    fn reach(&self, placement: Option<&Placement>) -> Position {
+        let mut taken: BTreeMap<ShardId, std::slice::Iter<'_, Stored>> =
+            self.parts.iter().map(|(shard, part)| (*shard, part.records.iter())).collect();
+        let has = |records: &std::slice::Iter<'_, Stored>, next: Position| {
+            records.as_slice().first().is_some_and(|stored| stored.position == next)
+        };
+        let mut next = self.from;
+        while next < self.end {
+            let (records, stop) = match self.run_at(placement, next) {
+                Some((shard, run_end)) => (taken.get_mut(&shard), run_end.min(self.end)),
+                None => (taken.values_mut().find(|records| has(records, next)), next.next()),
+            };
+            let Some(records) = records else { break };
+            while next < stop && has(records, next) {
+                records.next();
+                next = next.next();
+            }
+            if next < stop {
+                break;
+            }
+        }
+        next
+    }
+}
+
+impl Part {
+    fn new(source: NodeId, from: Position) -> Self {
+        Self {
+            source,
+            replica: 0,
+            rounds: 0,
+            request: 0,
+            ask_at: None,
+            patience: RESEND_FIRST,
+            answered: false,
+            records: vec![],
+            upto: from,
+        }
+    }
+
+    /// Is to be asked anew, now.
+    fn ask(&mut self, now: Time, askers: &mut BTreeMap<u64, u64>) {
+        self.rest(Some(now), askers);
+    }
+
+    /// Waits for no answer, and is asked anew at some time, if at all.
+    fn rest(&mut self, ask_at: Option<Time>, askers: &mut BTreeMap<u64, u64>) {
+        askers.remove(&self.request);
+        (self.request, self.ask_at) = (0, ask_at);
+    }
+
+    /// Tells whoever was asked that nobody waits for the answer.
+    fn cancel(&mut self, shard: ShardId, shared: &mut Shared, out: &mut Out) {
+        send(self.source, shard, shard::Message::Cancel { request: self.request }, out);
+        self.rest(None, &mut shared.askers);
+    }
+}
+
+pub(crate) fn send(node: NodeId, shard: ShardId, message: shard::Message, out: &mut Out) {
+    out.push(Effect::Send { to: Address::Node(node, Endpoint::Shard(shard)), message: message.into() });
+}

@@ -1,0 +1,213 @@
+//! The reads of the client library: its fetch, and an application that reads here and there, and once through.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_delivery::fetch::{Reply, Request};
+use seriatim_delivery::{Failure, Fetch};
+use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::{Message, Options, shard};
+
+use crate::history::{Acceptance, History, MapTold};
+use crate::random::Random;
+
+/// How long shards have for their answers.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
+/// How many reads run beside each other.
+const AT_ONCE: usize = 4;
+/// The token of the read that goes through the log from its beginning.
+const SCAN: u64 = 0;
+/// The application's own questions for the map have numbers from here on.
+const OWN: u64 = 1 << 40;
+
+/// Reads a log here and there.
+#[derive(Debug)]
+pub struct Lookups {
+    machine: Fetch,
+    random: Random,
+    /// Where the read through the log goes on.
+    next: Position,
+    /// Everything below it is trimmed.
+    trimmed: Position,
+    /// Where the reads begin that are not answered.
+    running: BTreeMap<u64, Position>,
+    /// Where the questions for the map begin that are not answered.
+    maps: BTreeMap<u64, Position>,
+    last_token: u64,
+    last_own_map: u64,
+    read_at: Time,
+    has_ended: bool,
+}
+
+type Sends = Vec<(Address, Message)>;
+
+impl Lookups {
+    /// Reads the log that `entry` describes.
+    #[must_use]
+    pub fn new(control: NodeId, entry: LogEntry, options: Options, random: Random) -> Self {
+        Self {
+            machine: Fetch::new(control, entry, options),
+            random,
+            next: Position::ZERO,
+            trimmed: Position::ZERO,
+            running: BTreeMap::new(),
+            maps: BTreeMap::new(),
+            last_token: SCAN,
+            last_own_map: OWN,
+            read_at: Time::ZERO,
+            has_ended: false,
+        }
+    }
+
+    /// Everything below it was read, or is trimmed.
+    #[must_use]
+    pub fn next(&self) -> Position {
+        self.next
+    }
+
+    /// Whether it came to what was lost, and ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// When [`Lookups::wake`] is to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let read_at = (!self.has_ended).then_some(self.read_at);
+        [self.machine.deadline(), read_at].into_iter().flatten().min()
+    }
+
+    /// The application reads some more, and the machine does what is due.
+    pub fn wake(&mut self, now: Time, history: &mut History, out: &mut Sends) {
+        if !self.has_ended && now >= self.read_at {
+            self.read_at = now + self.random.micros(500, 20_000);
+            if !self.running.contains_key(&SCAN) {
+                let (from, max) = (self.next, self.random.between(1, 40));
+                self.read(now, SCAN, from, max, history, out);
+            }
+            if self.running.len() < AT_ONCE {
+                self.last_token += 1;
+                let (from, max) = (self.somewhere(), self.random.pick(&[1, 1, 3, 20]));
+                self.read(now, self.last_token, from, max, history, out);
+            }
+            if self.random.percent(10) {
+                self.ask_for_map(out);
+            }
+        }
+        if self.machine.deadline().is_some_and(|at| now >= at) {
+            self.step(now, Input::Timer, history, out);
+        }
+    }
+
+    /// A position that was read before, or a little further.
+    fn somewhere(&mut self) -> Position {
+        Position(self.random.between(self.trimmed.0, self.next.0.max(self.trimmed.0) + 3))
+    }
+
+    fn read(
+        &mut self,
+        now: Time,
+        token: u64,
+        from: Position,
+        max: u64,
+        history: &mut History,
+        out: &mut Sends,
+    ) {
+        self.running.insert(token, from);
+        let wait = self.random.millis(0, 100);
+        let request = Request::Read { from, max: max as u32, wait, answer_within: ANSWER_WITHIN };
+        self.step(now, Input::Request { token, request }, history, out);
+    }
+
+    /// Asks any replica of any shard for the map.
+    fn ask_for_map(&mut self, out: &mut Sends) {
+        let (from, end) = (self.somewhere(), Position(u64::MAX));
+        let Some(view) = &self.machine.entry().view else { return };
+        let members = self.random.pick(&view.shards);
+        let to = Address::Node(self.random.pick(&members.replicas).node, Endpoint::Shard(members.shard));
+        self.last_own_map += 1;
+        let request = self.last_own_map;
+        self.maps.insert(request, from);
+        out.push((to, shard::Message::Map { request, from, end }.into()));
+    }
+
+    /// A message arrived.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        from: Address,
+        message: Message,
+        history: &mut History,
+        out: &mut Sends,
+    ) {
+        if let Message::Shard(shard::Message::Mapped { request, owned, .. }) = &message
+            && let Some(first) = self.maps.remove(request)
+        {
+            let at = history.tick();
+            history.maps.push(MapTold { at, from: first, owned: owned.clone() });
+        }
+        self.step(now, Input::Message { from, message }, history, out);
+    }
+
+    /// The connection to a node is gone.
+    pub fn disconnected(&mut self, now: Time, node: NodeId, history: &mut History, out: &mut Sends) {
+        self.step(now, Input::Disconnected(Peer::Node(node)), history, out);
+    }
+
+    fn step(&mut self, now: Time, input: Input<Message, Request>, history: &mut History, out: &mut Sends) {
+        let mut effects = vec![];
+        self.machine.step(now, input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => {
+                    if let Message::Shard(shard::Message::Map { request, from, .. }) = &message {
+                        self.maps.insert(*request, *from);
+                    }
+                    out.push((to, message));
+                }
+                Effect::Reply { token, reply } => self.answered(token, reply, history),
+                other => unreachable!("a fetch has no disk: {other:?}"),
+            }
+        }
+    }
+
+    fn answered(&mut self, token: u64, reply: Reply, history: &mut History) {
+        let from = self.running.remove(&token).expect("only what was asked is answered");
+        let read_on = match reply {
+            Reply::Records { records, next } => {
+                history.deliver(from, next, &records);
+                next
+            }
+            Reply::Failed(Failure::Trimmed { first }) => {
+                self.trimmed = self.trimmed.max(first);
+                first
+            }
+            Reply::Failed(Failure::Lost { position, shard, .. }) => {
+                history.was_told_lost(shard, position);
+                position.next()
+            }
+            Reply::Failed(failure) => {
+                self.failed(from, failure, history);
+                from
+            }
+        };
+        if token == SCAN {
+            self.next = self.next.max(read_on);
+        }
+    }
+
+    fn failed(&mut self, from: Position, failure: Failure, history: &mut History) {
+        let is_being_lost = |loss: &Acceptance| from >= loss.certain;
+        match failure {
+            Failure::Missing { .. } if history.lost_too_much => self.has_ended = true,
+            // Some shards may know of the loss already, and others not yet.
+            Failure::Gap { .. } if history.accepted.as_ref().is_some_and(is_being_lost) => {}
+            Failure::Gap { .. } | Failure::Disordered { .. } => history.holes.push(failure.to_string()),
+            Failure::Deleted(_) => history.problems.push(failure.to_string()),
+            // It is tried again.
+            _ => {}
+        }
+    }
+}
