@@ -5,6 +5,7 @@
 //! * [`catalog`]: kills while logs are created and deleted;
 //! * [`serve`]: nodes as processes of their own;
 //! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
+//! * [`shards`]: shards that join and leave under load;
 //! * [`disks`]: a disk that fills up, bytes that change;
 //! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`acceptance`], [`output`]: the command line, as scripts use it.
@@ -26,4 +27,5 @@ mod members;
 mod output;
 mod process;
 mod serve;
+mod shards;
 mod workload;

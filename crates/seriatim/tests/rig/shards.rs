@@ -1,0 +1,90 @@
+//! Shards join and leave while programs append and read, and while a node that has some of them is killed.
+
+use std::time::Duration;
+
+use seriatim_client::{LogConfig, NodeId, Order, ShardId};
+
+use crate::command::{CommandLine, text};
+use crate::members::Members;
+use crate::workload::{DEADLINE, Workload, all_styles};
+
+/// How many appends more show that a log goes on: more than are in flight.
+const MORE: u64 = 300;
+
+async fn goes_on(log: &Workload, when: &str) {
+    let target = log.history.acknowledged() + MORE;
+    let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target)).await;
+    assert!(waiting.is_ok(), "'{}' acknowledges nothing {when}", log.name);
+}
+
+async fn change_shards_of(order: Order) {
+    let mut members = Members::start(4).await;
+    let client = members.client(DEADLINE).await;
+    let (name, config) = (order.to_string(), LogConfig { order, ..LogConfig::default() });
+    client.create(&name, config).await.expect("the log is created");
+    let log = Workload::start(&members.addresses(), &name, order, rand::random(), &all_styles(order));
+    goes_on(&log, "at first").await;
+
+    let (joined, entry) = client.add_shard(&name).await.expect("a shard joins");
+    assert_eq!((joined, entry.shards.len()), (ShardId(2), 3));
+    goes_on(&log, "with another shard").await;
+
+    client.remove_shard(&name, ShardId(0)).await.expect("a shard is closed");
+    let entry = client.lookup(&name).await.expect("the log is there");
+    let view = entry.view.expect("it has a view");
+    assert_eq!(view.open_shards(), [ShardId(1), ShardId(2)]);
+    goes_on(&log, "without the first shard").await;
+
+    let of_joined = &view.shard(joined).expect("it is there").replicas;
+    let lost = of_joined.iter().map(|member| member.node).find(|node| *node != NodeId(1));
+    let lost = lost.expect("the register's node has one replica of it at most");
+    members.kill(lost).await;
+    client.add_shard(&name).await.expect("a shard joins while a node is away");
+    goes_on(&log, "without a node").await;
+    members.restart(lost).await;
+    client.remove_shard(&name, ShardId(1)).await.expect("a shard is closed");
+    goes_on(&log, "with the node").await;
+    let outcome = log.finish().await;
+    outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+
+    // When nothing is left of what the first shards held, they go with the next view.
+    let log = client.log(&name).await.expect("the log opens");
+    let tail = log.check_tail().await.expect("it has a tail");
+    log.trim(tail).await.expect("it is trimmed");
+    let (_, entry) = client.add_shard(&name).await.expect("a shard joins");
+    let view = entry.view.expect("it has a view");
+    let numbers: Vec<u32> = view.shards.iter().map(|members| members.shard.0).collect();
+    assert_eq!(numbers, [2, 3, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_join_and_leave_erwin_bb_under_load() {
+    let test = change_shards_of(Order::ErwinBb);
+    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_join_and_leave_erwin_st_under_load() {
+    let test = change_shards_of(Order::ErwinSt);
+    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_line_changes_shards_and_says_what_cannot_be() {
+    let members = Members::start(1).await;
+    let cli = CommandLine::new(&members.address(NodeId(1)));
+    cli.good(&["log", "create", "t", "--order", "erwin-st", "--shards", "1"]).await;
+    let (_, said) = cli.bad(&["log", "remove-shard", "t", "0"]).await;
+    assert!(said.contains("add one before you remove shard 0"), "{said}");
+    let (_, said) = cli.bad(&["log", "remove-shard", "t", "7"]).await;
+    assert!(said.contains("'t' has no shard 7"), "{said}");
+    let added = cli.good(&["log", "add-shard", "t"]).await;
+    assert_eq!(text(&added), "shard 1 of 't' takes records, on nodes 1\n");
+    for _ in 0..2 {
+        cli.good(&["log", "remove-shard", "t", "0"]).await;
+    }
+    let shown = cli.good(&["log", "show", "t"]).await;
+    assert!(text(&shown).contains("shard 0           nodes 1, takes no new records"), "{shown:?}");
+    let (_, said) = cli.bad(&["append", "t", "--shard", "0"]).await;
+    assert!(said.contains("those that do: 1"), "{said}");
+}
