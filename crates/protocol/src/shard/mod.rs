@@ -33,6 +33,7 @@
 //! ```
 
 mod copying;
+mod mending;
 pub mod message;
 mod ordering;
 pub mod primary_backup;

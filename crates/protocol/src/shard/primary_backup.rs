@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::{Lacking, Owned, Run, ShardMemory, ShardRecovery, StorageCommand, Stored};
+use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
 use seriatim_model::{
     Address, Durability, Endpoint, Gap, IdRun, Input, LogConfig, Machine, Member, NodeId, Peer, Position,
     ShardId, ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::copying::{Copying, as_mapped, as_pushed};
+use super::copying::Copying;
 use super::message::{Held, Message, ReadError};
-use super::readers::{Bounds, Lost, Outcome, Readers};
+use super::readers::{Bounds, Lost, Readers};
 use super::unordered::{Part, Unordered};
 use super::unstored::{Before, Unstored};
 use crate::control::{self, behind};
@@ -24,11 +24,6 @@ use crate::roles::{self, RoleEffect, RoleInput};
 
 /// How long a fenced replica waits for its new view before it asks for one.
 const FENCED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(400);
-
-/// After a restart, how long to wait between two reads that look for damage.
-const SCRUB_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
-/// When such a read is given up.
-const SCRUB_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// One replica of one shard of one log.
 ///
@@ -49,11 +44,11 @@ pub struct Replica {
     /// The store had no room for it: it is written again before anything relies on it.
     trim_refused: bool,
     /// What it has still to get from others. An empty range: no records, but how far the log is trimmed.
-    lacks: Option<Lacking>,
-    copying: Copying,
+    pub(super) lacks: Option<Lacking>,
+    pub(super) copying: Copying,
     /// After a restart everything is read once, to find what is damaged: where that goes on.
-    scrub: Option<Position>,
-    scrub_at: Time,
+    pub(super) scrub: Option<Position>,
+    pub(super) scrub_at: Time,
     /// Batches that this replica is primary for, and that are not held everywhere yet.
     pub(super) batches: BTreeMap<(ViewNumber, Position), Batch>,
     /// What was put before it got a position.
@@ -63,7 +58,7 @@ pub struct Replica {
     unstored: Unstored,
     /// The end of the highest run that was pushed. Only the simulator's defects use it.
     pushed: Position,
-    readers: Readers,
+    pub(super) readers: Readers,
     cannot_start: ViewNumber,
     report_at: Time,
 }
@@ -240,7 +235,7 @@ impl Replica {
     }
 
     /// Whether nobody could tell it more of the trim point.
-    fn knows_trim(&self) -> bool {
+    pub(super) fn knows_trim(&self) -> bool {
         let is_alone = self.members().is_some_and(|members| members.replicas == [self.me()]);
         is_alone || self.copying.knows_trim() || self.options.deviates(Deviation::TrimForgotten)
     }
@@ -451,7 +446,7 @@ impl Replica {
     }
 
     /// Writes what is remembered, as it is now, in place of what it was `before`.
-    fn remember(&mut self, before: Before, out: &mut Vec<RoleEffect>) {
+    pub(super) fn remember(&mut self, before: Before, out: &mut Vec<RoleEffect>) {
         self.write_refused_trim(out);
         let memory = self.memory.clone();
         let command = match (before.lacks, self.lacks) {
@@ -462,7 +457,7 @@ impl Replica {
         self.unstored.left(ticket, before);
     }
 
-    fn before(&self) -> Before {
+    pub(super) fn before(&self) -> Before {
         Before {
             memory: self.memory.clone(),
             stable: self.stable,
@@ -522,7 +517,7 @@ impl Replica {
     }
 
     /// The replicas of the shard in the latest view that this one knows.
-    fn members(&self) -> Option<&ShardMembers> {
+    pub(super) fn members(&self) -> Option<&ShardMembers> {
         self.memory.view.as_ref()?.shard(self.shard)
     }
 
@@ -612,7 +607,7 @@ impl Replica {
     }
 
     /// What is lost, nobody has to give.
-    fn leave_gaps(&mut self) {
+    pub(super) fn leave_gaps(&mut self) {
         let gaps = self.memory.history.gaps_of(self.shard);
         self.lacks = self.lacks.map(|range| range.without(gaps.clone()));
     }
@@ -654,98 +649,7 @@ impl Replica {
         }
     }
 
-    /// Records came from another replica, with a map of the positions if the log needs one.
-    fn got(
-        &mut self,
-        now: Time,
-        request: u64,
-        (records, owned): (Vec<Stored>, Vec<Owned>),
-        upto: Position,
-        out: &mut Vec<RoleEffect>,
-    ) {
-        if let Some((from, records)) = self.copying.records(now, request, records, upto) {
-            let before = self.gate.issued();
-            // If nothing was there, nothing is to be written.
-            let mut ticket = Ticket(0);
-            for (view, runs) in as_pushed(&self.memory.history, records) {
-                ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
-            }
-            for (view, first, owned) in as_mapped(&self.memory.history, from, owned) {
-                ticket = self.gate.store(StorageCommand::Map { view, first, owned }, out);
-            }
-            self.copying.writing(before, ticket);
-            if self.gate.is_durable(ticket) {
-                self.copied(ticket, out);
-            }
-        }
-        self.copy(now, out);
-    }
-
-    fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
-        match error {
-            ReadError::Trimmed { first } if first <= self.stable => {
-                self.copying.learned_trim(now, request);
-                self.trim_below(first, out);
-            }
-            ReadError::Missing { .. } => self.copying.lacked(now, request),
-            // Also what is lost: this replica does not know that view yet.
-            _ => self.copying.refused(now, request),
-        }
-    }
-
-    /// What was got from another replica is written.
-    fn copied(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
-        if let Some(lacks) = self.copying.written(ticket, self.lacks) {
-            let before = self.before();
-            self.lacks = lacks;
-            self.leave_gaps();
-            self.remember(before, out);
-        }
-    }
-
-    /// Asks another replica for what is lacking or damaged.
-    fn copy(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if !self.is_open() {
-            return;
-        }
-        let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
-        if is_complete && self.copying.may_finish(now) {
-            let before = self.before();
-            self.lacks = None;
-            self.remember(before, out);
-        }
-        if self.copying.deadline(self.lacks).is_none_or(|at| now < at) {
-            return;
-        }
-        let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
-        let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
-        // What lies behind a gap is asked for when what lies before it is there.
-        let next = self.lacks.map(|range| {
-            let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
-            gap.map_or(range, |gap| Lacking { end: range.end.min(gap.from), ..range })
-        });
-        self.copying.ask(now, self.shard, &others, self.trim, next, out);
-    }
-
-    /// After a restart: reads on, to find what is damaged.
-    fn scrub(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Some(from) = self.scrub.filter(|_| self.is_open() && now >= self.scrub_at) else { return };
-        self.scrub_at = now + SCRUB_PATIENCE;
-        self.readers.scrub(from.max(self.trim), self.stable, out);
-    }
-
-    /// A read came back: what it found damaged is got from another replica.
-    fn has_read(&mut self, now: Time, outcome: Outcome) {
-        if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
-            self.copying.add_damaged(position);
-        }
-        if let Some(upto) = outcome.scrubbed {
-            self.scrub = (upto < self.stable).then_some(upto);
-            self.scrub_at = now + SCRUB_EVERY;
-        }
-    }
-
-    fn trim_below(&mut self, position: Position, out: &mut Vec<RoleEffect>) {
+    pub(super) fn trim_below(&mut self, position: Position, out: &mut Vec<RoleEffect>) {
         if position > self.trim {
             self.trim = position;
             self.memory.history.forget_below(position);

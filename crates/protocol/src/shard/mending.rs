@@ -1,0 +1,110 @@
+//! A replica gets from others what it lacks, and what its disk damaged.
+
+use std::time::Duration;
+
+use seriatim_model::storage::{Lacking, Owned, StorageCommand, Stored};
+use seriatim_model::{Member, Position, Ticket, Time};
+
+use super::copying::{as_mapped, as_pushed};
+use super::message::ReadError;
+use super::primary_backup::Replica;
+use super::readers::Outcome;
+use crate::roles::RoleEffect;
+
+/// After a restart, how long to wait between two reads that look for damage.
+const SCRUB_EVERY: Duration = Duration::from_millis(20);
+/// When such a read is given up.
+const SCRUB_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Replica {
+    /// Records came from another replica, with a map of the positions if the log needs one.
+    pub(super) fn got(
+        &mut self,
+        now: Time,
+        request: u64,
+        (records, owned): (Vec<Stored>, Vec<Owned>),
+        upto: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if let Some((from, records)) = self.copying.records(now, request, records, upto) {
+            let before = self.gate.issued();
+            // If nothing was there, nothing is to be written.
+            let mut ticket = Ticket(0);
+            for (view, runs) in as_pushed(&self.memory.history, records) {
+                ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
+            }
+            for (view, first, owned) in as_mapped(&self.memory.history, from, owned) {
+                ticket = self.gate.store(StorageCommand::Map { view, first, owned }, out);
+            }
+            self.copying.writing(before, ticket);
+            if self.gate.is_durable(ticket) {
+                self.copied(ticket, out);
+            }
+        }
+        self.copy(now, out);
+    }
+
+    pub(super) fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
+        match error {
+            ReadError::Trimmed { first } if first <= self.stable => {
+                self.copying.learned_trim(now, request);
+                self.trim_below(first, out);
+            }
+            ReadError::Missing { .. } => self.copying.lacked(now, request),
+            // Also what is lost: this replica does not know that view yet.
+            _ => self.copying.refused(now, request),
+        }
+    }
+
+    /// What was got from another replica is written.
+    pub(super) fn copied(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        if let Some(lacks) = self.copying.written(ticket, self.lacks) {
+            let before = self.before();
+            self.lacks = lacks;
+            self.leave_gaps();
+            self.remember(before, out);
+        }
+    }
+
+    /// Asks another replica for what is lacking or damaged.
+    pub(super) fn copy(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if !self.is_open() {
+            return;
+        }
+        let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
+        if is_complete && self.copying.may_finish(now) {
+            let before = self.before();
+            self.lacks = None;
+            self.remember(before, out);
+        }
+        if self.copying.deadline(self.lacks).is_none_or(|at| now < at) {
+            return;
+        }
+        let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
+        let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
+        // What lies behind a gap is asked for when what lies before it is there.
+        let next = self.lacks.map(|range| {
+            let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
+            gap.map_or(range, |gap| Lacking { end: range.end.min(gap.from), ..range })
+        });
+        self.copying.ask(now, self.shard, &others, self.trim, next, out);
+    }
+
+    /// After a restart: reads on, to find what is damaged.
+    pub(super) fn scrub(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Some(from) = self.scrub.filter(|_| self.is_open() && now >= self.scrub_at) else { return };
+        self.scrub_at = now + SCRUB_PATIENCE;
+        self.readers.scrub(from.max(self.trim), self.stable, out);
+    }
+
+    /// A read came back: what it found damaged is got from another replica.
+    pub(super) fn has_read(&mut self, now: Time, outcome: Outcome) {
+        if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
+            self.copying.add_damaged(position);
+        }
+        if let Some(upto) = outcome.scrubbed {
+            self.scrub = (upto < self.stable).then_some(upto);
+            self.scrub_at = now + SCRUB_EVERY;
+        }
+    }
+}
