@@ -260,9 +260,8 @@ impl Client {
             }
         };
         let deadline = self.inner.options.deadline;
-        tokio::time::timeout(deadline, looking).await.unwrap_or_else(|_| {
-            Err(ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for })
-        })
+        let too_late = ControlError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for };
+        tokio::time::timeout(deadline, looking).await.unwrap_or(Err(too_late))
     }
 
     /// Deletes a log with all its records, for good: the one that has the name now.

@@ -293,11 +293,12 @@ impl Subscriber {
         let primaries: Vec<(ShardId, NodeId)> =
             view.shards.iter().map(|members| (members.shard, members.primary().node)).collect();
         // A shard that has left had nothing more to give.
-        let left = self.feeds.extract_if(.., |shard, _| view.shard(*shard).is_none());
-        for (shard, request, source) in
-            left.filter_map(|(shard, feed)| Some((shard, feed.request?, feed.source)))
-        {
-            send(source, shard, shard::Message::Cancel { request }, out);
+        let left: Vec<ShardId> =
+            self.feeds.keys().copied().filter(|shard| view.shard(*shard).is_none()).collect();
+        for shard in left {
+            if let Some(Feed { source, request: Some(request), .. }) = self.feeds.remove(&shard) {
+                send(source, shard, shard::Message::Cancel { request }, out);
+            }
         }
         for (shard, primary) in primaries {
             self.drop_subscription(now, shard, out);
