@@ -223,6 +223,21 @@ fn a_newer_placement_explains_a_gap() {
 }
 
 #[test]
+fn a_shard_that_left_is_let_go() {
+    let mut script = Script::new(entry(1, 2, 2), 4, None);
+    script.want(100);
+    assert_eq!(script.asked.len(), 2);
+    let mut newer = entry(2, 2, 2);
+    let view = newer.view.as_mut().unwrap();
+    view.shards.remove(0);
+    view.placement = view.placement.then(Position(4), vec![ShardId(1)]).forget_below(Position(4));
+    script.found(newer);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1]);
+    assert_eq!(positions(&script.deliver(1, 4, run([4, 5, 6]), 7)), [4, 5, 6]);
+}
+
+#[test]
 fn records_out_of_order_are_an_error() {
     let mut script = Script::new(entry(1, 1, 64), 0, None);
     let disordered = Failure::Disordered { position: Position(1), shard: ShardId(0) };
