@@ -232,6 +232,8 @@ pub struct Coverage {
     pub put_aside: u64,
     /// Losses that an operator accepted.
     pub accepted_losses: u64,
+    /// Times that a shard was told where a session ended of which it had records without names.
+    pub ended_for_orphans: u64,
     /// Each kind of fault at each step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
 }
@@ -262,6 +264,7 @@ impl Coverage {
         self.damages += other.damages;
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
+        self.ended_for_orphans += other.ended_for_orphans;
         for (cell, count) in &other.faults {
             *self.faults.entry(*cell).or_default() += count;
         }

@@ -77,6 +77,7 @@ enum Profile {
     Forgetful,
     HalfSeen,
     LostRecords,
+    Orphans,
     RacingControllers,
     Absences,
     DiskLosses,
@@ -102,6 +103,7 @@ impl Profile {
             Self::Forgetful => profiles::forgetful(seed),
             Self::HalfSeen => profiles::half_seen(seed),
             Self::LostRecords => profiles::lost_records(seed),
+            Self::Orphans => profiles::orphans(seed),
             Self::RacingControllers => profiles::racing_controllers(seed),
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
@@ -204,7 +206,7 @@ fn verdict(
     let counts = format!(
         "{} seeds from {from}, {} acknowledged appends, {} reads, {} tails, {} trims, {} views, {} faults, \
          {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
-         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {:.1} s, {:.0} seeds a second",
+         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} sessions ended for orphans, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.reads,
@@ -222,6 +224,7 @@ fn verdict(
         coverage.damages,
         coverage.put_aside,
         coverage.accepted_losses,
+        coverage.ended_for_orphans,
         seconds,
         coverage.runs as f64 / seconds,
     );

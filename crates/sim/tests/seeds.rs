@@ -52,6 +52,7 @@ fn st(seed: u64) -> Plan {
 fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     all_clean("all faults, erwin-st", st, 0..150);
     all_clean("lost records", profiles::lost_records, 0..20);
+    all_clean("orphans", profiles::orphans, 0..20);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::ErwinSt);
     for (name, profile) in [
         ("churn", profiles::churn as fn(u64) -> Plan),

@@ -9,8 +9,13 @@ use crate::history::{End, History};
 
 pub(super) fn check(history: &History) -> Finding {
     let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();
-    for (append, position) in history.positions() {
-        let append = &history.appends[append];
+    for (index, position) in history.positions() {
+        let is_there = history.last.get(&position).is_some_and(|(_, append)| *append == Some(index));
+        if history.may_be_gone(position) && !is_there {
+            // Its client was told this position before it was lost.
+            continue;
+        }
+        let append = &history.appends[index];
         of_application.entry(append.session).or_default().push((position, append.number));
     }
     for (session, records) in of_application {
