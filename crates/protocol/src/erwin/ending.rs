@@ -54,6 +54,8 @@ impl LogClient {
 
     /// The session has ended, on all members of a view.
     pub(super) fn ended(&mut self, session: SessionId, at: u64, out: &mut Out) {
+        // What this run appended lies below the end, also if the replicas have forgotten that.
+        let at = at.max(self.end());
         if let Some(ending) = self.ending.take() {
             out.push(reply(ending.token, Reply::Ended(Some((session, at)))));
             self.session_lost(session, out);

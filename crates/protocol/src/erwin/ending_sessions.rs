@@ -87,11 +87,8 @@ impl Endings {
 }
 
 impl Sequencer {
-    /// Leader: a client closes its session.
+    /// Leader: a client closes its session. A follower may know it that the leader has forgotten.
     pub(super) fn close(&mut self, now: Time, client: Address, session: SessionId, out: &mut Out) {
-        if self.is_too_old(session) {
-            return reply(client, Message::Expired { session }, out);
-        }
         self.begin_end(now, client, session, out);
     }
 
@@ -153,8 +150,8 @@ impl Sequencer {
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at } => {
-                // What is forgotten, and too old to come back, has no need of an end.
-                if self.sessions.end_of(session).is_none() && !self.is_too_old(session) {
+                // Also one that is not known here, however old: it may come back with what the leader orders.
+                if self.sessions.end_of(session).is_none() {
                     let is_too_low = at < self.sessions.next(session).unwrap_or(0);
                     let may_be = self.options.deviates(Deviation::EndedAtLeadersNumber);
                     assert!(
@@ -209,6 +206,7 @@ impl Sequencer {
         let Some(Step::Freezing { highest }) = ending.map(|ending| ending.step) else { return };
         let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { highest };
         self.frozen.remove(&session);
+        // What the leader has forgotten, and is too old to come back, has no need of an end.
         if !self.is_too_old(session) {
             self.sessions.end(session, at, self.ordered);
             self.persist(&JournalRecord::Ended { session, at }, out);
@@ -224,7 +222,7 @@ impl Sequencer {
     /// All members have ended it durably: it cannot be undone any more.
     fn finish_end(&mut self, session: SessionId, out: &mut Out) {
         let Some(orderer) = &mut self.orderer else { return };
-        let Some(Ending { step: Step::Ending { ticket, .. }, unanswered, .. }) =
+        let Some(Ending { step: Step::Ending { at, ticket }, unanswered, .. }) =
             orderer.endings.0.get(&session)
         else {
             return;
@@ -232,9 +230,13 @@ impl Sequencer {
         if !unanswered.is_empty() || !self.gate.is_durable(*ticket) {
             return;
         }
+        let (at, view) = (*at, self.number);
         let askers = orderer.endings.0.remove(&session).map(|ending| ending.askers).unwrap_or_default();
         for asker in askers {
-            self.tell_end(asker, session, out);
+            match asker {
+                Address::Client(..) => reply(asker, Message::Ended { view, session, at }, out),
+                Address::Node(..) => self.tell_end(asker, session, out),
+            }
         }
     }
 

@@ -621,7 +621,7 @@ impl Sequencer {
         self.seen = Seen::default();
         self.ordered = staged.ordered;
         let own = std::mem::replace(&mut self.sessions, staged.sessions);
-        self.sessions.close_ended();
+        self.sessions.close_ended(self.ordered, self.options.limits.session_idle_positions);
         if self.options.deviates(Deviation::FilterUnion) {
             self.sessions.join(own);
         }

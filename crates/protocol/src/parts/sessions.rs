@@ -178,8 +178,12 @@ impl Sessions {
     }
 
     /// A view begins with these sessions. What ended sessions still wait for was held by nobody that counts:
-    /// they end where they are.
-    pub fn close_ended(&mut self) {
+    /// they end where they are. Those of which nothing is known but that they ended, and that are too old to begin,
+    /// are forgotten.
+    pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
+        self.sessions.retain(|id, session| {
+            session.end.is_none() || session.next > 0 || ordered.since(id.opened_at()) <= idle_positions
+        });
         for session in self.sessions.values_mut() {
             session.end = session.end.map(|_| session.next);
         }
@@ -251,7 +255,9 @@ impl Sessions {
         // number 0 of the session would be admitted, what is known of it must not be forgotten.
         self.sessions.retain(|id, session| {
             let last = session.last_bound.max(id.opened_at());
-            ordered.since(last) <= idle_positions || is_held(*id)
+            // What an ended session waits for is ordered elsewhere: where it ended is not forgotten before.
+            let waits = session.end.is_some_and(|end| session.next < end);
+            ordered.since(last) <= idle_positions || waits || is_held(*id)
         });
     }
 
@@ -446,10 +452,16 @@ mod tests {
         assert_eq!(sessions.room(session(1), 3), 2);
         assert_eq!(sessions.admission(run(5, 1), Position(0), IDLE), Admission::Expired);
         // In the next view there are no such others.
-        sessions.close_ended();
+        sessions.close_ended(Position(0), IDLE);
         assert_eq!(sessions.end_of(session(1)), Some(3));
         assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
         assert_eq!(sessions.admission(run(1, 2), Position(0), IDLE), Admission::Admit { skip: 2 });
+        // One that had been forgotten when it was ended is forgotten again.
+        sessions.end(session(2), 5, Position(IDLE));
+        sessions.close_ended(Position(IDLE), IDLE);
+        assert_eq!(sessions.end_of(session(2)), Some(0));
+        sessions.close_ended(Position(IDLE + 1), IDLE);
+        assert_eq!((sessions.end_of(session(2)), sessions.end_of(session(1))), (None, Some(3)));
     }
 
     #[test]
