@@ -144,9 +144,13 @@ impl Sequencer {
     /// A member of the view is told, or answers.
     pub(super) fn end(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
-            Message::Freeze { view, session } if self.sessions.end_of(session).is_none() => {
-                self.frozen.insert(session);
-                let next = self.sessions.next(session).unwrap_or(0);
+            Message::Freeze { view, session } => {
+                // One that has ended is frozen for good: the question is late, or the leader has forgotten.
+                let end = self.sessions.end_of(session);
+                if end.is_none() {
+                    self.frozen.insert(session);
+                }
+                let next = end.or(self.sessions.next(session)).unwrap_or(0);
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at } => {
