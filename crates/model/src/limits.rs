@@ -93,6 +93,16 @@ pub const MISSING_MOST: Duration = Duration::from_secs(2);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
+/// After how long a shard replica asks what is to become of records that nobody named, while nothing comes of their
+/// session.
+pub const UNNAMED_FOR: Duration = Duration::from_secs(60);
+
+/// How many sessions of such records one question names.
+pub const MAX_UNNAMED: usize = 1024;
+
+/// How many sessions a leader ends at the same time.
+pub const MAX_ENDINGS: usize = 1024;
+
 /// How often nodes tell each other that they are there.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(20);
 
@@ -125,6 +135,8 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// See [`SESSION_IDLE_POSITIONS`].
     pub session_idle_positions: u64,
+    /// See [`UNNAMED_FOR`].
+    pub unnamed_for: Duration,
     /// See [`HEARTBEAT_EVERY`].
     pub heartbeat_every: Duration,
     /// See [`HEARTBEATS_MISSED`].
@@ -143,6 +155,7 @@ impl Default for Limits {
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             session_idle_positions: SESSION_IDLE_POSITIONS,
+            unnamed_for: UNNAMED_FOR,
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
             replace_after: REPLACE_AFTER,
@@ -164,6 +177,9 @@ const _: () = {
     // A ring holds several batches, or the orderer could never fill its window.
     assert!(RING_BYTES > BATCH_BYTES * PUSH_WINDOW);
     assert!(RING_RECORDS > BATCH_RECORDS * PUSH_WINDOW);
+    // Records whose names are late are not taken for such that nobody named.
+    assert!(UNNAMED_FOR.as_millis() > MISSING_MOST.as_millis() * 10);
+    assert!(MAX_UNNAMED * 64 < MAX_FRAME_BYTES);
     // One session alone does not fill a ring.
     assert!(MAX_IN_FLIGHT < RING_RECORDS && MAX_IN_FLIGHT_BYTES < RING_BYTES);
     assert!(DEFAULT_MAX_RECORD_BYTES <= MAX_RECORD_BYTES);

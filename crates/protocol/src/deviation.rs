@@ -58,6 +58,8 @@ pub enum Deviation {
     FollowerBeforeSync,
     /// Where sessions ended is lost in a view change.
     SessionEndLost,
+    /// A session is ended at the number that its leader would go on with, whatever the followers hold.
+    EndedAtLeadersNumber,
     /// A shard replica answers `Bound` before its backups hold the batch.
     BackupsSkipped,
     /// A fenced backup still obeys the primary of an older view.
@@ -74,6 +76,8 @@ pub enum Deviation {
     VoidAcknowledged,
     /// A shard replica drops records that have no position although they may still get one.
     ScrubbedEarly,
+    /// A shard replica drops records that have had no position for long, without asking.
+    ScrubbedByTime,
     /// A shard's primary acknowledges a no-op before its backups hold it.
     VoidNotReplicated,
     /// A shard that joins takes its turns from the first position on, not from where it joined.

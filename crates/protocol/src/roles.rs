@@ -42,7 +42,7 @@ impl Message {
                 Erwin::Append { .. }
                     | Erwin::Locate { .. }
                     | Erwin::CheckTail { .. }
-                    | Erwin::End { .. }
+                    | Erwin::Close { .. }
                     | Erwin::Status { .. }
             ),
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(

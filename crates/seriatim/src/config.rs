@@ -15,6 +15,8 @@ const HEARTBEAT_MS: RangeInclusive<u64> = 1..=60_000;
 const MISSED: RangeInclusive<u64> = 2..=1000;
 /// How long a replica may be away before another node stands in for it, in milliseconds.
 const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
+/// How long a record may lie on its shard before somebody asks for its name, in milliseconds.
+const UNNAMED_MS: RangeInclusive<u64> = 100..=86_400_000;
 
 /// Why a configuration cannot be used: one line, with the file, the setting, and what would be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +59,7 @@ struct LimitsSection {
     heartbeat_every_ms: Option<u64>,
     heartbeats_missed: Option<u64>,
     replace_after_ms: Option<u64>,
+    unnamed_for_ms: Option<u64>,
 }
 
 /// Reads a node's configuration. A relative data directory is one beside the file.
@@ -171,6 +174,7 @@ impl LimitsSection {
         let every = within("heartbeat_every_ms", self.heartbeat_every_ms, HEARTBEAT_MS)?;
         let missed = within("heartbeats_missed", self.heartbeats_missed, MISSED)?;
         let replace_after = within("replace_after_ms", self.replace_after_ms, REPLACE_MS)?;
+        let unnamed_for = within("unnamed_for_ms", self.unnamed_for_ms, UNNAMED_MS)?;
         Ok(Limits {
             ring_bytes: lowered("ring_bytes", self.ring_bytes, usual.ring_bytes)?,
             ring_records: lowered("ring_records", self.ring_records, usual.ring_records)?,
@@ -180,6 +184,7 @@ impl LimitsSection {
                 .unwrap_or(idle),
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
+            unnamed_for: unnamed_for.map_or(usual.unnamed_for, Duration::from_millis),
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
             map_runs: usual.map_runs,
         })

@@ -334,7 +334,10 @@ impl Producer {
                 Effect::Send { to, message } => out.push((self.number, to, message)),
                 Effect::Reply { token: END, reply } => {
                     let ended = if let Reply::Ended(ended) = reply { ended } else { None };
-                    history.ended.extend(ended);
+                    if let Some((session, at)) = ended {
+                        let known = history.ended.entry(session).or_insert(at);
+                        *known = at.min(*known);
+                    }
                     let farewell = ended.map(|(session, at)| Farewell::new(now, session, at));
                     self.end = End::Ended(farewell);
                 }

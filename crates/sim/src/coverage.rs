@@ -240,6 +240,8 @@ pub struct Coverage {
     pub joins: u64,
     /// Shards that left it altogether.
     pub leaves: u64,
+    /// Times that a shard was told where a session ended of which it had records without names.
+    pub ended_for_orphans: u64,
     /// Each kind of fault at each step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
 }
@@ -274,6 +276,7 @@ impl Coverage {
         self.accepted_losses += other.accepted_losses;
         self.joins += other.joins;
         self.leaves += other.leaves;
+        self.ended_for_orphans += other.ended_for_orphans;
         for (cell, count) in &other.faults {
             *self.faults.entry(*cell).or_default() += count;
         }

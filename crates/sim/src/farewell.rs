@@ -1,9 +1,9 @@
-//! What still turns up of a session after its end: appends that a network held back, say.
+//! What still turns up of a session after its end: appends that a network held back, say, with names and records.
 
 use seriatim_model::{Address, Endpoint, Record, SessionId, ShardId, Time};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::Content;
-use seriatim_protocol::{Message, erwin};
+use seriatim_protocol::{Message, erwin, shard};
 
 use crate::random::Random;
 
@@ -37,17 +37,33 @@ impl Farewell {
         self.left -= 1;
         self.next_at = now + random.millis(1, 300);
         let Some(view) = &entry.view else { return vec![] };
+        let places = entry.config.order.places_by_position();
         let append = erwin::Message::Append {
             view: view.number,
             session: self.session,
             first: self.at,
             lowest: self.at,
-            entries: vec![match entry.config.order.places_by_position() {
+            entries: vec![match places {
                 true => Record::new(b"after the end", 0).into(),
                 false => Content::Shard(ShardId(0)),
             }],
         };
         let to = |node| Address::Node(node, Endpoint::Sequencer);
-        view.sequencers.iter().map(|member| (to(member.node), append.clone().into())).collect()
+        let mut sends: Vec<(Address, Message)> =
+            view.sequencers.iter().map(|member| (to(member.node), append.clone().into())).collect();
+        let put = shard::Message::Put {
+            view: view.number,
+            session: self.session,
+            first: self.at,
+            records: vec![Record::new(b"after the end", 0)],
+        };
+        let replicas = view.shard(ShardId(0)).filter(|_| !places).into_iter();
+        let to = |node| Address::Node(node, Endpoint::Shard(ShardId(0)));
+        sends.extend(
+            replicas
+                .flat_map(|members| &members.replicas)
+                .map(|member| (to(member.node), put.clone().into())),
+        );
+        sends
     }
 }

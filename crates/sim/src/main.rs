@@ -79,6 +79,7 @@ enum Profile {
     LostRecords,
     AppendedAgain,
     Lookups,
+    Orphans,
     RacingControllers,
     Absences,
     DiskLosses,
@@ -107,6 +108,7 @@ impl Profile {
             Self::LostRecords => profiles::lost_records(seed),
             Self::AppendedAgain => profiles::appended_again(seed),
             Self::Lookups => profiles::lookups(seed),
+            Self::Orphans => profiles::orphans(seed),
             Self::RacingControllers => profiles::racing_controllers(seed),
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
@@ -211,8 +213,8 @@ fn verdict(
         "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} maps, {} tails, {} trims, {} views, {} \
          faults, \
          {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
-         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {:.1} s, {:.0} \
-         seeds a second",
+         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {} \
+         sessions ended for orphans, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.appended_again,
@@ -234,6 +236,7 @@ fn verdict(
         coverage.accepted_losses,
         coverage.joins,
         coverage.leaves,
+        coverage.ended_for_orphans,
         seconds,
         coverage.runs as f64 / seconds,
     );

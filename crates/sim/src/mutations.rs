@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 39] = [
+pub const MUTATIONS: [Mutation; 41] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -84,6 +84,8 @@ pub const MUTATIONS: [Mutation; 39] = [
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
     mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),
+    mutation(Deviation::ScrubbedByTime, "durability", 20, profiles::orphans),
+    mutation(Deviation::EndedAtLeadersNumber, "session_end", 40, profiles::orphans),
     mutation(Deviation::VoidNotReplicated, "no_gap", 10, profiles::lost_records),
     mutation(Deviation::PlacedAnew, "no_gap", 20, profiles::reshaped),
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::reshaped),

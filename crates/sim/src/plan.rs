@@ -178,6 +178,9 @@ impl Plan {
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
         };
+        // Drawn apart, so that the seeds known by their numbers stay what they are.
+        let mut apart = Random::new(seed ^ 0x0E4D);
+        plan.options.limits.unnamed_for = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
         plan.faults = plan.some_faults(&mut random);
         plan.workload.ends = random.percent(40);
         plan.workload.unordered = random.percent(35);

@@ -26,7 +26,10 @@ pub fn quiet(seed: u64) -> Plan {
             max_record_bytes: 600,
             ..LogConfig::default()
         },
-        options: seriatim_protocol::Options { limits: Limits::default(), deviation: None },
+        options: seriatim_protocol::Options {
+            limits: Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() },
+            deviation: None,
+        },
         journal: JournalOptions { file_bytes: 65_536, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
         network: NetworkPlan { delay_us: (50, 1000), noise_permille: (0, 0, 0), straggle_percent: 30 },
@@ -248,6 +251,32 @@ pub fn lookups(seed: u64) -> Plan {
     plan.config.shards = 3;
     plan.network.noise_permille = (20, 20, 20);
     plan.workload = Workload { think_us: 4000, lookups: 4, ..plan.workload };
+    plan
+}
+
+/// Clients reach only some of the replicas, and die, or are heard again when nobody waits for them any more, while
+/// views change: of many sessions there are records without names. For logs whose clients put records on shards
+/// themselves.
+#[must_use]
+pub fn orphans(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x0F);
+    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    plan.config.replicas = random.pick(&[1, 2, 2]);
+    plan.options.limits.unnamed_for = random.millis(20, 200);
+    plan.network.noise_permille = (random.between(0, 100), 20, 20);
+    plan.workload = Workload { appends: 40, resume_percent: 40, ends: random.percent(50), ..busy() };
+    for round in 0..5 {
+        let from = 20 + round * 600;
+        let cut = at(&mut random, FaultKind::ClientPartition, Target::Any, from, from + 50);
+        plan.faults.push(Fault { lasting: random.millis(100, 500), ..cut });
+        let kind = random.pick(&[FaultKind::ClientCrash, FaultKind::ClientCrash, FaultKind::Loss]);
+        plan.faults.push(at(&mut random, kind, Target::Any, from + 30, from + 150));
+        if random.percent(60) {
+            let target = random.pick(&[Target::Leader, Target::Leader, Target::Follower, Target::Shard]);
+            let kind = random.pick(&[FaultKind::Kill, FaultKind::Close]);
+            plan.faults.push(at(&mut random, kind, target, from + 100, from + 500));
+        }
+    }
     plan
 }
 

@@ -32,7 +32,11 @@ fn seeds_that_failed_once_are_clean() {
         // A trim point outlived the rest of a store, and hid what came after an accepted loss.
         20_004_492, //
         // Replicas forgot in a restart that they had been members.
-        14_000_986, 14_001_073, 14_001_502,
+        14_000_986, 14_001_073, 14_001_502, //
+        // A leader that had forgotten a session said that it had ended; a follower still took its appends.
+        63_008_836, //
+        // A leader that had forgotten a session asked again where it ended, and was not answered.
+        63_001_671,
     ];
     for seed in seeds {
         all_clean("all faults", Plan::from_seed, seed..seed + 1);
@@ -53,6 +57,7 @@ fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     all_clean("all faults, erwin-st", st, 0..150);
     all_clean("lost records", profiles::lost_records, 0..20);
     all_clean("lookups", profiles::lookups, 0..20);
+    all_clean("orphans", profiles::orphans, 0..20);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::ErwinSt);
     for (name, profile) in [
         ("churn", profiles::churn as fn(u64) -> Plan),
@@ -79,7 +84,10 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
         // A backup asked only its primary, whose copy was damaged.
         104_298, //
         // A session opened far above what was final counted as over before number 0 was admitted.
-        78_360,
+        78_360, //
+        // A follower that did not know an old session confirmed its end, and did not keep it.
+        62_003_873, // The same that had forgotten it kept an end at 0.
+        60_002_679,
     ];
     for seed in seeds {
         all_clean("all faults, erwin-st", st, seed..seed + 1);

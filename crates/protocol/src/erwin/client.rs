@@ -267,7 +267,7 @@ impl Machine for LogClient {
         };
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
         let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
-        let ending = self.ending.as_ref().map(Ending::deadline);
+        let ending = self.ending.as_ref().filter(|_| self.view().is_some()).map(Ending::deadline);
         let is_open = matches!(self.session, Session::Open(_));
         let puts = self.putting.deadline(self.end()).filter(|_| is_open);
         [refresh, members, puts, tails, self.locate_at, ending].into_iter().flatten().min()
@@ -398,9 +398,7 @@ impl LogClient {
             Message::TooLarge { session, number, limit } if self.is_mine(session) => {
                 self.too_large(session, number, limit, out);
             }
-            Message::Ended { view, session, at } if self.is_mine(session) => {
-                self.ended(node, view, session, at, out);
-            }
+            Message::Ended { session, at, .. } if self.is_mine(session) => self.ended(session, at, out),
             Message::Rejected { view, why } => self.rejected(now, view, why),
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);

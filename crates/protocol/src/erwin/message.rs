@@ -130,18 +130,41 @@ pub enum Message {
         seen: u64,
     },
 
-    /// Client to replica: this session ends; nothing from this number on is to be stored any more.
-    End {
+    /// Client to leader: nothing more will be appended in this session.
+    Close {
         /// The view that the client believes in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+    },
+    /// Leader to followers: admit nothing more of this session until it is told where it ends.
+    Freeze {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+    },
+    /// Follower to leader: frozen.
+    Frozen {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The number that the session would go on with here.
+        next: u64,
+    },
+    /// Leader to followers: this session ends; nothing from this number on is to be stored any more.
+    End {
+        /// The view.
         view: ViewNumber,
         /// The session.
         session: SessionId,
         /// The first number that is refused.
         at: u64,
     },
-    /// Replica to client: ended, and durable so; at a higher number, if that was seen.
+    /// Follower to leader: ended, and durable so. Leader to client: ended, and durable so on all replicas.
     Ended {
-        /// The replica's view.
+        /// The view.
         view: ViewNumber,
         /// The session.
         session: SessionId,
@@ -230,6 +253,9 @@ wire_enum! {
         19 => End { view, session, at },
         20 => Ended { view, session, at },
         21 => NotAppended { view, session, next, voids },
+        22 => Close { view, session },
+        23 => Freeze { view, session },
+        24 => Frozen { view, session, next },
         17 => StatusIs { request, view, open, ordered, held, sessions },
     }
 }

@@ -33,6 +33,7 @@
 
 pub mod client;
 mod ending;
+mod ending_sessions;
 mod memory;
 pub mod message;
 mod orderer;

@@ -7,6 +7,7 @@ use seriatim_model::{
     limits,
 };
 
+use super::ending_sessions::Endings;
 use super::message::Message;
 use super::push::{BoundBatch, Pusher};
 use super::rules;
@@ -36,6 +37,8 @@ pub(super) struct Orderer {
     own_pending: VecDeque<(Ticket, Position)>,
     stable: Position,
     shards: BTreeMap<ShardId, ShardProgress>,
+    /// Sessions that are being ended.
+    pub(super) endings: Endings,
     waiting: BTreeMap<RecordId, Vec<Address>>,
     located: BTreeMap<Position, Vec<(Address, RecordId)>>,
 }
@@ -72,11 +75,17 @@ impl Orderer {
             own_pending: VecDeque::new(),
             stable: view.start,
             shards: pusher.shards().map(|(shard, primary)| (shard, progress(primary))).collect(),
+            endings: Endings::default(),
             waiting: BTreeMap::new(),
             located: BTreeMap::new(),
             pusher,
             view: view.clone(),
         }
+    }
+
+    /// Who follows.
+    pub(super) fn followers(&self) -> impl Iterator<Item = NodeId> {
+        self.followers.keys().copied()
     }
 
     /// What is waited for: a batch to be bound, or to be dropped.
@@ -271,6 +280,7 @@ impl Orderer {
     /// Sends again what was not answered in time.
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.pusher.resend(now, self.stable, out);
+        self.endings.resend(now, self.view.number, out);
         let followers = &self.followers;
         for drop in &mut self.drops {
             if now < drop.sent_at + limits::RESEND_AFTER {
@@ -288,7 +298,7 @@ impl Orderer {
         let drops = self.drops.iter().map(|drop| drop.sent_at + limits::RESEND_AFTER).min();
         let lagging = self.shards.values().filter(|progress| progress.known < self.stable);
         let stable = lagging.map(|progress| progress.told_at + limits::RESEND_AFTER).min();
-        [self.pusher.deadline(), drops, stable].into_iter().flatten().min()
+        [self.pusher.deadline(), drops, stable, self.endings.deadline()].into_iter().flatten().min()
     }
 }
 

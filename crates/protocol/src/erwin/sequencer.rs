@@ -1,6 +1,8 @@
 //! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands over
 //! what it holds when its view ends.
 
+use std::collections::BTreeSet;
+
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
@@ -41,6 +43,8 @@ pub struct Sequencer {
     pub(super) ring: Ring,
     pub(super) sessions: Sessions,
     pub(super) ordered: Position,
+    /// Sessions of which nothing more is admitted until the leader says where they end, in this view.
+    pub(super) frozen: BTreeSet<SessionId>,
     /// The records that were held or dropped in this view.
     seen: Seen,
     pub(super) staged: Option<Staged>,
@@ -78,6 +82,7 @@ impl Machine for Sequencer {
             Input::Persisted(ticket) => {
                 self.gate.persisted(ticket, out);
                 self.advance(out);
+                self.go_on_ending(now, out);
                 self.work_is_due |= self.orderer.is_some();
             }
             Input::Disconnected(peer) => self.disconnected(peer),
@@ -117,6 +122,7 @@ impl Sequencer {
             ring: Ring::default(),
             sessions: Sessions::default(),
             ordered: Position::ZERO,
+            frozen: BTreeSet::new(),
             seen: Seen::default(),
             staged: None,
             flush: None,
@@ -202,11 +208,11 @@ impl Sequencer {
             Message::Locate { view, session, number } if self.accepts(view) && self.orderer.is_some() => {
                 self.locate(from, RecordId { session, number }, out);
             }
-            Message::End { view, session, at } if self.accepts(view) => self.end(from, session, at, out),
+            Message::Close { view, session } if self.accepts(view) => self.close(now, from, session, out),
             Message::Append { .. }
             | Message::CheckTail { .. }
             | Message::Locate { .. }
-            | Message::End { .. } => {
+            | Message::Close { .. } => {
                 let why = self.unavailable.clone();
                 reply(from, Message::Rejected { view: self.registered_number(), why }, out);
             }
@@ -222,6 +228,14 @@ impl Sequencer {
             }
             Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
             Message::Dropped { view, ordered } if self.accepts(view) => self.dropped(from, ordered, out),
+            Message::Freeze { view, .. }
+            | Message::Frozen { view, .. }
+            | Message::End { view, .. }
+            | Message::Ended { view, .. }
+                if self.accepts(view) =>
+            {
+                self.end(now, from, message, out);
+            }
             Message::Status { request } => reply(from, self.status(request), out),
             // The rest are answers to others, or belong to another view.
             _ => {}
@@ -249,20 +263,8 @@ impl Sequencer {
         }
     }
 
-    /// A client ends its session.
-    fn end(&mut self, asker: Address, session: SessionId, at: u64, out: &mut Vec<RoleEffect>) {
-        if self.is_too_old(session) {
-            return reply(asker, Message::Expired { session }, out);
-        }
-        let (at, is_news) = self.sessions.end(session, at, self.ordered);
-        if is_news {
-            self.persist(&JournalRecord::Ended { session, at }, out);
-        }
-        self.gate.confirm(asker, Message::Ended { view: self.number, session, at }, out);
-    }
-
     /// Whether nothing of this session can be admitted any more, whatever comes.
-    fn is_too_old(&self, session: SessionId) -> bool {
+    pub(super) fn is_too_old(&self, session: SessionId) -> bool {
         let idle = self.options.limits.session_idle_positions;
         self.sessions.next(session).is_none() && self.ordered.since(session.opened_at()) > idle
     }
@@ -294,7 +296,7 @@ impl Sequencer {
         entries.iter().all(|entry| entry.suits(self.config.order, open))
     }
 
-    fn accepts(&self, view: ViewNumber) -> bool {
+    pub(super) fn accepts(&self, view: ViewNumber) -> bool {
         self.is_open() && view == self.number
     }
 
@@ -402,7 +404,11 @@ impl Sequencer {
         entries.drain(..skip as usize);
         let first = run.first + skip;
         entries.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
-        let (fits, cut) = self.room_for(&entries);
+        let (fits, cut) = match self.frozen.contains(&run.session) && !entries.is_empty() {
+            // What is to become of these is known in a moment.
+            true => (0, Some(Cut::NoRoom)),
+            false => self.room_for(&entries),
+        };
         entries.truncate(fits);
         let next = first + entries.len() as u64;
         if next == first && cut != Some(Cut::NoRoom) && self.sessions.next(run.session).is_none() {
@@ -525,6 +531,9 @@ impl Sequencer {
                     orderer.stable_known(shard, stable);
                 }
             }
+            shard::Message::Unnamed { view, names } if self.accepts(view) => {
+                self.unnamed(now, from, &names, out);
+            }
             shard::Message::Bound { view, batch, voids, .. } => {
                 self.flush_bound(now, shard, view, (batch, &voids), out);
             }
@@ -614,9 +623,11 @@ impl Sequencer {
         self.view = None;
         self.orderer = None;
         self.ring.clear();
+        self.frozen.clear();
         self.seen = Seen::default();
         self.ordered = staged.ordered;
         let own = std::mem::replace(&mut self.sessions, staged.sessions);
+        self.sessions.close_ended(self.ordered, self.options.limits.session_idle_positions);
         if self.options.deviates(Deviation::FilterUnion) {
             self.sessions.join(own);
         }

@@ -165,14 +165,28 @@ impl Sessions {
         end.map_or(u64::MAX, |end| end.saturating_sub(first))
     }
 
-    /// Ends a session at `at`, or at a higher number if that was seen; `ordered` dates one that is new.
-    /// Returns where it ends, and whether that is news.
-    pub fn end(&mut self, id: SessionId, at: u64, ordered: Position) -> (u64, bool) {
+    /// Where the session ended, if it did: the first number that is refused.
+    #[must_use]
+    pub fn end_of(&self, session: SessionId) -> Option<u64> {
+        self.sessions.get(&session)?.end
+    }
+
+    /// Ends a session at `at`; `ordered` dates one that is new. What was seen is never below its end.
+    pub fn end(&mut self, id: SessionId, at: u64, ordered: Position) {
         let session = self.entry(id, ordered);
-        let end = at.max(session.next).max(session.end.unwrap_or(0));
-        let is_news = session.end != Some(end);
-        session.end = Some(end);
-        (end, is_news)
+        session.end = Some(at.max(session.next));
+    }
+
+    /// A view begins with these sessions. What ended sessions still wait for was held by nobody that counts:
+    /// they end where they are. Those of which nothing is known but that they ended, and that are too old to begin,
+    /// are forgotten.
+    pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
+        self.sessions.retain(|id, session| {
+            session.end.is_none() || session.next > 0 || ordered.since(id.opened_at()) <= idle_positions
+        });
+        for session in self.sessions.values_mut() {
+            session.end = session.end.map(|_| session.next);
+        }
     }
 
     /// A defect: ended sessions are as good as new.
@@ -241,7 +255,9 @@ impl Sessions {
         // number 0 of the session would be admitted, what is known of it must not be forgotten.
         self.sessions.retain(|id, session| {
             let last = session.last_bound.max(id.opened_at());
-            ordered.since(last) <= idle_positions || is_held(*id)
+            // What an ended session waits for is ordered elsewhere: where it ended is not forgotten before.
+            let waits = session.end.is_some_and(|end| session.next < end);
+            ordered.since(last) <= idle_positions || waits || is_held(*id)
         });
     }
 
@@ -429,14 +445,23 @@ mod tests {
     fn an_ended_session_takes_nothing_from_its_end_on() {
         let mut sessions = Sessions::default();
         sessions.admit(session(1), 3, 0, Position(0));
-        assert_eq!(sessions.end(session(1), 2, Position(0)), (3, true), "number 2 was seen");
-        assert_eq!(sessions.end(session(1), 3, Position(0)), (3, false));
-        assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
-        assert_eq!(sessions.admission(run(1, 2), Position(0), IDLE), Admission::Admit { skip: 2 });
+        assert_eq!(sessions.end_of(session(1)), None);
         // Below its end it goes on: others may hold what this replica does not.
-        assert_eq!(sessions.end(session(1), 5, Position(0)), (5, true));
+        sessions.end(session(1), 5, Position(0));
         assert_eq!(sessions.admission(run(3, 4), Position(0), IDLE), Admission::Admit { skip: 0 });
         assert_eq!(sessions.room(session(1), 3), 2);
+        assert_eq!(sessions.admission(run(5, 1), Position(0), IDLE), Admission::Expired);
+        // In the next view there are no such others.
+        sessions.close_ended(Position(0), IDLE);
+        assert_eq!(sessions.end_of(session(1)), Some(3));
+        assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
+        assert_eq!(sessions.admission(run(1, 2), Position(0), IDLE), Admission::Admit { skip: 2 });
+        // One that had been forgotten when it was ended is forgotten again.
+        sessions.end(session(2), 5, Position(IDLE));
+        sessions.close_ended(Position(IDLE), IDLE);
+        assert_eq!(sessions.end_of(session(2)), Some(0));
+        sessions.close_ended(Position(IDLE + 1), IDLE);
+        assert_eq!((sessions.end_of(session(2)), sessions.end_of(session(1))), (None, Some(3)));
     }
 
     #[test]

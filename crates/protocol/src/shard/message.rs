@@ -217,6 +217,27 @@ pub enum Message {
         /// What it holds to be no-ops.
         voids: Vec<IdRun>,
     },
+    /// Replica to leader: records have been lying here for long, without positions, and nothing came of their
+    /// sessions since. What is to become of them?
+    Unnamed {
+        /// The view.
+        view: ViewNumber,
+        /// For each session the numbers from the lowest of these to the highest.
+        names: Vec<IdRun>,
+    },
+    /// Leader to replica: of this session only the numbers in `first..end` may still get positions. What is held of
+    /// others, and has none, never gets one.
+    Undecided {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// What is below has been ordered, and is held by every shard that is to hold it. The largest number if the
+        /// session is forgotten, and too old to come back.
+        first: u64,
+        /// Where the session ended; the largest number if it has not.
+        end: u64,
+    },
     /// Sequencing layer to primary, primary to backup: positions below this are final.
     Stable {
         /// The view that says so.
@@ -429,5 +450,7 @@ wire_enum! {
         28 => MappedRecords { request, records, owned, upto },
         29 => Map { request, from, end },
         30 => Mapped { request, view, stable, owned },
+        31 => Unnamed { view, names },
+        32 => Undecided { view, session, first, end },
     }
 }

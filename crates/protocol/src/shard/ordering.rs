@@ -59,7 +59,7 @@ impl Replica {
         if !self.is_named() || self.is_closed() {
             return send(client, self.fenced(), out);
         }
-        self.unordered.hear(now, self.stable, session);
+        self.unordered.hear(now, self.stable, session, self.options.limits.unnamed_for);
         let sorted = self.unordered.sort(names);
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
         let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
@@ -314,6 +314,46 @@ impl Replica {
     pub(super) fn put_failed(&mut self, ticket: Ticket, out: &mut Out) {
         if let Some((client @ Address::Client(..), ids)) = self.unordered.failed(ticket) {
             send(client, Message::Busy { view: self.view_number(), ids, disk_full: true }, out);
+        }
+    }
+
+    /// What others say of records that have no positions yet, or want to know.
+    pub(super) fn told(&mut self, from: Address, message: Message, out: &mut Out) {
+        match message {
+            Message::Want { view, batch, ids } => self.wanted(from, view, batch, &ids, out),
+            Message::Have { view, batch, records, lacks, voids } => {
+                self.given(from, (view, batch), records, (lacks, voids), out);
+            }
+            Message::Undecided { view, session, first, end }
+                if self.is_open() && view == self.view_number() =>
+            {
+                self.discard_decided(session, first, end, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the leader about records that have been lying here for long. It is asked again until there are none:
+    /// question and answer may get lost.
+    pub(super) fn report_unnamed(&mut self, now: Time, out: &mut Out) {
+        if !self.is_open() || self.unordered.unnamed_at().is_none_or(|at| now < at) {
+            return;
+        }
+        let names = self.unordered.unnamed(now, self.options.limits.unnamed_for);
+        if self.options.deviates(Deviation::ScrubbedByTime) {
+            for run in names {
+                self.discard_decided(run.session, u64::MAX, u64::MAX, out);
+            }
+        } else if let Some(view) = self.memory.view.as_ref().filter(|_| !names.is_empty()) {
+            let leader = Address::Node(view.leader, Endpoint::Sequencer);
+            send(leader, Message::Unnamed { view: view.number, names }, out);
+        }
+    }
+
+    /// The leader knows which numbers of a session may still get positions: what is held of the others is discarded.
+    pub(super) fn discard_decided(&mut self, session: SessionId, first: u64, end: u64, out: &mut Out) {
+        for names in self.unordered.decide(session, first, end) {
+            self.gate.store(StorageCommand::Discard(names), out);
         }
     }
 

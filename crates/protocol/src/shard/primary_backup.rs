@@ -117,7 +117,8 @@ impl Machine for Replica {
         let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         let missing = self.missing_deadline();
-        [report, copy, scrub, missing, self.readers.deadline()].into_iter().flatten().min()
+        let unnamed = self.unordered.unnamed_at().filter(|_| self.is_open());
+        [report, copy, scrub, missing, unnamed, self.readers.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -197,6 +198,12 @@ impl Replica {
         self.lacks
     }
 
+    /// How many records it holds that have no positions.
+    #[must_use]
+    pub fn unnamed(&self) -> u64 {
+        self.unordered.loose_count()
+    }
+
     pub(super) fn view_number(&self) -> ViewNumber {
         self.memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
     }
@@ -273,9 +280,8 @@ impl Replica {
                     self.learn_stable(view, stable, out);
                 }
             }
-            Message::Want { view, batch, ids } => self.wanted(from, view, batch, &ids, out),
-            Message::Have { view, batch, records, lacks, voids } => {
-                self.given(from, (view, batch), records, (lacks, voids), out);
+            Message::Want { .. } | Message::Have { .. } | Message::Undecided { .. } => {
+                self.told(from, message, out);
             }
             Message::Stable { view, stable } => {
                 if self.accepts(from, view, out) && self.learn_stable(view, stable, out) {
@@ -698,6 +704,7 @@ impl Replica {
             out.push(RoleEffect::Send { to, message: message.into() });
         }
         self.ask_for_missing(now, out);
+        self.report_unnamed(now, out);
         self.readers.expire(now, out);
         self.copy(now, out);
         self.scrub(now, out);

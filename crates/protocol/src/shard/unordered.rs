@@ -8,6 +8,7 @@
 //! told which of its names are void, and that travels with the sessions.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::{
@@ -18,6 +19,8 @@ use crate::parts::Names;
 
 /// How many names may be held at once that have no position.
 pub(super) const MOST_HELD: u64 = 1 << 20;
+/// How often it is looked for records that nobody named, within the time that they may lie here.
+const LOOKS: u32 = 4;
 /// From how many sessions on it is forgotten which of them were silent for long.
 const MOST_HEARD: usize = 4096;
 
@@ -40,6 +43,12 @@ pub(super) struct Unordered {
     active: BTreeMap<SessionId, Position>,
     /// Where the next search for sessions that are over is due.
     sweep_at: Position,
+    /// Since when records of a session have been lying here without positions, and nothing came.
+    silent: BTreeMap<SessionId, Time>,
+    /// When to look next for such sessions.
+    unnamed_at: Time,
+    /// In this view: the number that a session ended at, as far as that is worth remembering.
+    ended: BTreeMap<SessionId, u64>,
     /// What got positions that are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
     /// Batches that wait for records.
@@ -128,13 +137,61 @@ impl Unordered {
         self.held.remove(names);
     }
 
-    /// Something came of a session.
-    pub(super) fn hear(&mut self, now: Time, stable: Position, session: SessionId) {
+    /// Something came of a session. What nobody names is to be noticed after `unnamed_for`.
+    pub(super) fn hear(&mut self, now: Time, stable: Position, session: SessionId, unnamed_for: Duration) {
         self.note_active(stable, session);
+        self.silent.remove(&session);
+        if self.held_count == 0 {
+            self.unnamed_at = now + unnamed_for / LOOKS;
+        }
         if self.heard.len() >= MOST_HEARD {
             self.heard.retain(|_, at| now < *at + limits::MISSING_FOR);
         }
         self.heard.insert(session, now);
+    }
+
+    /// When to look for records that nobody named.
+    pub(super) fn unnamed_at(&self) -> Option<Time> {
+        (self.held_count > 0).then_some(self.unnamed_at)
+    }
+
+    /// The sessions of which nothing came for so long although records of theirs have no positions, and of each
+    /// the numbers from the lowest of these to the highest; those first that have been waiting longest.
+    pub(super) fn unnamed(&mut self, now: Time, unnamed_for: Duration) -> Vec<IdRun> {
+        self.unnamed_at = now + unnamed_for / LOOKS;
+        let mut spans: BTreeMap<SessionId, IdRun> = BTreeMap::new();
+        for names in self.loose() {
+            let span = spans.entry(names.session).or_insert(names);
+            let end = span.end().max(names.end());
+            span.first = span.first.min(names.first);
+            span.count = end - span.first;
+        }
+        self.silent.retain(|session, _| spans.contains_key(session));
+        let mut overdue = vec![];
+        for (session, span) in spans {
+            let since = *self.silent.entry(session).or_insert(now);
+            if now >= since + unnamed_for {
+                overdue.push((since, span));
+            }
+        }
+        overdue.sort_unstable();
+        overdue.into_iter().map(|(_, span)| span).take(limits::MAX_UNNAMED).collect()
+    }
+
+    /// Only the numbers in `first..end` of a session may still get positions. Returns the others that are held and
+    /// have none, and refuses those that come later.
+    pub(super) fn decide(&mut self, session: SessionId, first: u64, end: u64) -> Vec<IdRun> {
+        if end < u64::MAX && self.ended.len() < MOST_HEARD {
+            self.ended.insert(session, end);
+        }
+        let below = IdRun { session, first: 0, count: first };
+        let above = IdRun { session, first: end, count: u64::MAX - end };
+        let mut orphans = self.loose();
+        orphans.retain(|names| names.session == session);
+        let decided: Names = [below, above].into_iter().collect();
+        let orphans: Vec<IdRun> = orphans.into_iter().flat_map(|names| decided.within(names)).collect();
+        orphans.iter().for_each(|names| self.release(*names));
+        orphans
     }
 
     /// A session is opened at a tail, which may be far above what is final.
@@ -174,6 +231,9 @@ impl Unordered {
     /// Sorts the names of a put by what is to happen to them.
     pub(super) fn sort(&self, names: IdRun) -> Sorted {
         let mut sorted = Sorted { refused: self.refused.within(names), ..Sorted::default() };
+        // Nor are those that come after the end of their session.
+        let end = self.ended.get(&names.session).copied().unwrap_or(u64::MAX);
+        let names = names.head(end.saturating_sub(names.first).min(names.count));
         for names in self.refused.missing(names) {
             // Those that are no-ops, but not for good yet, are neither stored nor answered.
             for names in self.voids.missing(names) {
@@ -265,6 +325,7 @@ impl Unordered {
         orphans.iter().for_each(|names| self.release(*names));
         let is_over = |session: &SessionId| self.active.get(session).is_none_or(over);
         self.decided.retain(|session, _| !is_over(session));
+        self.ended.retain(|session, _| !is_over(session));
         self.refused = self.refused.iter().filter(|names| !is_over(&names.session)).collect();
         self.active.retain(|_, at| !over(at));
         orphans
@@ -291,6 +352,7 @@ impl Unordered {
     pub(super) fn enter_view(&mut self) {
         self.refused.clear();
         self.decided.clear();
+        self.ended.clear();
     }
 
     /// This replica is no member of the registered view: what it knows may be out of date, whatever it holds.
@@ -305,6 +367,10 @@ impl Unordered {
     fn loose(&self) -> Vec<IdRun> {
         let placed: Names = self.placed.values().map(|run| run.ids).collect();
         self.held.iter().flat_map(|names| placed.missing(names)).collect()
+    }
+
+    pub(super) fn loose_count(&self) -> u64 {
+        self.loose().iter().map(|names| names.count).sum()
     }
 
     /// Forgets what others are waited for: whoever asked does not count any more.
@@ -357,7 +423,7 @@ mod tests {
     fn put_at_10(opened_at: Position) -> (Unordered, IdRun) {
         let mut unordered = Unordered::default();
         let names = IdRun { session: SessionId::new(opened_at, 7), first: 0, count: 1 };
-        unordered.hear(Time::ZERO, Position(10), names.session);
+        unordered.hear(Time::ZERO, Position(10), names.session, Duration::ZERO);
         unordered.hold(names);
         (unordered, names)
     }

@@ -54,6 +54,9 @@ fn sequencing(message: &erwin::Message) -> String {
         Located { session, number, position, .. } => {
             format!("located {} at={position}", id(*session, *number))
         }
+        Close { view, session: of } => format!("close v{view} {}", session(*of)),
+        Freeze { view, session: of } => format!("freeze v{view} {}", session(*of)),
+        Frozen { view, session: of, next } => format!("frozen v{view} {}", id(*of, *next)),
         End { view, session: of, at } => format!("end v{view} {}", id(*of, *at)),
         Ended { view, session: of, at } => format!("ended v{view} {}", id(*of, *at)),
         CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
@@ -142,6 +145,11 @@ fn unordered(message: &shard::Message) -> Option<String> {
         Have { view, batch, records, lacks, voids } => {
             let (lacks, voids) = (names_in("lacks", lacks), names_in("voids", voids));
             format!("have v{view} batch={batch}{}{lacks}{voids}", named(records))
+        }
+        Unnamed { view, names } => format!("unnamed v{view}{}", ids(names)),
+        Undecided { view, session: of, first, end } => {
+            let (first, end) = (unless(u64::MAX, "first", *first), unless(u64::MAX, "end", *end));
+            format!("undecided v{view} {}{first}{end}", session(*of))
         }
         MappedRecords { request, records, owned, upto } => {
             let owned = words::owned(owned);

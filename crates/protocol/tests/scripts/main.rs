@@ -168,6 +168,15 @@ fn a_message_is_read_as_it_is_written() {
         "seq1: forward v1 s0:a@5:0 s1:a@5:1",
         "seq1: drop v1 from=0 a0 !a1 !a2 !b0 b1",
         "controller: stage v2 ordered=3 sessions=a:3(0@0+!1+2@2)",
+        "controller: stage v2 ordered=3 sessions=a:3/5(2@2)",
+        "shard0.4: unnamed v1 a0 a1 b7",
+        "seq1: undecided v1 a first=3",
+        "seq1: undecided v1 a",
+        "seq1: undecided v1 a first=3 end=5",
+        "seq1: freeze v1 a",
+        "seq2: frozen v1 a3",
+        "seq1: end v1 a3",
+        "client1: close v1 a",
     ] {
         assert_eq!(world::World::default().read_back(line).as_deref(), Ok(line));
     }

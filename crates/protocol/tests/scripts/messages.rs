@@ -130,13 +130,22 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
 }
 
 fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
-    if kind != "end" && kind != "ended" {
-        return Ok(None);
-    }
-    let (RecordId { session, number: at }, _) = words.record()?;
-    let view = words.view()?;
-    let end = erwin::Message::End { view, session, at };
-    Ok(Some(if kind == "end" { end } else { erwin::Message::Ended { view, session, at } }))
+    use erwin::Message::*;
+    let message = match kind {
+        "close" => Close { view: words.view()?, session: words.session()? },
+        "freeze" => Freeze { view: words.view()?, session: words.session()? },
+        "frozen" | "end" | "ended" => {
+            let (RecordId { session, number: at }, _) = words.record()?;
+            let view = words.view()?;
+            match kind {
+                "frozen" => Frozen { view, session, next: at },
+                "end" => End { view, session, at },
+                _ => Ended { view, session, at },
+            }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(message))
 }
 
 /// `lacks=3..7`.
@@ -261,6 +270,12 @@ fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
             let (view, batch) = (words.view()?, words.position("batch")?);
             let (lacks, voids) = (words.names_in("lacks")?, words.names_in("voids")?);
             Have { view, batch, records: words.records(), lacks, voids }
+        }
+        "unnamed" => Unnamed { view: words.view()?, names: words.names() },
+        "undecided" => {
+            let (view, session) = (words.view()?, words.session()?);
+            let first = words.value("first")?.unwrap_or(u64::MAX);
+            Undecided { view, session, first, end: words.value("end")?.unwrap_or(u64::MAX) }
         }
         "mapped-records" => {
             let (request, upto) = (words.number("request")?, words.position("upto")?);

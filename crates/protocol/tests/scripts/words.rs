@@ -157,7 +157,11 @@ impl Words {
             let (state, bound) = word.trim_end_matches(')').split_once('(').unwrap_or((word, ""));
             let (name, next) = state.rsplit_once(':').ok_or_else(wrong)?;
             let (session, _) = read_session(name).ok_or_else(wrong)?;
+            let (next, end) = next.split_once('/').map_or((next, None), |(next, end)| (next, Some(end)));
             sessions.admit(session, next.parse().map_err(|_| wrong())?, 0, ordered);
+            if let Some(end) = end {
+                sessions.end(session, end.parse().map_err(|_| wrong())?, ordered);
+            }
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
                 if let Some(number) = pair.strip_prefix('!') {
                     let ids = IdRun { session, first: number.parse().map_err(|_| wrong())?, count: 1 };
@@ -405,7 +409,7 @@ pub(crate) fn history(history: &ViewHistory) -> String {
     list(steps.chain(gaps), ",", |word| word)
 }
 
-/// The next number of each session, and where its numbers are bound, as far as it remembers; `!` for no-ops.
+/// The next number of each session, after `/` where it ended, and where its numbers are bound, as far as it remembers; `!` for no-ops.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
     let names = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
     let known = names.filter_map(|id| Some((id, sessions.next(id)?)));
@@ -417,7 +421,12 @@ pub(crate) fn sessions(sessions: &Sessions) -> String {
                 if is_void { Some(format!("!{number}")) } else { position }
             });
             let bound = list(bound, "+", |word| word);
-            format!("{}:{next}{}", session(id), if bound.is_empty() { bound } else { format!("({bound})") })
+            let end = sessions.end_of(id).map(|end| format!("/{end}")).unwrap_or_default();
+            format!(
+                "{}:{next}{end}{}",
+                session(id),
+                if bound.is_empty() { bound } else { format!("({bound})") }
+            )
         })
         .collect();
     let others = sessions.len() - known.len();

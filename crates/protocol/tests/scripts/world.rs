@@ -183,6 +183,8 @@ impl World {
         limits.batch_bytes = words.value("batch-bytes")?.unwrap_or(limits.batch_bytes);
         let replace_after = words.value("replace-after-ms")?.map(Duration::from_millis);
         limits.replace_after = replace_after.unwrap_or(limits.replace_after);
+        let unnamed_for = words.value("unnamed-for-ms")?.map(Duration::from_millis);
+        limits.unnamed_for = unnamed_for.unwrap_or(limits.unnamed_for);
         let idle = words.value("idle-positions")?.unwrap_or(limits.session_idle_positions);
         limits.session_idle_positions = idle;
         Ok(())

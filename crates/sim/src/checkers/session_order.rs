@@ -11,7 +11,9 @@ use crate::history::{End, History};
 pub(super) fn check(history: &History) -> Finding {
     let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();
     for (append, (position, seen)) in history.places() {
-        if history.may_be_again(position, seen) {
+        let is_there = history.last.get(&position).is_some_and(|(_, there)| *there == Some(append));
+        if history.may_be_again(position, seen) || history.may_be_gone(position) && !is_there {
+            // It may be repeated, or its client was told this position before it was lost.
             continue;
         }
         let append = &history.appends[append];

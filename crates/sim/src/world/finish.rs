@@ -100,6 +100,7 @@ impl World {
                 memory.incarnation == member.incarnation
                     && memory.view.as_ref().is_some_and(|view| Some(view) == self.latest_view())
                     && role.lacks().is_none()
+                    && role.unnamed() == 0
                     && (role.stable() == ordered || member.node != primary)
             })
         };
@@ -207,11 +208,13 @@ impl World {
                 let memory = role.memory();
                 let view = memory.view.as_ref().map(|view| view.number);
                 lines.push(format!(
-                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, stable {}, lacks {:?}",
+                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, stable {}, lacks {:?}, holds {} \
+                     records that have no positions",
                     memory.incarnation,
                     memory.claim,
                     role.stable(),
-                    role.lacks()
+                    role.lacks(),
+                    role.unnamed()
                 ));
             }
         }

@@ -41,6 +41,7 @@ impl World {
             return;
         }
         self.observe_promise(id, outgoing);
+        self.observe_end(outgoing);
         let damaged = |error: &ReadError| matches!(error, ReadError::Damaged { .. });
         if let Message::Shard(shard::Message::ReadFailed { error, .. }) = &outgoing.message {
             self.coverage.damages += u64::from(damaged(error));
@@ -68,6 +69,16 @@ impl World {
         if !self.history.claims.contains_key(&claim) {
             let moment = self.history.tick();
             self.history.claims.insert(claim, moment);
+        }
+    }
+
+    /// Shards that are told where a session ended rely on that.
+    fn observe_end(&mut self, outgoing: &Outgoing) {
+        let Message::Shard(shard::Message::Undecided { session, end, .. }) = outgoing.message else { return };
+        if end < u64::MAX {
+            self.coverage.ended_for_orphans += 1;
+            let known = self.history.ended.entry(session).or_insert(end);
+            *known = end.min(*known);
         }
     }
 

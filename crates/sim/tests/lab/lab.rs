@@ -1,26 +1,27 @@
-//! Network delays, counted exactly: a cluster whose every message takes one unit of time, and nothing else
-//! takes any.
+//! The laboratory: nodes whose messages take one unit of time each, and one client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use seriatim_host::{Event, Host, HostConfig, Outgoing, RegisterPlace};
+use seriatim_model::limits::Limits;
 use seriatim_model::machine::ConnectionId;
 use seriatim_model::{
     Address, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Order, Peer, Position,
-    Record, ShardId, Time,
+    Time,
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request};
 use seriatim_protocol::{Message, Options, shard};
 use seriatim_store::{Disk, JournalOptions, MemoryDisk, ShardOptions};
 
 /// One network delay, in nanoseconds.
-const DELAY: u64 = 1_000_000;
+pub(crate) const DELAY: u64 = 1_000_000;
 const CLIENT: ConnectionId = ConnectionId(1);
 const APPENDER: u64 = 1;
-const READER: u64 = 2;
+pub(crate) const READER: u64 = 2;
 
 struct Flight {
     peer: Peer,
@@ -31,41 +32,46 @@ struct Flight {
 }
 
 /// Nodes, and one client connection to each of them.
-struct Lab {
-    now: Time,
+pub(crate) struct Lab {
+    pub(crate) now: Time,
     hosts: BTreeMap<NodeId, Host>,
+    disks: BTreeMap<NodeId, MemoryDisk>,
     /// By arrival: to a node, or to the client from a node.
     flights: BTreeMap<(Time, u64), (Option<NodeId>, Flight)>,
     sequence: u64,
     appender: Option<LogClient>,
     log: LogId,
     /// What the client was told, and when.
-    replies: Vec<(Time, Reply)>,
-    received: Vec<(Time, u64, NodeId, Message)>,
+    pub(crate) replies: Vec<(Time, Reply)>,
+    pub(crate) received: Vec<(Time, u64, NodeId, Message)>,
     /// When whom a node told a stable bound, and which.
-    stable_sent: Vec<(Time, Position)>,
+    pub(crate) stable_sent: Vec<(Time, Position)>,
 }
 
 impl Lab {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
         let config = |node: u32| HostConfig {
             cluster: 1,
             node: NodeId(node),
             address: node.to_string(),
             register: RegisterPlace::Node { node: NodeId(1), address: "1".into() },
             seed: node.into(),
-            options: Options::default(),
+            options: Options { limits, deviation: None },
             journal: JournalOptions::default(),
-            shard_options: ShardOptions::default(),
+            shard_options: ShardOptions { segment_bytes: 4096 },
         };
+        let disks: BTreeMap<NodeId, MemoryDisk> =
+            (1..=6).map(|node| (NodeId(node), MemoryDisk::new())).collect();
         let open = |node: u32| {
-            let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
+            let disk: Arc<dyn Disk> = Arc::new(disks[&NodeId(node)].clone());
             (NodeId(node), Host::open(config(node), disk).expect("an empty disk can be opened"))
         };
         Self {
             now: Time::ZERO,
             // The sequencing replicas, the primary, the backup and the register each have a node of their own.
             hosts: (1..=6).map(open).collect(),
+            disks,
             flights: BTreeMap::new(),
             sequence: 0,
             appender: None,
@@ -83,7 +89,7 @@ impl Lab {
     }
 
     /// The client says something to a role.
-    fn say(&mut self, endpoint: u64, node: NodeId, to: Endpoint, log: LogId, message: Message) {
+    pub(crate) fn say(&mut self, endpoint: u64, node: NodeId, to: Endpoint, log: LogId, message: Message) {
         let (peer, from) = (Peer::Client(CLIENT), Endpoint::Client(endpoint));
         self.post(Some(node), Flight { peer, log, from, to, message });
     }
@@ -120,7 +126,7 @@ impl Lab {
         }
     }
 
-    fn step(&mut self, input: Input<Message, Request>) {
+    pub(crate) fn step(&mut self, input: Input<Message, Request>) {
         let mut effects = vec![];
         self.appender.as_mut().expect("the client was opened").step(self.now, input, &mut effects);
         for effect in effects {
@@ -178,12 +184,12 @@ impl Lab {
         }
     }
 
-    fn wait(&mut self, delays: u64) {
+    pub(crate) fn wait(&mut self, delays: u64) {
         self.run(Time(self.now.0 + delays * DELAY));
     }
 
     /// Creates a log with one shard of two replicas and three sequencing replicas, and opens a session.
-    fn open_log(&mut self, order: Order) -> LogEntry {
+    pub(crate) fn open_log(&mut self, order: Order) -> LogEntry {
         let config = LogConfig { order, durability: Durability::Memory, shards: 1, ..LogConfig::default() };
         let create = control::Message::Create { request: 0, name: "log".into(), config };
         self.say(0, NodeId(1), Endpoint::Register, LogId(0), create.into());
@@ -206,62 +212,15 @@ impl Lab {
         self.replies.clear();
         entry
     }
-}
 
-/// How many delays after `from` something was.
-fn delays(from: Time, at: Time) -> f64 {
-    (at.0 - from.0) as f64 / DELAY as f64
-}
+    pub(crate) fn log(&self) -> LogId {
+        self.log
+    }
 
-#[test]
-fn an_append_takes_one_round_trip_and_is_stable_and_delivered_soon() {
-    append_alone(Order::ErwinBb);
-}
-
-#[test]
-fn so_does_one_whose_record_goes_straight_to_its_shard() {
-    append_alone(Order::ErwinSt);
-}
-
-fn append_alone(order: Order) {
-    let mut lab = Lab::new();
-    lab.wait(1000);
-    let entry = lab.open_log(order);
-    let view = entry.view.expect("it has a view");
-    let primary = view.shards[0].primary().node;
-    let subscribe = shard::Message::Subscribe { request: 9, from: Position(0), credit: 1 << 20 };
-    lab.say(READER, primary, Endpoint::Shard(ShardId(0)), entry.id, subscribe.into());
-    lab.wait(10);
-
-    let began = lab.now;
-    let record = Record::new(b"alone", 0);
-    lab.step(Input::Request { token: 2, request: Request::Append { record, terms: Terms::default() } });
-    lab.wait(100);
-
-    let [(acknowledged, Reply::Appended { .. })] = lab.replies[..] else { panic!("{:?}", lab.replies) };
-    assert_eq!(delays(began, acknowledged), 2.0, "an append is one round trip");
-
-    let stable =
-        lab.stable_sent.iter().find(|(_, stable)| *stable == Position(1)).expect("it became stable").0;
-    let leader_received = Time(began.0 + DELAY);
-    assert!(delays(leader_received, stable) <= 6.0, "stable after {}", delays(leader_received, stable));
-
-    let is_delivery = |message: &Message| matches!(message, Message::Shard(shard::Message::Deliver { records, .. }) if !records.is_empty());
-    let delivery =
-        lab.received.iter().find(|(_, number, _, message)| *number == READER && is_delivery(message));
-    let delivered = delivery.expect("it was delivered").0;
-    let shard_knew = Time(stable.0 + DELAY);
-    assert_eq!(delays(shard_knew, delivered), 1.0, "delivery follows the stable bound at once");
-}
-
-#[test]
-fn the_tail_takes_one_round_trip() {
-    let mut lab = Lab::new();
-    lab.wait(1000);
-    lab.open_log(Order::ErwinBb);
-    let began = lab.now;
-    lab.step(Input::Request { token: 3, request: Request::CheckTail });
-    lab.wait(10);
-    let [(told, Reply::Tail(tail))] = lab.replies[..] else { panic!("{:?}", lab.replies) };
-    assert_eq!((delays(began, told), tail), (2.0, Position(0)));
+    /// How many bytes the records of a node's shards take.
+    pub(crate) fn bytes_of_records(&self, node: NodeId) -> usize {
+        let disk = &self.disks[&node];
+        let files = disk.files().into_iter().filter(|file| file.contains("/seg-"));
+        files.map(|file| disk.content(&file).map_or(0, |content| content.len())).sum()
+    }
 }

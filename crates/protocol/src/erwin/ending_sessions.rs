@@ -1,0 +1,266 @@
+//! How the members of a view end a session (erwin.md, "Ending a session"), and what the shards are told of records
+//! that nobody named ("Orphans").
+//!
+//! ```text
+//! client or shard      leader           followers
+//!   |-- Close ---------->|                  |
+//!   |   (or Unnamed)     |---- Freeze ----->|     nothing more of it is admitted
+//!   |                    |<--- Frozen ------|     up to here
+//!   |                    |---- End -------->|     the highest of these numbers
+//!   |                    |<--- Ended -------|     durable
+//!   |<- Ended -----------|                  |
+//!   |   (or Undecided)   |                  |
+//! ```
+//!
+//! What is frozen is so in one view only. An end that not all members confirmed may get lost with the view, and nobody
+//! was told of it; one that all confirmed is in every snapshot that a later view can be recovered from. Below the end
+//! somebody holds every number, and forwards it to the leader; where such a number is lost with the view, the session
+//! ends lower in the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::{Address, Endpoint, IdRun, NodeId, SessionId, Ticket, Time, ViewNumber, limits};
+
+use super::memory::JournalRecord;
+use super::message::Message;
+use super::sequencer::{Sequencer, reply};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+use crate::shard;
+
+type Out = Vec<RoleEffect>;
+
+/// The sessions that a leader is ending.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Endings(BTreeMap<SessionId, Ending>);
+
+#[derive(Clone, Debug)]
+struct Ending {
+    /// Who is to be told.
+    askers: BTreeSet<Address>,
+    step: Step,
+    /// The followers that have not answered.
+    unanswered: BTreeSet<NodeId>,
+    said_at: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The highest number that a member would go on with, so far.
+    Freezing { highest: u64 },
+    /// Where it ends, and our own write that says so.
+    Ending { at: u64, ticket: Ticket },
+}
+
+impl Ending {
+    fn say(&mut self, now: Time, view: ViewNumber, session: SessionId, out: &mut Out) {
+        self.said_at = now;
+        let message = match self.step {
+            Step::Freezing { .. } => Message::Freeze { view, session },
+            Step::Ending { at, .. } => Message::End { view, session, at },
+        };
+        for node in &self.unanswered {
+            reply(Address::Node(*node, Endpoint::Sequencer), message.clone(), out);
+        }
+    }
+}
+
+impl Endings {
+    fn is_under_way(&self, session: SessionId) -> bool {
+        self.0.contains_key(&session)
+    }
+
+    /// Says again what was not answered.
+    pub(super) fn resend(&mut self, now: Time, view: ViewNumber, out: &mut Out) {
+        for (session, ending) in &mut self.0 {
+            if now >= ending.said_at + limits::RESEND_AFTER && !ending.unanswered.is_empty() {
+                ending.say(now, view, *session, out);
+            }
+        }
+    }
+
+    /// When something is to be said again.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let waiting = self.0.values().filter(|ending| !ending.unanswered.is_empty());
+        waiting.map(|ending| ending.said_at + limits::RESEND_AFTER).min()
+    }
+}
+
+impl Sequencer {
+    /// Leader: a client closes its session. A follower may know it that the leader has forgotten.
+    pub(super) fn close(&mut self, now: Time, client: Address, session: SessionId, out: &mut Out) {
+        self.begin_end(now, client, session, out);
+    }
+
+    /// Leader: a shard replica has records that have been lying there for long, without names. The session of a
+    /// client that is still there ends with them, and it goes on with another.
+    pub(super) fn unnamed(&mut self, now: Time, replica: Address, names: &[IdRun], out: &mut Out) {
+        let Address::Node(_, Endpoint::Shard(_)) = replica else { return };
+        if self.orderer.is_none() {
+            return;
+        }
+        for run in names.iter().take(limits::MAX_UNNAMED) {
+            let is_known = run.end() <= self.sessions.next(run.session).unwrap_or(0);
+            if is_known || self.is_too_old(run.session) {
+                self.tell_end(replica, run.session, out);
+            } else {
+                self.begin_end(now, replica, run.session, out);
+            }
+        }
+    }
+
+    /// Leader: ends a session, unless it has ended, and tells whoever asked.
+    fn begin_end(&mut self, now: Time, asker: Address, session: SessionId, out: &mut Out) {
+        let has_ended = self.sessions.end_of(session).is_some();
+        let is_new = self.sessions.next(session).is_none();
+        let highest = self.sessions.next(session).unwrap_or(0);
+        let Some(orderer) = &mut self.orderer else { return };
+        if let Some(ending) = orderer.endings.0.get_mut(&session) {
+            ending.askers.insert(asker);
+            return;
+        }
+        if has_ended {
+            return self.tell_end(asker, session, out);
+        }
+        let under_way = orderer.endings.0.len();
+        if under_way >= limits::MAX_ENDINGS
+            || is_new && self.sessions.len() + under_way >= limits::MAX_SESSIONS
+        {
+            // Whoever asks does so again.
+            return;
+        }
+        self.frozen.insert(session);
+        let mut ending = Ending {
+            askers: BTreeSet::from([asker]),
+            step: Step::Freezing { highest },
+            unanswered: orderer.followers().collect(),
+            said_at: now,
+        };
+        ending.say(now, self.number, session, out);
+        orderer.endings.0.insert(session, ending);
+        self.go_on_ending(now, out);
+    }
+
+    /// A member of the view is told, or answers.
+    pub(super) fn end(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
+        match message {
+            Message::Freeze { view, session } => {
+                // One that has ended is frozen for good: the question is late, or the leader has forgotten.
+                let end = self.sessions.end_of(session);
+                if end.is_none() {
+                    self.frozen.insert(session);
+                }
+                let next = end.or(self.sessions.next(session)).unwrap_or(0);
+                reply(from, Message::Frozen { view, session, next }, out);
+            }
+            Message::End { view, session, at } => {
+                // Also one that is not known here, however old: it may come back with what the leader orders.
+                if self.sessions.end_of(session).is_none() {
+                    let is_too_low = at < self.sessions.next(session).unwrap_or(0);
+                    let may_be = self.options.deviates(Deviation::EndedAtLeadersNumber);
+                    assert!(
+                        !is_too_low || may_be,
+                        "session {session} ends at {at}, below what was frozen here"
+                    );
+                    self.sessions.end(session, at, self.ordered);
+                    self.persist(&JournalRecord::Ended { session, at }, out);
+                }
+                self.frozen.remove(&session);
+                self.gate.confirm(from, Message::Ended { view, session, at }, out);
+            }
+            Message::Frozen { session, next, .. } => self.answered(from, session, Some(next)),
+            Message::Ended { session, .. } => self.answered(from, session, None),
+            _ => {}
+        }
+        self.go_on_ending(now, out);
+    }
+
+    /// Leader: a follower is frozen at a number, or has ended the session.
+    fn answered(&mut self, from: Address, session: SessionId, next: Option<u64>) {
+        let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
+        let Some(ending) = orderer.endings.0.get_mut(&session) else { return };
+        match (&mut ending.step, next) {
+            (Step::Freezing { highest }, Some(next)) => {
+                *highest = next.max(*highest);
+                ending.unanswered.remove(&node);
+            }
+            (Step::Ending { .. }, None) => {
+                ending.unanswered.remove(&node);
+            }
+            // It was said twice.
+            _ => {}
+        }
+    }
+
+    /// Leader: takes the next step of those endings that wait for nobody.
+    pub(super) fn go_on_ending(&mut self, now: Time, out: &mut Out) {
+        let Some(orderer) = &mut self.orderer else { return };
+        let all_answered = |(_, ending): &(&SessionId, &Ending)| ending.unanswered.is_empty();
+        let ready: Vec<SessionId> =
+            orderer.endings.0.iter().filter(all_answered).map(|(id, _)| *id).collect();
+        for session in ready {
+            self.end_at_highest(now, session, out);
+            self.finish_end(session, out);
+        }
+    }
+
+    fn end_at_highest(&mut self, now: Time, session: SessionId, out: &mut Out) {
+        let own = self.sessions.next(session).unwrap_or(0);
+        let ending = self.orderer.as_ref().and_then(|orderer| orderer.endings.0.get(&session));
+        let Some(Step::Freezing { highest }) = ending.map(|ending| ending.step) else { return };
+        let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { highest };
+        self.frozen.remove(&session);
+        // What the leader has forgotten, and is too old to come back, has no need of an end.
+        if !self.is_too_old(session) {
+            self.sessions.end(session, at, self.ordered);
+            self.persist(&JournalRecord::Ended { session, at }, out);
+        }
+        let ticket = self.gate.issued();
+        let Some(orderer) = &mut self.orderer else { return };
+        let unanswered = orderer.followers().collect();
+        let Some(ending) = orderer.endings.0.get_mut(&session) else { return };
+        (ending.step, ending.unanswered) = (Step::Ending { at, ticket }, unanswered);
+        ending.say(now, self.number, session, out);
+    }
+
+    /// All members have ended it durably: it cannot be undone any more.
+    fn finish_end(&mut self, session: SessionId, out: &mut Out) {
+        let Some(orderer) = &mut self.orderer else { return };
+        let Some(Ending { step: Step::Ending { at, ticket }, unanswered, .. }) =
+            orderer.endings.0.get(&session)
+        else {
+            return;
+        };
+        if !unanswered.is_empty() || !self.gate.is_durable(*ticket) {
+            return;
+        }
+        let (at, view) = (*at, self.number);
+        let askers = orderer.endings.0.remove(&session).map(|ending| ending.askers).unwrap_or_default();
+        for asker in askers {
+            match asker {
+                Address::Client(..) => reply(asker, Message::Ended { view, session, at }, out),
+                Address::Node(..) => self.tell_end(asker, session, out),
+            }
+        }
+    }
+
+    /// Says where a session ended, to its client; to a shard, which of its numbers may still get positions.
+    fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
+        let Some(orderer) = &self.orderer else { return };
+        let view = self.number;
+        let end = self.sessions.end_of(session).filter(|_| !orderer.endings.is_under_way(session));
+        match (asker, end) {
+            (Address::Node(_, Endpoint::Shard(_)), end) => {
+                // What is below was ordered, and every shard holds its part; of one that is forgotten all was, or
+                // never will be.
+                let next = self.sessions.next(session).unwrap_or(0);
+                let below = self.ring.first_number(session).unwrap_or(next);
+                let first = if self.is_too_old(session) { u64::MAX } else { below };
+                let end = end.unwrap_or(u64::MAX);
+                reply(asker, shard::Message::Undecided { view, session, first, end }, out);
+            }
+            (client, Some(at)) => reply(client, Message::Ended { view, session, at }, out),
+            (_, None) => {}
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What clients that died left behind takes no room for ever.
+
+use seriatim_model::{Endpoint, Input, NodeId, Order, Position, Record, SessionId, ShardId};
+use seriatim_protocol::erwin::client::{Reply, Request, Terms};
+use seriatim_protocol::{erwin, shard};
+
+use crate::lab::{Lab, READER};
+
+const CLIENTS: u64 = 100;
+const RECORD_BYTES: usize = 1000;
+
+/// Appends a record, and deletes everything below its position on all replicas.
+fn append_and_trim(lab: &mut Lab, replicas: &[NodeId], view: seriatim_model::ViewNumber) {
+    lab.replies.clear();
+    let record = Record::new(b"alive", 0);
+    lab.step(Input::Request {
+        token: 1,
+        request: Request::Append { record, terms: Terms { sync: true, ..Terms::default() } },
+    });
+    lab.wait(200);
+    let [(_, Reply::Appended { position: Some(position), .. })] = lab.replies[..] else {
+        panic!("{:?}", lab.replies)
+    };
+    for node in replicas {
+        let trim = shard::Message::Trim { request: 1, view, position };
+        lab.say(READER, *node, Endpoint::Shard(ShardId(0)), lab.log(), trim.into());
+    }
+    lab.wait(200);
+}
+
+#[test]
+fn clients_that_died_before_they_named_their_records_take_no_room() {
+    let mut lab = Lab::new();
+    lab.wait(1000);
+    let entry = lab.open_log(Order::ErwinSt);
+    let view = entry.view.expect("it has a view");
+    let replicas: Vec<NodeId> = view.shards[0].replicas.iter().map(|member| member.node).collect();
+    let session = |client| SessionId::new(Position(0), 1000 + client);
+    for client in 0..CLIENTS {
+        for node in &replicas {
+            let records = vec![Record::new(&[b'x'; RECORD_BYTES], 0)];
+            let put = shard::Message::Put { view: view.number, session: session(client), first: 0, records };
+            lab.say(READER, *node, Endpoint::Shard(ShardId(0)), entry.id, put.into());
+        }
+    }
+    lab.wait(100);
+    append_and_trim(&mut lab, &replicas, view.number);
+    let left_behind = CLIENTS as usize * RECORD_BYTES;
+    for node in &replicas {
+        assert!(lab.bytes_of_records(*node) > left_behind, "the names may still come");
+    }
+
+    lab.wait(3000);
+    append_and_trim(&mut lab, &replicas, view.number);
+    for node in &replicas {
+        let bytes = lab.bytes_of_records(*node);
+        assert!(bytes < left_behind / 5, "node {node} still has {bytes} bytes");
+    }
+
+    // A name that was held up all that time is refused, by every sequencing replica.
+    lab.received.clear();
+    for member in &view.sequencers {
+        let entries = vec![ShardId(0)].into_iter().map(seriatim_protocol::parts::Content::Shard).collect();
+        let append =
+            erwin::Message::Append { view: view.number, session: session(0), first: 0, lowest: 0, entries };
+        lab.say(READER, member.node, Endpoint::Sequencer, entry.id, append.into());
+    }
+    lab.wait(10);
+    let expired = seriatim_protocol::Message::from(erwin::Message::Expired { session: session(0) });
+    let answers = lab.received.iter().filter(|(_, _, _, message)| *message == expired).count();
+    assert_eq!(answers, view.sequencers.len());
+}
