@@ -419,8 +419,8 @@ pub fn reshaped(seed: u64) -> Plan {
         stripe: random.pick(&[1, 3, 64]),
         ..plan.config
     };
-    plan.workload =
-        Workload { appends: 60, think_us: 20_000, reads: true, trims: random.percent(70), ..busy() };
+    let trims = random.percent(70);
+    plan.workload = Workload { appends: 60, think_us: 20_000, reads: true, trims, lookups: 2, ..busy() };
     plan.options.limits.replace_after = random.millis(100, 2000);
     for _ in 0..random.between(3, 7) {
         let reshape = random.pick(&[Reshape::Add, Reshape::Remove]);
