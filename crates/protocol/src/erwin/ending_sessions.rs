@@ -162,7 +162,7 @@ impl Sequencer {
                         !is_too_low || may_be,
                         "session {session} ends at {at}, below what was frozen here"
                     );
-                    self.sessions.end(session, at, self.ordered);
+                    self.sessions.end(session, at);
                     self.persist(&JournalRecord::Ended { session, at }, out);
                 }
                 self.frozen.remove(&session);
@@ -212,7 +212,7 @@ impl Sequencer {
         self.frozen.remove(&session);
         // What the leader has forgotten, and is too old to come back, has no need of an end.
         if !self.is_too_old(session) {
-            self.sessions.end(session, at, self.ordered);
+            self.sessions.end(session, at);
             self.persist(&JournalRecord::Ended { session, at }, out);
         }
         let ticket = self.gate.issued();

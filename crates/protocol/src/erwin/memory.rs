@@ -120,7 +120,7 @@ impl Sequencer {
             }
             JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
             JournalRecord::Forgotten { session } => self.forget(session),
-            JournalRecord::Ended { session, at } => self.sessions.end(session, at, self.ordered),
+            JournalRecord::Ended { session, at } => self.sessions.end(session, at),
         }
     }
 

@@ -494,7 +494,8 @@ impl Sequencer {
         }
         self.ordered = position;
         let idle = self.options.limits.session_idle_positions;
-        self.sessions.sweep(self.ordered, idle, |session| self.ring.holds(session));
+        let follows = self.orderer.is_none();
+        self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
     }
 
     /// Leader: a follower dropped what it was told.

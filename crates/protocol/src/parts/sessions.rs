@@ -171,9 +171,9 @@ impl Sessions {
         self.sessions.get(&session)?.end
     }
 
-    /// Ends a session at `at`; `ordered` dates one that is new. What was seen is never below its end.
-    pub fn end(&mut self, id: SessionId, at: u64, ordered: Position) {
-        let session = self.entry(id, ordered);
+    /// Ends a session at `at`, which does not make it live longer. What was seen is never at or above its end.
+    pub fn end(&mut self, id: SessionId, at: u64) {
+        let session = self.entry(id, id.opened_at());
         session.end = Some(at.max(session.next));
     }
 
@@ -246,7 +246,16 @@ impl Sessions {
 
     /// Forgets sessions that bound nothing for more than `idle_positions` before `ordered`, unless
     /// `is_held` says that the replica holds records of theirs. Looks at most every sixteenth of that.
-    pub fn sweep(&mut self, ordered: Position, idle_positions: u64, is_held: impl Fn(SessionId) -> bool) {
+    ///
+    /// Who `follows` is behind: where a session ended is not forgotten before what it waits for has come from the
+    /// leader, or it would come back without an end. The leader forgets it in time: shards rely on that.
+    pub fn sweep(
+        &mut self,
+        ordered: Position,
+        idle_positions: u64,
+        follows: bool,
+        is_held: impl Fn(SessionId) -> bool,
+    ) {
         if ordered < self.sweep_at {
             return;
         }
@@ -255,8 +264,7 @@ impl Sessions {
         // number 0 of the session would be admitted, what is known of it must not be forgotten.
         self.sessions.retain(|id, session| {
             let last = session.last_bound.max(id.opened_at());
-            // What an ended session waits for is ordered elsewhere: where it ended is not forgotten before.
-            let waits = session.end.is_some_and(|end| session.next < end);
+            let waits = follows && session.end.is_some_and(|end| session.next < end);
             ordered.since(last) <= idle_positions || waits || is_held(*id)
         });
     }
@@ -405,11 +413,11 @@ mod tests {
     fn an_idle_session_is_forgotten_and_its_number_0_is_refused() {
         let mut sessions = Sessions::default();
         sessions.bind(run(0, 1), Position(0));
-        sessions.sweep(Position(101), IDLE, |_| false);
+        sessions.sweep(Position(101), IDLE, false, |_| false);
         assert_eq!(sessions.len(), 1);
-        sessions.sweep(Position(202), IDLE, |_| true);
+        sessions.sweep(Position(202), IDLE, false, |_| true);
         assert_eq!(sessions.len(), 1);
-        sessions.sweep(Position(300), IDLE, |_| false);
+        sessions.sweep(Position(300), IDLE, false, |_| false);
         assert!(sessions.is_empty());
         assert_eq!(sessions.admission(run(0, 1), Position(300), IDLE), Admission::Expired);
         let fresh = IdRun { session: SessionId::new(Position(250), 1), first: 0, count: 1 };
@@ -422,7 +430,7 @@ mod tests {
         let ahead = IdRun { session: SessionId::new(Position(50), 1), first: 0, count: 1 };
         sessions.bind(ahead, Position(10));
         for ordered in 0..400 {
-            sessions.sweep(Position(ordered), IDLE, |_| false);
+            sessions.sweep(Position(ordered), IDLE, false, |_| false);
             let admitted = sessions.admission(ahead, Position(ordered), IDLE);
             assert_ne!(admitted, Admission::Admit { skip: 0 }, "at {ordered}");
         }
@@ -447,7 +455,7 @@ mod tests {
         sessions.admit(session(1), 3, 0, Position(0));
         assert_eq!(sessions.end_of(session(1)), None);
         // Below its end it goes on: others may hold what this replica does not.
-        sessions.end(session(1), 5, Position(0));
+        sessions.end(session(1), 5);
         assert_eq!(sessions.admission(run(3, 4), Position(0), IDLE), Admission::Admit { skip: 0 });
         assert_eq!(sessions.room(session(1), 3), 2);
         assert_eq!(sessions.admission(run(5, 1), Position(0), IDLE), Admission::Expired);
@@ -456,12 +464,18 @@ mod tests {
         assert_eq!(sessions.end_of(session(1)), Some(3));
         assert_eq!(sessions.admission(run(3, 1), Position(0), IDLE), Admission::Expired);
         assert_eq!(sessions.admission(run(1, 2), Position(0), IDLE), Admission::Admit { skip: 2 });
+        // A follower keeps an end that it has not reached.
+        sessions.end(session(3), 2);
+        sessions.sweep(Position(IDLE + 1), IDLE, true, |_| false);
+        assert_eq!((sessions.end_of(session(3)), sessions.end_of(session(1))), (Some(2), None));
+        sessions.sweep(Position(3 * IDLE), IDLE, false, |_| false);
+        assert!(sessions.is_empty());
         // One that had been forgotten when it was ended is forgotten again.
-        sessions.end(session(2), 5, Position(IDLE));
+        sessions.end(session(2), 5);
         sessions.close_ended(Position(IDLE), IDLE);
         assert_eq!(sessions.end_of(session(2)), Some(0));
         sessions.close_ended(Position(IDLE + 1), IDLE);
-        assert_eq!((sessions.end_of(session(2)), sessions.end_of(session(1))), (None, Some(3)));
+        assert_eq!(sessions.end_of(session(2)), None);
     }
 
     #[test]
@@ -487,7 +501,7 @@ mod tests {
         sessions.settle(Settled { ids: run(8, 1), is_void: true }, Position(9));
         sessions.bind(run(9, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
-        sessions.end(session(2), 9, Position(11));
+        sessions.end(session(2), 9);
         let bytes = seriatim_model::wire::encode_one(&sessions);
         assert_eq!(seriatim_model::wire::decode_one::<Sessions>(bytes).unwrap(), sessions);
     }

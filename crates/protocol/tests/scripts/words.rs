@@ -160,7 +160,7 @@ impl Words {
             let (next, end) = next.split_once('/').map_or((next, None), |(next, end)| (next, Some(end)));
             sessions.admit(session, next.parse().map_err(|_| wrong())?, 0, ordered);
             if let Some(end) = end {
-                sessions.end(session, end.parse().map_err(|_| wrong())?, ordered);
+                sessions.end(session, end.parse().map_err(|_| wrong())?);
             }
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
                 if let Some(number) = pair.strip_prefix('!') {
