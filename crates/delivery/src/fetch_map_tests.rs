@@ -20,6 +20,8 @@ struct Log {
     /// The shards that were asked for records, and those that were asked for the map, since the last look.
     asked: Vec<u32>,
     mapped: Vec<u32>,
+    /// A shard that lost what it had, and up to where.
+    lost: Option<(u32, u64)>,
     last_token: u64,
 }
 
@@ -48,6 +50,7 @@ impl Log {
             ignorant,
             asked,
             mapped,
+            lost: None,
             last_token: 0,
         }
     }
@@ -86,6 +89,10 @@ impl Log {
         match message {
             shard::Message::Read { request, from, end, max_records, .. } => {
                 self.asked.push(shard);
+                if let Some((_, end)) = self.lost.filter(|(lost, end)| *lost == shard && from.0 < *end) {
+                    let error = ReadError::Lost { position: from, end: Position(end) };
+                    return Some(shard::Message::ReadFailed { request, error });
+                }
                 let upto = end.0.min(self.stable).max(from.0);
                 let own = (from.0..upto).filter(|position| (self.owner)(*position, self.shards) == shard);
                 let records = own.take(max_records as usize).map(stored).collect();
@@ -120,6 +127,23 @@ impl Log {
         entry.history.push(ViewNumber(view), Position(first));
         assert_eq!(self.step(from_register(control::Message::Registered { entry })), []);
         self.view = view;
+    }
+}
+
+#[test]
+fn what_one_shard_lost_hides_nothing_of_the_others() {
+    let mut log = Log::new(2, 20);
+    (log.lost, log.ignorant) = (Some((0, 12)), vec![0, 1]);
+    for position in 0..12 {
+        let reply = log.read(position, 1);
+        match in_runs(position, 2) {
+            0 => {
+                let failure =
+                    Failure::Lost { position: Position(position), shard: ShardId(0), end: Position(12) };
+                assert_eq!(reply, Reply::Failed(failure));
+            }
+            _ => assert_eq!(reply, records(position..position + 1)),
+        }
     }
 }
 

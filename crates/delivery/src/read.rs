@@ -93,6 +93,8 @@ struct Part {
     patience: Duration,
     /// Whether it ever answered this read.
     answered: bool,
+    /// It lost what it had of the first position, if that was its own, and up to this one.
+    lost: Option<Position>,
     records: Vec<Stored>,
     upto: Position,
 }
@@ -198,7 +200,7 @@ impl Read {
             return Some(Reply::Failed(Failure::Disordered { position, shard }));
         }
         part.rest(None, &mut shared.askers);
-        (part.records, part.upto, part.answered) = (records, upto, true);
+        (part.records, part.upto, part.answered, part.lost) = (records, upto, true, None);
         self.conclude(now, shared, out)
     }
 
@@ -214,8 +216,10 @@ impl Read {
         let part = self.part(node, shard, request)?;
         let failure = match error {
             ReadError::Trimmed { first } => return Some(Reply::Failed(Failure::Trimmed { first })),
-            ReadError::Lost { position, end } => {
-                return Some(Reply::Failed(Failure::Lost { position, shard, end }));
+            ReadError::Lost { end, .. } => {
+                part.rest(None, &mut shared.askers);
+                (part.answered, part.lost) = (true, Some(end));
+                return self.conclude(now, shared, out);
             }
             ReadError::Damaged { position } => Failure::Damaged { position, shard },
             ReadError::Missing { position } => Failure::Missing { position, shard },
@@ -256,6 +260,12 @@ impl Read {
         if self.doubt.take().is_some() || self.parts.values().any(|part| part.upto > lost_from) {
             self.cancel(shared, out);
             self.parts.clear();
+        }
+        let view = shared.directory.view();
+        let has_left = |shard: &ShardId| view.is_some_and(|view| view.shard(*shard).is_none());
+        let left: Vec<ShardId> = self.parts.keys().copied().filter(has_left).collect();
+        for (shard, mut part) in left.into_iter().filter_map(|shard| self.parts.remove_entry(&shard)) {
+            part.cancel(shard, shared, out);
         }
         self.ask_shards(now, shared);
         self.ask_due(now, shared, out);
@@ -298,12 +308,15 @@ impl Read {
             return Some(self.answer(next));
         };
         let is_first = next == self.from;
+        let places = shared.directory.placement().is_some();
         if part.ask_at.is_some() {
             if !is_first {
                 // There is something to answer with: not much more patience for this shard.
                 self.give_up = self.give_up.min(now + RESEND_FIRST);
             }
             None
+        } else if let Some(end) = part.lost.filter(|_| is_first && self.is_nowhere_else(shard, places)) {
+            Some(Reply::Failed(Failure::Lost { position: next, shard, end }))
         } else if is_first && part.upto > next {
             self.doubt = Some(Doubt { shard, asked: shared.directory.asked() });
             shared.directory.ask(now);
@@ -319,6 +332,12 @@ impl Read {
         } else {
             Some(self.answer(next))
         }
+    }
+
+    /// Whether no shard but this one can have the first position: its place says so, or all others did.
+    fn is_nowhere_else(&self, shard: ShardId, places: bool) -> bool {
+        let mut others = self.parts.iter().filter(|(other, _)| **other != shard);
+        places || others.all(|(_, part)| part.upto > self.from || part.lost.is_some())
     }
 
     /// The time is over: what is there must do.
@@ -398,6 +417,7 @@ impl Part {
             ask_at: None,
             patience: RESEND_FIRST,
             answered: false,
+            lost: None,
             records: vec![],
             upto: from,
         }

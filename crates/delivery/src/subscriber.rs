@@ -299,6 +299,8 @@ impl Subscriber {
             if let Some(Feed { source, request: Some(request), .. }) = self.feeds.remove(&shard) {
                 send(source, shard, shard::Message::Cancel { request }, out);
             }
+            // What it had was trimmed, whatever was handed over of it: the others say so to who asks from there.
+            self.feeds.values_mut().for_each(|feed| feed.forget_from(self.next));
         }
         for (shard, primary) in primaries {
             self.drop_subscription(now, shard, out);

@@ -100,6 +100,8 @@ pub(super) struct Purpose {
     pub(super) accepts_loss: bool,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
+    /// Whether shards may join.
+    pub(super) joins: bool,
     /// The defect of counting on replicas that lack something.
     pub(super) counts_lacking: bool,
 }
@@ -376,7 +378,8 @@ impl Attempt {
         // The log goes on without a shard that has nobody yet.
         let least = self.entry.config.least_replicas();
         shards.retain(|members| {
-            let can_join = members.replicas.len() >= least && !self.entry.leaving.contains(&members.shard);
+            let is_wanted = self.purpose.joins && !self.entry.leaving.contains(&members.shard);
+            let can_join = members.replicas.len() >= least && is_wanted;
             can_join || !shape::joins(&self.entry, members.shard)
         });
         let trimmed = self.trimmed(&shards);
@@ -496,7 +499,7 @@ impl Attempt {
         if self.chosen.is_none() {
             loss.what.push("the sequencing replicas".into());
         }
-        for ShardMembers { shard, replicas, .. } in shards {
+        for ShardMembers { shard, begins, replicas } in shards {
             let shard = *shard;
             if self.is_complete(shard, replicas.first()) {
                 continue;
@@ -508,7 +511,7 @@ impl Attempt {
             }
             let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
             let held: Vec<Held> = held.map(|(_, held)| *held).collect();
-            loss.add_shard(shard, &held, &self.entry.history);
+            loss.add_shard((shard, *begins), &held, &self.entry.history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
     }

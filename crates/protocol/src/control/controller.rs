@@ -16,6 +16,7 @@ use seriatim_model::{
 
 use super::attempt::{Around, Attempt, Purpose, Step};
 use super::behind::{Known, Verdict};
+use super::growth::Growth;
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, NodeAddress};
 use super::timings::Timings;
@@ -28,10 +29,6 @@ use crate::shard;
 const REMIND_EVERY: Duration = Duration::from_secs(1);
 /// How much longer each further member of a view waits before it does what the ones before should do.
 const STAGGER: Duration = Duration::from_millis(15);
-/// How long a view that grew has to last before the next one may grow at once.
-const GROWN_WELL: Duration = Duration::from_secs(10);
-/// The shortest and the longest pause between two views that only grow.
-const GROW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// For how long an operator's word counts.
 const ORDER_FOR: Duration = Duration::from_secs(20);
 
@@ -71,6 +68,8 @@ pub struct Controller {
     /// When to look whether a view is needed.
     look_at: Option<Time>,
     growth: Growth,
+    /// An attempt took too long: the next one lets no shard join.
+    is_joining_hard: bool,
     /// Since when a shard has had fewer replicas than the log wants.
     short_since: Option<Time>,
     order: Option<Order>,
@@ -92,14 +91,6 @@ enum Wish {
     Growth,
     /// Nobody needs it any more.
     Leave,
-}
-
-/// When a view may be changed only to take somebody back.
-#[derive(Clone, Debug)]
-struct Growth {
-    not_before: Time,
-    pause: Duration,
-    last: Time,
 }
 
 /// An operator asks what would be lost, or accepts it.
@@ -184,7 +175,8 @@ impl Controller {
             tolerated: BTreeSet::new(),
             dropped: BTreeSet::new(),
             look_at: None,
-            growth: Growth { not_before: Time::ZERO, pause: GROW_PAUSE.0, last: Time::ZERO },
+            growth: Growth::default(),
+            is_joining_hard: false,
             short_since: None,
             order: None,
             timings: Timings::default(),
@@ -312,6 +304,8 @@ impl Controller {
     /// Somebody who should answer does not: the next attempt may do without, or with others.
     fn give_up(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.attempts += 1;
+        // Perhaps a shard that is to join does not get any further: the log does without it then.
+        self.is_joining_hard = true;
         self.enter(now, Phase::Reading, out);
     }
 
@@ -423,6 +417,7 @@ impl Controller {
         Purpose {
             accepts_loss: order.is_some_and(|order| order.accepts),
             replaces: short,
+            joins: !self.is_joining_hard,
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
         }
     }
@@ -529,7 +524,7 @@ impl Controller {
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        now < self.growth.not_before && Self::wish(entry, reporter) == Wish::Growth
+        now < self.growth.not_before() && Self::wish(entry, reporter) == Wish::Growth
     }
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
@@ -581,9 +576,9 @@ impl Controller {
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |= self.purpose(now).replaces && self.has_spares(entry);
-        grows |= shape::is_due(entry, |node| !self.silent.contains(&node));
-        if grows && !needed && now < self.growth.not_before {
-            let pause = self.growth.not_before - now;
+        grows |= shape::is_due(entry, self.nodes.difference(&self.silent).count());
+        if grows && !needed && now < self.growth.not_before() {
+            let pause = self.growth.not_before() - now;
             self.look_after(now, pause);
             grows = false;
         }
@@ -729,6 +724,7 @@ impl Controller {
         let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
         self.answer_order(true, false, text, out);
         self.growth.happened(now);
+        self.is_joining_hard = false;
         self.reports.clear();
         // The view was not formed knowingly with those that fell silent since.
         self.tolerated.retain(|node| !attempt.left().contains(node));
@@ -740,16 +736,6 @@ impl Controller {
     /// Whether a view that names this node should be replaced.
     fn is_gone(&self, node: NodeId) -> bool {
         self.silent.contains(&node) && !self.tolerated.contains(&node)
-    }
-}
-
-impl Growth {
-    /// A view was registered. The next one that only grows waits: longer, if the last did not last.
-    fn happened(&mut self, now: Time) {
-        let lasted = now >= self.last + GROWN_WELL;
-        self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
-        self.last = now;
-        self.not_before = now + self.pause;
     }
 }
 

@@ -39,9 +39,14 @@ pub(super) struct Loss {
 impl Loss {
     /// Notes what none of the replicas of a shard holds that are to go on with it. What one of them holds, the
     /// others get from it.
-    pub(super) fn add_shard(&mut self, shard: ShardId, replicas: &[Held], history: &ViewHistory) {
+    pub(super) fn add_shard(
+        &mut self,
+        (shard, begins): (ShardId, Position),
+        replicas: &[Held],
+        history: &ViewHistory,
+    ) {
         self.what.push(format!("the replicas of shard {shard}"));
-        let everything = Lacking { from: Position::ZERO, end: self.certain };
+        let everything = Lacking { from: begins, end: self.certain };
         let lacks = replicas.iter().map(|held| held.lacks_in(history, self.certain));
         let Lacking { from, end } = lacks.fold(everything, Lacking::meet).without(history.gaps_of(shard));
         if from < end {

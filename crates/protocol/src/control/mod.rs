@@ -27,6 +27,7 @@ mod attempt;
 pub(crate) mod behind;
 pub mod catalog;
 pub mod controller;
+mod growth;
 mod loss;
 pub mod message;
 pub mod register;

@@ -4,7 +4,7 @@
 //! is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
 //! be read, until all of that is trimmed; then the next view does without it.
 
-use seriatim_model::{NodeId, Placement, Position, ShardId, ShardMembers};
+use seriatim_model::{Placement, Position, ShardId, ShardMembers};
 
 use super::message::LogEntry;
 use crate::deviation::{Deviation, Options};
@@ -49,15 +49,13 @@ pub(super) fn has_left(entry: &LogEntry, shard: ShardId, trimmed: Position, opti
             .is_some_and(|view| !view.open_shards().contains(&shard) && (trimmed >= view.start || early))
 }
 
-/// Whether another view would bring the shards that take new records nearer to what the log is to have, with the nodes
-/// that answer.
-pub(super) fn is_due(entry: &LogEntry, answers: impl Fn(NodeId) -> bool) -> bool {
+/// Whether another view would bring the shards that take new records nearer to what the log is to have, if so many
+/// nodes answer.
+pub(super) fn is_due(entry: &LogEntry, answering: usize) -> bool {
     let Some(view) = &entry.view else { return false };
-    let can_take_part = |shard: ShardId| {
-        let nodes = &entry.shards[shard.0 as usize];
-        let answering = nodes.iter().filter(|node| answers(**node)).count();
-        view.shard(shard).is_some() || answering >= entry.config.least_replicas()
-    };
+    // Any node can stand in for one that is meant to host a replica.
+    let can_join = answering >= entry.config.least_replicas();
+    let can_take_part = |shard: ShardId| view.shard(shard).is_some() || can_join;
     let wanted = shards(entry).filter(|shard| !entry.leaving.contains(shard));
     let open: Vec<ShardId> = wanted.filter(|shard| can_take_part(*shard)).collect();
     !open.is_empty() && open != view.open_shards()

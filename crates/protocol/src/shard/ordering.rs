@@ -59,6 +59,10 @@ impl Replica {
         if !self.is_named() || self.is_closed() {
             return send(client, self.fenced(), out);
         }
+        if self.unordered.is_over(self.stable, session, self.over_after()) {
+            // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
+            return;
+        }
         self.unordered.hear(now, self.stable, session, self.options.limits.unnamed_for);
         let sorted = self.unordered.sort(names);
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
@@ -364,18 +368,21 @@ impl Replica {
         }
     }
 
+    /// After how many positions nothing is admitted any more of a session that nothing came of. Twice: a sequencing
+    /// replica may have ordered a little less than is final here. And a ring's: what it holds was admitted before,
+    /// and is ordered within that.
+    fn over_after(&self) -> u64 {
+        let limits = self.options.limits;
+        limits.session_idle_positions.saturating_mul(2).saturating_add(limits.ring_records as u64)
+    }
+
     /// What became final is forgotten here, and so is what was put for nothing.
     pub(super) fn finish_placed(&mut self, out: &mut Out) {
-        let limits = self.options.limits;
-        // Twice: a sequencing replica may have ordered a little less than is final here. And a ring's: what it
-        // holds was admitted before, and is ordered within that.
+        let mut orphans = self.unordered.finish(self.shard, self.stable, &self.memory.history);
         let idle = match self.options.deviates(Deviation::ScrubbedEarly) {
             true => 0,
-            false => {
-                limits.session_idle_positions.saturating_mul(2).saturating_add(limits.ring_records as u64)
-            }
+            false => self.over_after(),
         };
-        let mut orphans = self.unordered.finish(self.shard, self.stable, &self.memory.history);
         orphans.extend(self.unordered.sweep(self.stable, idle));
         for names in orphans {
             self.gate.store(StorageCommand::Discard(names), out);

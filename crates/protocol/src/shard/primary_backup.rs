@@ -384,9 +384,13 @@ impl Replica {
     ) -> bool {
         let skipped = self.options.deviates(Deviation::BackupsSkipped);
         let backups = backups.iter().map(|backup| backup.node).filter(|_| !skipped).collect();
-        let batch = Batch { leader, held_here: false, backups, voids };
+        let batch = Batch { leader, held_here: false, backups, voids: vec![] };
         let known = self.batches.entry(name).or_insert(batch);
         known.leader = leader;
+        if !known.held_here {
+            // A write that failed may have been of a record that nobody has any more.
+            known.voids = voids;
+        }
         known.held_here
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Unordered {
     /// Above which position nothing of a session was bound as far as this replica can tell: where the session was
     /// opened, or the stable bound when something of it last came or became final.
     active: BTreeMap<SessionId, Position>,
+    /// The stable bound from which on it follows what sessions do.
+    since: Option<Position>,
     /// Where the next search for sessions that are over is due.
     sweep_at: Position,
     /// Since when records of a session have been lying here without positions, and nothing came.
@@ -135,6 +137,14 @@ impl Unordered {
             self.held_count -= known.count;
         }
         self.held.remove(names);
+    }
+
+    /// Whether nothing of a session is admitted any more, for so many positions have become final without it: what was
+    /// known of its names may be forgotten.
+    pub(super) fn is_over(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
+        let since = *self.since.get_or_insert(stable);
+        let last = session.opened_at().max(since);
+        !self.active.contains_key(&session) && stable.since(last) > idle_positions
     }
 
     /// Something came of a session. What nobody names is to be noticed after `unnamed_for`.
@@ -433,6 +443,19 @@ mod tests {
         let (mut unordered, names) = put_at_10(Position(3));
         assert_eq!(unordered.sweep(Position(10 + IDLE), IDLE), []);
         assert_eq!(unordered.sweep(Position(10 + 2 * IDLE), IDLE), [names]);
+    }
+
+    #[test]
+    fn nothing_is_taken_of_a_session_that_may_be_forgotten() {
+        let (mut unordered, names) = put_at_10(Position(3));
+        let session = names.session;
+        assert!(!unordered.is_over(Position(10), session, IDLE));
+        unordered.sweep(Position(10 + 2 * IDLE), IDLE);
+        assert!(unordered.is_over(Position(10 + 2 * IDLE), session, IDLE));
+        let later = SessionId::new(Position(10 + IDLE), 8);
+        assert!(!unordered.is_over(Position(10 + 2 * IDLE), later, IDLE));
+        // Who just came to be does not know what it missed.
+        assert!(!Unordered::default().is_over(Position(10 + 2 * IDLE), session, IDLE));
     }
 
     #[test]
