@@ -233,10 +233,7 @@ impl Client {
         let (asked, request) = (name.to_owned(), random());
         let question =
             move |_| control::Message::Create { request, name: asked.clone(), config: config.clone() };
-        match self.ask_register(question).await? {
-            control::Message::Done { .. } => {}
-            other => return Err(refused(other)),
-        }
+        self.change_catalog(question).await?;
         let waiting_for = format!("the log '{name}' was created and has no view yet; see: seriatim status");
         self.look_until(name, waiting_for, |entry| entry.view.is_some()).await
     }
@@ -271,6 +268,14 @@ impl Client {
     pub async fn delete(&self, name: &str) -> Result<(), ControlError> {
         let (asked, log) = (name.to_owned(), self.lookup(name).await?.id);
         let question = move |request| control::Message::Delete { request, name: asked.clone(), log };
+        self.change_catalog(question).await
+    }
+
+    /// Asks the register for a change, and waits until it is done.
+    pub(crate) async fn change_catalog(
+        &self,
+        question: impl Fn(u64) -> control::Message + Send + 'static,
+    ) -> Result<(), ControlError> {
         match self.ask_register(question).await? {
             control::Message::Done { .. } => Ok(()),
             other => Err(refused(other)),
@@ -392,7 +397,7 @@ impl Client {
         }
     }
 
-    pub(crate) async fn ask_register(
+    async fn ask_register(
         &self,
         question: impl Fn(u64) -> control::Message + Send + 'static,
     ) -> Result<control::Message, ControlError> {
@@ -445,7 +450,7 @@ async fn connect_to_one<'a>(addresses: &'a str, hello: &Hello) -> Result<(&'a st
     Err(ConnectError::NoNode(causes))
 }
 
-pub(crate) fn refused(message: control::Message) -> ControlError {
+fn refused(message: control::Message) -> ControlError {
     match message {
         control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => {
             ControlError::NoSuchLog { name }

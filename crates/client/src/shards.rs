@@ -3,7 +3,7 @@
 use seriatim_model::ShardId;
 use seriatim_protocol::control::{self, LogEntry};
 
-use crate::client::{Client, refused};
+use crate::client::Client;
 use crate::error::ControlError;
 
 impl Client {
@@ -15,7 +15,7 @@ impl Client {
     pub async fn add_shard(&self, name: &str) -> Result<(ShardId, LogEntry), ControlError> {
         let entry = self.lookup(name).await?;
         let (log, shard) = (entry.id, ShardId(entry.shards.len() as u32));
-        self.reshape(move |request| control::Message::AddShard { request, log, shard }).await?;
+        self.change_catalog(move |request| control::Message::AddShard { request, log, shard }).await?;
         let waiting_for = format!("shard {shard} is to join '{name}' as soon as enough of its nodes answer");
         let is_open =
             |entry: &LogEntry| entry.view.as_ref().is_some_and(|view| view.open_shards().contains(&shard));
@@ -29,21 +29,11 @@ impl Client {
     /// If there is no such log or shard, if no other shard takes records, or nobody answers in time.
     pub async fn remove_shard(&self, name: &str, shard: ShardId) -> Result<LogEntry, ControlError> {
         let log = self.lookup(name).await?.id;
-        self.reshape(move |request| control::Message::RemoveShard { request, log, shard }).await?;
+        self.change_catalog(move |request| control::Message::RemoveShard { request, log, shard }).await?;
         let waiting_for =
             format!("shard {shard} of '{name}' is to take no new records from the next view on");
         let is_closed =
             |entry: &LogEntry| entry.view.as_ref().is_some_and(|view| !view.open_shards().contains(&shard));
         self.look_until(name, waiting_for, is_closed).await
-    }
-
-    async fn reshape(
-        &self,
-        question: impl Fn(u64) -> control::Message + Send + 'static,
-    ) -> Result<(), ControlError> {
-        match self.ask_register(question).await? {
-            control::Message::Done { .. } => Ok(()),
-            other => Err(refused(other)),
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use seriatim_etcd::{Change, Follower, KeyValue, RequestError, Update, pause};
 use seriatim_host::{Event, RegisterQuestion};
 use seriatim_model::{Address, Endpoint, LogId, NodeId};
-use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
+use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -150,28 +150,23 @@ async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             let (entries, nodes) = entries.list().await?;
             Message::Listing { request, entries, nodes }
         }
-        Message::Create { request, name, config } => match entries.create(request, &name, &config).await? {
-            Ok(log) => {
-                waits_for_view = Some(log);
-                Message::Done { request, log }
-            }
-            Err(refusal) => Message::Refused { request, refusal },
-        },
-        Message::Delete { request, name, log } => match entries.delete(&name, log).await? {
-            Ok(log) => Message::Done { request, log },
-            Err(refusal) => Message::Refused { request, refusal },
-        },
+        Message::Create { request, name, config } => {
+            let outcome = entries.create(request, &name, &config).await?;
+            waits_for_view = outcome.as_ref().ok().copied();
+            catalog::answer(request, outcome)
+        }
+        Message::Delete { request, name, log } => catalog::answer(request, entries.delete(&name, log).await?),
         Message::AddShard { request, log, shard } => {
             let change = |entry: &LogEntry, nodes: &[NodeId]| catalog::with_shard(entry, shard, nodes);
             let outcome = entries.reshape(log, change).await?;
             waits_for_view = outcome.is_ok().then_some(log);
-            reshaped(request, log, outcome)
+            catalog::answer(request, outcome.map(|()| log))
         }
         Message::RemoveShard { request, log, shard } => {
             let change = |entry: &LogEntry, _: &[NodeId]| catalog::without_shard(entry, shard);
             let outcome = entries.reshape(log, change).await?;
             waits_for_view = outcome.is_ok().then_some(log);
-            reshaped(request, log, outcome)
+            catalog::answer(request, outcome.map(|()| log))
         }
         Message::Join { node } => entries.join(node, None).await?,
         Message::Move { node, version } => entries.join(node, Some(version)).await?,
@@ -189,13 +184,6 @@ async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
         message: Message::Get { log },
     });
     Ok([answer].into_iter().chain(called).collect())
-}
-
-fn reshaped(request: u64, log: LogId, outcome: Result<(), Refusal>) -> Message {
-    match outcome {
-        Ok(()) => Message::Done { request, log },
-        Err(refusal) => Message::Refused { request, refusal },
-    }
 }
 
 /// Following goes on beside the reminders because it must not be interrupted by them.

@@ -172,6 +172,15 @@ pub fn successor(mut proposed: LogEntry) -> LogEntry {
     proposed
 }
 
+/// The answer to a question that was to change the catalog.
+#[must_use]
+pub fn answer(request: u64, outcome: Result<LogId, Refusal>) -> Message {
+    match outcome {
+        Ok(log) => Message::Done { request, log },
+        Err(refusal) => Message::Refused { request, refusal },
+    }
+}
+
 /// The entries as a listing has them: in the order of names.
 #[must_use]
 pub fn listed(mut entries: Vec<LogEntry>) -> Vec<LogEntry> {

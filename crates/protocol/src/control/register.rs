@@ -189,18 +189,12 @@ impl Register {
                 self.gate.confirm(from, Message::Listing { request, entries, nodes: self.node_list() }, out);
             }
             Message::Create { request, name, config } => {
-                let answer = match self.create(request, name, config, out) {
-                    Ok(log) => Message::Done { request, log },
-                    Err(refusal) => Message::Refused { request, refusal },
-                };
-                self.gate.confirm(from, answer, out);
+                let outcome = self.create(request, name, config, out);
+                self.gate.confirm(from, catalog::answer(request, outcome), out);
             }
             Message::Delete { request, name, log } => {
-                let answer = match self.delete(now, name, log, out) {
-                    Ok(log) => Message::Done { request, log },
-                    Err(refusal) => Message::Refused { request, refusal },
-                };
-                self.gate.confirm(from, answer, out);
+                let outcome = self.delete(now, name, log, out);
+                self.gate.confirm(from, catalog::answer(request, outcome), out);
             }
             Message::AddShard { request, log, shard } => {
                 let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
