@@ -31,6 +31,7 @@ mod growth;
 mod loss;
 pub mod message;
 pub mod register;
+mod selection;
 mod shape;
 mod timings;
 

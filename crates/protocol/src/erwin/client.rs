@@ -8,18 +8,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, Machine, NodeId, Order, Peer, Position, Record, RecordId, SessionId, ShardId,
-    Time, View, ViewNumber,
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, Time, View, ViewNumber,
 };
 
 use super::ending::Ending;
 use super::message::Message;
-use super::putting::{Putting, ShardChoice, Target};
+use super::putting::{Putting, Target};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
-use crate::deviation::{Deviation, Options};
+use crate::deviation::Deviation;
 use crate::parts::Seen;
 use crate::roles;
+
+pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
 
 /// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
 pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
@@ -32,111 +33,6 @@ pub(super) const REFRESH_FIRST: Duration = Duration::from_millis(2);
 pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(20);
 /// The longest pause after `Busy`.
 pub(super) const BUSY_MOST: Duration = Duration::from_millis(64);
-
-/// What an application asks.
-#[derive(Clone, Debug)]
-pub enum Request {
-    /// Append a record after those asked for before.
-    Append {
-        /// The record.
-        record: Record,
-        /// How.
-        terms: Terms,
-    },
-    /// A bound above the position of every append that was acknowledged before now.
-    CheckTail,
-    /// The session that appends go to, opened if need be.
-    OpenSession,
-    /// Nothing more will be appended in this session: once everything asked for before is settled, no
-    /// replica takes anything of it any more. What is asked for meanwhile may fail with it.
-    EndSession,
-}
-
-/// How an append is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// Whether to answer only when its position is final.
-    pub sync: bool,
-    /// Which shard takes the record.
-    pub shard: ShardChoice,
-    /// Until when it is appended again, under the session's next number, if its name became a no-op: for
-    /// those who do not mind that it then comes after what was submitted later.
-    pub again_until: Time,
-}
-
-/// What an application is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Durable.
-    Appended {
-        /// The record's name.
-        id: RecordId,
-        /// Its final position, if that was asked for.
-        position: Option<Position>,
-        /// How many names it had before, all of which became no-ops.
-        again: u32,
-    },
-    /// The tail.
-    Tail(Position),
-    /// The session.
-    Session {
-        /// Its name.
-        session: SessionId,
-        /// The number of the next append.
-        next: u64,
-    },
-    /// The session has ended: which, and the first number that is refused. Nothing, if none was open.
-    Ended(Option<(SessionId, u64)>),
-    /// It did not work.
-    Failed(Failure),
-}
-
-/// Why a request failed for good. Anything that can pass by itself is retried instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// The session is forgotten. Appends that were in flight may or may not be in the log, at most once.
-    #[error("session {0} has expired; appends in flight may or may not be in the log")]
-    SessionExpired(SessionId),
-    /// The record is larger than the log allows. It is not in the log.
-    #[error("the record is larger than the {limit} bytes that the log allows")]
-    TooLarge {
-        /// The largest payload allowed, in bytes.
-        limit: u32,
-    },
-    /// An earlier run of this session saw the append acknowledged, and did not wait for it any more.
-    #[error("append {0} was settled before; it is in the log")]
-    Stale(RecordId),
-    /// The record reached its shard too late, or not at all. It is not in the log, and never will be.
-    #[error("append {0} did not reach its shard in time; it is not in the log")]
-    NotAppended(RecordId),
-    /// The log has no such shard, or it takes no new records. The record is not in the log.
-    #[error("no shard {shard} of the log takes records")]
-    NoSuchShard {
-        /// The one that was chosen.
-        shard: ShardId,
-        /// Those that take records.
-        open: Vec<ShardId>,
-    },
-    /// Nobody chooses a shard in a log of this order. The record is not in the log.
-    #[error("in a log of order {0} the position decides which shard takes a record")]
-    NoChoice(Order),
-    /// The log was deleted.
-    #[error("the log '{0}' does not exist any more")]
-    Deleted(String),
-}
-
-/// Where to find a log, and how to tell this client from others.
-#[derive(Clone, Debug)]
-pub struct LogClientConfig {
-    /// The node of the register.
-    pub control: NodeId,
-    /// Drawn at random for each client: names its sessions and spreads its retries.
-    pub random: u64,
-    /// A session of an earlier run to go on with, and its next number.
-    pub resume: Option<(SessionId, u64)>,
-    /// Bounds, and deliberate defects for the simulator.
-    pub options: Options,
-}
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///

@@ -44,7 +44,7 @@ pub mod sequencer;
 mod settling;
 mod view_change;
 
+pub use crate::parts::ShardChoice;
 pub use client::LogClient;
 pub use message::Message;
-pub use putting::ShardChoice;
 pub use sequencer::Sequencer;

@@ -13,20 +13,8 @@ use super::client::{
     RESEND_MOST, Reply, Session, reply,
 };
 use crate::deviation::Deviation;
-use crate::parts::Content;
+use crate::parts::{Content, ShardChoice};
 use crate::shard::Message;
-
-/// Which shard takes the record of an append, where clients put records on shards themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ShardChoice {
-    /// That of its key, if it has one; else the shards take turns.
-    #[default]
-    ByKey,
-    /// The shards take turns, whatever its key.
-    InTurn,
-    /// This one.
-    Fixed(ShardId),
-}
 
 /// Where an append's record goes, and how far it is.
 #[derive(Clone, Debug, Default)]

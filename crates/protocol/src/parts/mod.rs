@@ -1,5 +1,6 @@
 //! What several roles share.
 
+pub mod appending;
 pub mod content;
 pub mod gate;
 pub mod names;
@@ -7,6 +8,7 @@ pub mod ring;
 pub mod seen;
 pub mod sessions;
 
+pub use appending::ShardChoice;
 pub use content::Content;
 pub use gate::Gate;
 pub use names::Names;

@@ -1,0 +1,230 @@
+//! Which replicas a new view has for its shards, and what is lost if those are all.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::storage::Lacking;
+use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, ViewNumber};
+
+use super::attempt::{Around, Attempt};
+use super::catalog;
+use super::loss::{Loss, Trouble};
+use super::shape;
+use crate::deviation::Options;
+use crate::shard::Held;
+
+impl Attempt {
+    /// The shards of the new view, with their replicas.
+    pub(super) fn selected(&self, around: Around<'_>, options: Options) -> Vec<ShardMembers> {
+        let of = |shard| {
+            let begins = match self.entry.view.as_ref() {
+                None => Position::ZERO,
+                Some(view) => view.shard(shard).map_or(self.first(), |members| members.begins),
+            };
+            ShardMembers { shard, begins, replicas: self.select(shard, around) }
+        };
+        let mut shards: Vec<ShardMembers> = shape::shards(&self.entry).map(of).collect();
+        // The log goes on without a shard that has nobody yet.
+        let least = self.entry.config.least_replicas();
+        shards.retain(|members| {
+            let is_wanted = self.purpose.joins && !self.entry.leaving.contains(&members.shard);
+            let can_join = members.replicas.len() >= least && is_wanted;
+            can_join || !shape::joins(&self.entry, members.shard)
+        });
+        let trimmed = self.trimmed(&shards);
+        shards.retain(|members| !shape::has_left(&self.entry, members.shard, trimmed, options));
+        shards
+    }
+
+    /// Whether a shard can do without those that have not answered: what the old view's members held is held,
+    /// and there are enough replicas, or spares. One whose node is heard may be mute all the same.
+    pub(super) fn needs_no_more(&self, shard: ShardId, around: Around<'_>) -> bool {
+        let selected = self.select(shard, around);
+        let is_held = self.is_fresh(shard) || self.is_complete(shard, selected.first());
+        let enough = selected.len() >= self.entry.config.least_replicas() || shape::joins(&self.entry, shard);
+        is_held && (enough || around.spares(&self.replicas(shard)).next().is_some())
+    }
+
+    /// Whether a replica holds everything that the old view's members held, and knows what they trimmed.
+    pub(super) fn is_complete(&self, shard: ShardId, member: Option<&Member>) -> bool {
+        let Some(member) = member else { return false };
+        let Some((incarnation, held)) = self.fenced.get(&(shard, member.node)) else { return false };
+        let was_member = self.old_replicas(shard).any(|old| old == *member)
+            && *incarnation == member.incarnation
+            && held.view == self.old()
+            && (self.purpose.counts_lacking || held.lacks.is_none());
+        self.is_fresh(shard) || was_member
+    }
+
+    /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
+    /// among the others, those that were members, and those that are meant to be; or, where nobody is
+    /// complete, those that hold most together.
+    /// One that is silent although it answered is taken only if nobody else holds everything.
+    pub(super) fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
+        let assigned = &self.entry.shards[shard.0 as usize];
+        let old: Vec<Member> = self.old_replicas(shard).collect();
+        let answered = self.fenced.range((shard, NodeId(0))..=(shard, NodeId(u32::MAX)));
+        let answered = answered.map(|((_, node), (incarnation, held))| {
+            let member = Member { node: *node, incarnation: *incarnation };
+            (self.is_complete(shard, Some(&member)), member, held)
+        });
+        let all_is_held = answered.clone().any(|(complete, ..)| complete);
+        let mut ranked: Vec<_> = answered
+            .map(|(complete, member, held)| {
+                let node = &member.node;
+                let place = assigned.iter().position(|candidate| candidate == node);
+                let was = old.iter().position(|candidate| *candidate == member);
+                let knows = if complete { Position::ZERO } else { held.stable };
+                let rank = (
+                    !complete,
+                    !around.answers(*node),
+                    if complete { was.unwrap_or(usize::MAX) } else { 0 },
+                    place.is_none(),
+                    std::cmp::Reverse(knows),
+                    place.unwrap_or(usize::MAX),
+                );
+                (rank, member, *held)
+            })
+            .collect();
+        ranked.sort_by_key(|(rank, ..)| *rank);
+        let ranked = ranked.into_iter().map(|(_, member, held)| (member, held)).collect();
+        let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, around) };
+        let wanted = self.entry.config.replicas as usize;
+        let ranked = ranked.into_iter().map(|(member, _)| member).take(wanted).enumerate();
+        let taken = ranked.filter(|(index, member)| *index == 0 || around.answers(member.node));
+        taken.map(|(_, member)| member).collect()
+    }
+
+    /// First the replica that lacks least, then always the one that has most of what those before it lack.
+    pub(super) fn most_held_first(
+        &self,
+        mut ranked: Vec<(Member, Held)>,
+        around: Around<'_>,
+    ) -> Vec<(Member, Held)> {
+        let certain = self.certain();
+        let mut left = Lacking { from: Position::ZERO, end: certain };
+        let mut ordered = vec![];
+        while !ranked.is_empty() {
+            let left_by = |held: &Held| left.meet(held.lacks_in(&self.entry.history, certain));
+            let cost = |(member, held): &(Member, Held)| {
+                let left = left_by(held);
+                (!around.answers(member.node), left.end - left.from)
+            };
+            let best = (0..ranked.len()).min_by_key(|index| cost(&ranked[*index])).unwrap_or_default();
+            left = left_by(&ranked[best].1);
+            ordered.push(ranked.remove(best));
+        }
+        ordered
+    }
+
+    /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
+    pub(super) fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
+        let config = &self.entry.config;
+        let wanted = if self.purpose.replaces { config.replicas as usize } else { config.least_replicas() };
+        let missing = wanted.saturating_sub(self.select(shard, around).len());
+        let mut spare: Vec<NodeId> = around.spares(&self.replicas(shard)).collect();
+        if missing == 0 || spare.is_empty() {
+            return false;
+        }
+        // Not all shards choose the same one.
+        let turn = (catalog::count(self.entry.id) as usize + shard.0 as usize) % spare.len();
+        spare.rotate_left(turn);
+        self.spares.entry(shard).or_default().extend(spare.into_iter().take(missing));
+        true
+    }
+
+    /// What nobody holds any more, if the shards go on with these replicas.
+    pub(super) fn what_is_lost(
+        &self,
+        shards: &[ShardMembers],
+        around: Around<'_>,
+    ) -> Result<Option<Loss>, Trouble> {
+        if self.old() == ViewNumber::NONE {
+            return Ok(None);
+        }
+        let mut loss = Loss { certain: self.certain(), tail: self.chosen.is_none(), ..Loss::default() };
+        if self.chosen.is_none() {
+            loss.what.push("the sequencing replicas".into());
+        }
+        for ShardMembers { shard, begins, replicas } in shards {
+            let shard = *shard;
+            if self.is_complete(shard, replicas.first()) {
+                continue;
+            }
+            if !self.purpose.accepts_loss {
+                let nodes = self.old_replicas(shard).map(|member| member.node);
+                let answered = |node| self.fenced.contains_key(&(shard, node));
+                need(around, nodes, &format!("replicas of shard {shard}"), answered)?;
+            }
+            let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
+            let held: Vec<Held> = held.map(|(_, held)| *held).collect();
+            loss.add_shard((shard, *begins), &held, &self.entry.history);
+        }
+        Ok((!loss.what.is_empty()).then_some(loss))
+    }
+
+    /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its place
+    /// until another holds everything in its stead.
+    pub(super) fn assignment(&self, members: &ShardMembers) -> Vec<NodeId> {
+        let before = &self.entry.shards[members.shard.0 as usize];
+        if !members.replicas.iter().all(|member| self.is_complete(members.shard, Some(member))) {
+            return before.clone();
+        }
+        let mut nodes: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
+        let others: Vec<NodeId> = before.iter().filter(|node| !nodes.contains(node)).copied().collect();
+        nodes.extend(others);
+        nodes.truncate(self.entry.config.replicas as usize);
+        nodes
+    }
+
+    /// Below it, every one of these replicas has trimmed, as far as its shard goes back. One that is away learns so from the history.
+    pub(super) fn trimmed(&self, shards: &[ShardMembers]) -> Position {
+        let trim =
+            |shard, node| self.fenced.get(&(shard, node)).map_or(Position::ZERO, |(_, held)| held.trim);
+        let old = shards.iter().filter(|members| !self.is_fresh(members.shard));
+        let members = old.flat_map(|ShardMembers { shard, replicas, .. }| {
+            replicas.iter().map(|member| trim(*shard, member.node))
+        });
+        members.min().unwrap_or(Position::ZERO)
+    }
+}
+
+/// Fails if one of `nodes`, each of which could help, does not answer.
+pub(super) fn need(
+    around: Around<'_>,
+    nodes: impl Iterator<Item = NodeId>,
+    what: &str,
+    answered: impl Fn(NodeId) -> bool,
+) -> Result<(), Trouble> {
+    let away = names(nodes.filter(|node| !around.answers(*node) || !answered(*node)));
+    if away.is_empty() {
+        return Ok(());
+    }
+    Err(Trouble::Waits(format!(
+        "none of the {what} that hold what was acknowledged last answers: the log goes on when {away} is back; \
+         what is stable can be read"
+    )))
+}
+
+/// Fails if fewer than `least` take part of those that `what` tells, and where they are.
+pub(super) fn check_count(
+    around: Around<'_>,
+    count: usize,
+    least: usize,
+    what: impl Fn() -> (String, BTreeSet<NodeId>),
+) -> Result<(), Trouble> {
+    if count >= least {
+        return Ok(());
+    }
+    let (what, nodes) = what();
+    let away = names(nodes.into_iter().filter(|node| !around.answers(*node)));
+    Err(Trouble::Waits(format!(
+        "only {count} of the at least {least} {what} that an append needs answer; away: {}; what is stable can \
+         be read",
+        if away.is_empty() { "nobody else" } else { &away }
+    )))
+}
+
+/// Nodes, for a person.
+fn names(nodes: impl Iterator<Item = NodeId>) -> String {
+    nodes.map(|node| format!("node {node}")).collect::<Vec<_>>().join(", ")
+}
