@@ -8,7 +8,7 @@ use seriatim_model::config::check_log_name;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber};
 use seriatim_net::{Connected, ConnectionOptions, Hello, connect};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
-use seriatim_protocol::{Message, erwin, shard};
+use seriatim_protocol::{Message, corfu, erwin, shard};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Command, Question, start};
@@ -196,6 +196,12 @@ impl Client {
             let reason = format!("sessions of logs of order {order} cannot be resumed yet; open a new one");
             return Err(ControlError::Impossible { reason });
         }
+        if options.resume.is_some() && !entry.config.order.is_lazy() {
+            // Nobody remembers which positions an earlier run was given.
+            let order = entry.config.order;
+            let reason = format!("sessions of logs of order {order} cannot be resumed; open a new one");
+            return Err(ControlError::Impossible { reason });
+        }
         let sessions = options.unordered.unwrap_or(1);
         if !(1..=MAX_SESSIONS).contains(&sessions) {
             let reason = format!("a handle has 1 to {MAX_SESSIONS} sessions, not {sessions}");
@@ -301,8 +307,12 @@ impl Client {
         let mut status = LogStatus { entry, tail: None, stable: None, trim: None, open: 0, sessions: 0 };
         let Some(view) = status.entry.view.clone() else { return status };
         let log = status.entry.id;
+        let is_lazy = status.entry.config.order.is_lazy();
         let sequencers = view.sequencers.iter().map(|member| {
-            let question: Question = Box::new(|request| erwin::Message::Status { request }.into());
+            let question: Question = Box::new(move |request| match is_lazy {
+                true => erwin::Message::Status { request }.into(),
+                false => corfu::Message::Status { request }.into(),
+            });
             self.ask_briefly((member.node, Endpoint::Sequencer), log, question)
         });
         let primaries = view.shards.iter().map(|members| {
@@ -319,6 +329,11 @@ impl Client {
                 }))) => {
                     status.open += usize::from(open);
                     status.tail = status.tail.max(Some(ordered + held));
+                    status.sessions = status.sessions.max(sessions);
+                }
+                Ok(Some(Message::Corfu(corfu::Message::StatusIs { open, next, sessions, .. }))) => {
+                    status.open += usize::from(open);
+                    status.tail = status.tail.max(Some(next));
                     status.sessions = status.sessions.max(sessions);
                 }
                 Ok(Some(Message::Shard(shard::Message::StatusIs { stable: known, trim, .. }))) => {

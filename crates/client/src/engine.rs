@@ -10,9 +10,10 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time, limits,
 };
 use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
+use seriatim_protocol::LogClient;
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request, Terms};
-use seriatim_protocol::erwin::{LogClient, ShardChoice};
+use seriatim_protocol::parts::ShardChoice;
+use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 

@@ -73,5 +73,5 @@ pub use seriatim_model::{
     record::Header, storage::Stored, view::NodeId,
 };
 pub use seriatim_protocol::control::LogEntry;
-pub use seriatim_protocol::erwin::ShardChoice;
+pub use seriatim_protocol::parts::ShardChoice;
 pub use subscription::{Event, SubscribeOptions, Subscription};

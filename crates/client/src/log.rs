@@ -14,8 +14,8 @@ use seriatim_model::{
     Durability, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, ViewNumber, limits,
 };
 use seriatim_protocol::control::LogEntry;
-use seriatim_protocol::erwin::ShardChoice;
-use seriatim_protocol::erwin::client::{Failure, LogClientConfig, Reply};
+use seriatim_protocol::parts::ShardChoice;
+use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply};
 use seriatim_protocol::{Message, Options, shard};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;

@@ -13,10 +13,9 @@ use seriatim_model::{
 use seriatim_protocol::control;
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::erwin::{self, Sequencer};
-use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{Message, Options};
+use seriatim_protocol::{Message, Options, corfu, erwin};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
     CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
@@ -263,13 +262,10 @@ impl Host {
         self.nodes.get(&node).map(String::as_str)
     }
 
-    /// The sequencing replica of a log, if it is hosted here.
+    /// The sequencing role of a log, if it is hosted here.
     #[must_use]
-    pub fn sequencer(&self, log: LogId) -> Option<&Sequencer> {
-        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })? {
-            Role::Sequencer(role) => Some(role),
-            _ => None,
-        }
+    pub fn sequencer(&self, log: LogId) -> Option<&dyn Sequencing> {
+        self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })?.sequencing()
     }
 
     /// The replica of one of a log's shards, if it is hosted here.
@@ -501,8 +497,8 @@ impl Host {
                 ),
             ) => {
                 let me = self.newborn(key, config);
-                let role = Sequencer::new(me, config.clone(), self.config.options);
-                self.roles.insert(key, Role::Sequencer(Box::new(role)));
+                let role = Role::new_sequencer(me, config.clone(), self.config.options);
+                self.roles.insert(key, role);
             }
             (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { entry, .. })) => {
                 let log = entry.config.clone();
@@ -752,6 +748,14 @@ fn unknown_role(message: &Message) -> Option<Message> {
         Message::Erwin(
             erwin::Message::Append { .. } | erwin::Message::CheckTail { .. } | erwin::Message::Locate { .. },
         ) => Some(rejected.into()),
+        Message::Corfu(corfu::Message::Next { .. } | corfu::Message::CheckTail { .. }) => {
+            Some(corfu::Message::Rejected { view: ViewNumber::NONE, why: None }.into())
+        }
+        Message::Corfu(corfu::Message::Status { request }) => {
+            let (view, next) = (ViewNumber::NONE, Position::ZERO);
+            let (request, open, unwritten, sessions) = (*request, false, 0, 0);
+            Some(corfu::Message::StatusIs { request, view, open, next, unwritten, sessions }.into())
+        }
         Message::Erwin(erwin::Message::Status { request }) => {
             let nothing = erwin::Message::StatusIs {
                 request: *request,
@@ -767,7 +771,9 @@ fn unknown_role(message: &Message) -> Option<Message> {
             shard::Message::Read { .. }
             | shard::Message::Map { .. }
             | shard::Message::Subscribe { .. }
-            | shard::Message::Trim { .. },
+            | shard::Message::Trim { .. }
+            | shard::Message::Write { .. }
+            | shard::Message::Confirm { .. },
         ) => Some(fenced.into()),
         // The node lost its disk, and with it a role that the log counts on.
         Message::Control(control::Message::Registered { entry }) => {

@@ -178,15 +178,18 @@ fn revive_role(
         return Ok(Some(Role::Register(register.in_life(config.seed))));
     }
     let Some(birth) = history.birth else { return Ok(None) };
-    let journaled = birth.config.durability == Durability::Disk;
+    // A sequencer that only counts keeps nothing: each start is another life.
+    let keeps = key.endpoint != Endpoint::Sequencer || birth.config.order.is_lazy();
+    let journaled = keeps && birth.config.durability == Durability::Disk;
     // A role without a journal knows what it knew only after an orderly end.
-    let remembers = journaled || history.closed.is_some();
+    let remembers = journaled || keeps && history.closed.is_some();
     let incarnation = if remembers { birth.incarnation } else { Incarnation(fresh()) };
     let me = Member { node: config.node, incarnation };
     if !journaled {
         revived.records.push((key, RoleRecord::Reopened { incarnation }));
     }
     match key.endpoint {
+        Endpoint::Sequencer if !keeps => Ok(Some(Role::new_sequencer(me, birth.config, config.options))),
         Endpoint::Sequencer => {
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };

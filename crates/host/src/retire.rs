@@ -65,6 +65,7 @@ impl Host {
     pub(crate) fn dismiss(&mut self, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
+            Some(Role::Counter(role)) => role.claim(),
             Some(Role::Shard(role, _)) => role.memory().claim,
             _ => return,
         };

@@ -1,12 +1,12 @@
 //! The roles that a node can host: one line for each kind.
 
 use bytes::Bytes;
-use seriatim_model::{Durability, LogConfig, Machine, Time};
+use seriatim_model::{Durability, LogConfig, Machine, Member, Time};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::erwin::Sequencer;
-use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
 use seriatim_protocol::shard::Replica;
+use seriatim_protocol::{Options, corfu, erwin};
 use seriatim_store::ShardStore;
 
 use crate::journal::{Birth, RoleSnapshot};
@@ -16,7 +16,9 @@ use crate::journal::{Birth, RoleSnapshot};
 pub(crate) enum Role {
     Register(Register),
     Controller(Box<Controller>),
-    Sequencer(Box<Sequencer>),
+    Sequencer(Box<erwin::Sequencer>),
+    /// One that keeps nothing.
+    Counter(Box<corfu::Sequencer>),
     Shard(Box<Replica>, Box<ShardStore>),
     /// It could not be brought back; it answers nothing.
     Broken,
@@ -28,6 +30,7 @@ impl Role {
             Self::Register(role) => role.step(now, input, out),
             Self::Controller(role) => role.step(now, input, out),
             Self::Sequencer(role) => role.step(now, input, out),
+            Self::Counter(role) => role.step(now, input, out),
             Self::Shard(role, _) => role.step(now, input, out),
             Self::Broken => {}
         }
@@ -38,6 +41,7 @@ impl Role {
             Self::Register(role) => role.deadline(),
             Self::Controller(role) => role.deadline(),
             Self::Sequencer(role) => role.deadline(),
+            Self::Counter(role) => role.deadline(),
             Self::Shard(role, _) => role.deadline(),
             Self::Broken => None,
         }
@@ -53,19 +57,44 @@ impl Role {
     fn config(&self) -> Option<&LogConfig> {
         match self {
             Self::Sequencer(role) => Some(role.config()),
+            Self::Counter(role) => Some(role.config()),
             Self::Shard(role, _) => Some(&role.memory().config),
             Self::Register(_) | Self::Controller(_) | Self::Broken => None,
         }
     }
 
+    /// The sequencing role of a log that is new here.
+    pub(crate) fn new_sequencer(me: Member, config: LogConfig, options: Options) -> Self {
+        if config.order.is_lazy() {
+            Self::Sequencer(Box::new(erwin::Sequencer::new(me, config, options)))
+        } else {
+            Self::Counter(Box::new(corfu::Sequencer::new(me, config, options)))
+        }
+    }
+
+    /// What a sequencing role tells of itself.
+    pub(crate) fn sequencing(&self) -> Option<&dyn Sequencing> {
+        match self {
+            Self::Sequencer(role) => Some(&**role),
+            Self::Counter(role) => Some(&**role),
+            _ => None,
+        }
+    }
+
+    /// Whether it remembers anything beyond its life.
+    fn keeps(&self) -> bool {
+        !matches!(self, Self::Counter(_))
+    }
+
     /// Whether what it confirms is in the journal first.
     pub(crate) fn is_journaled(&self) -> bool {
-        self.config().is_none_or(|config| config.durability == Durability::Disk)
+        self.keeps() && self.config().is_none_or(|config| config.durability == Durability::Disk)
     }
 
     pub(crate) fn birth(&self) -> Option<Birth> {
         let incarnation = match self {
             Self::Sequencer(role) => role.member().incarnation,
+            Self::Counter(role) => role.member().incarnation,
             Self::Shard(role, _) => role.memory().incarnation,
             Self::Register(_) | Self::Controller(_) | Self::Broken => return None,
         };
@@ -87,7 +116,7 @@ impl Role {
                 (vec![checkpoint], files)
             }
             Self::Shard(_, store) => (vec![], store.take_unsynced()),
-            Self::Sequencer(_) => (vec![], vec![]),
+            Self::Sequencer(_) | Self::Counter(_) => (vec![], vec![]),
             Self::Controller(_) | Self::Broken => return None,
         };
         Some((RoleSnapshot { birth, own }, files))
@@ -99,12 +128,12 @@ impl Role {
             Self::Sequencer(role) => Some(role.snapshot().concat().into()),
             // How far its files are to be believed: all that it had, or it is not the replica that it was.
             Self::Shard(_, store) => Some(store.checkpoint().0),
-            Self::Register(_) | Self::Controller(_) | Self::Broken => None,
+            Self::Register(_) | Self::Controller(_) | Self::Counter(_) | Self::Broken => None,
         }
     }
 
     /// Whether an orderly end keeps all that it knows.
     pub(crate) fn can_close(&self) -> bool {
-        !self.is_journaled()
+        self.keeps() && !self.is_journaled()
     }
 }

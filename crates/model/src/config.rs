@@ -17,6 +17,9 @@ pub enum Order {
     /// Lazily, with records going straight to a shard of the client's choice, and only their names through
     /// the sequencing layer (LazyLog §5).
     ErwinSt,
+    /// First: a record gets its position, and then its client writes it down the chain of the position's shard
+    /// (Corfu, NSDI '12).
+    Corfu,
 }
 
 impl Order {
@@ -24,13 +27,23 @@ impl Order {
     #[must_use]
     pub fn places_by_position(self) -> bool {
         match self {
-            Self::ErwinBb => true,
+            Self::ErwinBb | Self::Corfu => true,
             Self::ErwinSt => false,
+        }
+    }
+
+    /// Whether records are ordered after they are durable: until the shards have them in order, sequencing replicas
+    /// hold what was acknowledged. Otherwise a log has one sequencer, which holds nothing.
+    #[must_use]
+    pub fn is_lazy(self) -> bool {
+        match self {
+            Self::ErwinBb | Self::ErwinSt => true,
+            Self::Corfu => false,
         }
     }
 }
 
-wire_enum! { Order { 1 => ErwinBb {}, 2 => ErwinSt {} } }
+wire_enum! { Order { 1 => ErwinBb {}, 2 => ErwinSt {}, 3 => Corfu {} } }
 
 /// Where an acknowledged record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +78,7 @@ macro_rules! names {
     };
 }
 
-names!(Order, "order", ErwinBb = "erwin-bb", ErwinSt = "erwin-st");
+names!(Order, "order", ErwinBb = "erwin-bb", ErwinSt = "erwin-st", Corfu = "corfu");
 names!(Durability, "durability", Disk = "disk", Memory = "memory");
 
 /// The choices made for a log when it was created.
@@ -171,6 +184,13 @@ impl LogConfig {
         let largest = self.max_record_bytes as usize;
         record.payload().len() > largest
             || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
+    }
+
+    /// The same as far as its order lets it choose: where records are ordered first there is one sequencer, and any
+    /// node may have it.
+    #[must_use]
+    pub fn fitted(self) -> Self {
+        if self.order.is_lazy() { self } else { Self { sequencers: 1, min_sequencers: 1, ..self } }
     }
 
     /// Whether a cluster of `nodes` nodes can hold such a log.

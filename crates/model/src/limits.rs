@@ -90,6 +90,10 @@ pub const RESEND_AFTER: Duration = Duration::from_millis(100);
 pub const MISSING_FOR: Duration = Duration::from_millis(100);
 /// How long it waits at most, while other records of the same session come.
 pub const MISSING_MOST: Duration = Duration::from_secs(2);
+/// How long a position that was given out may stay unwritten before it is filled, unless its client is known to be slow.
+pub const FILL_AFTER: Duration = Duration::from_millis(10);
+/// The same for the slowest clients.
+pub const FILL_AFTER_MOST: Duration = Duration::from_millis(640);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 

@@ -288,6 +288,8 @@ pub struct ShardRecovery {
     pub put: Vec<IdRun>,
     /// The names of the no-ops at positions that are not final yet, in order.
     pub void: Vec<IdRun>,
+    /// For each view of which there are versions the position after the last of them, in the order of views.
+    pub ends: Vec<(ViewNumber, Position)>,
 }
 
 /// An entry of a role's journal, as bytes.

@@ -88,6 +88,14 @@ pub enum Deviation {
     AgainInDoubt,
     /// A shard tells readers the owners of positions that are not final, and a reader goes by them for ever.
     MapBeyondStable,
+    /// A sequencer starts a view where its flush began, not where it ended.
+    SequencedTooLow,
+    /// The head of a chain writes junk over what it holds.
+    JunkOverValue,
+    /// A fenced replica still lets clients of the view before write.
+    WrittenWhileFenced,
+    /// Replicas give out what they hold before the tail of the chain has it.
+    ReadFromHead,
 }
 
 /// What every machine of a node is configured with.

@@ -4,12 +4,15 @@
 //! [`shard`] (the shard contract) serve all of them, and [`parts`] holds what several roles share.
 //! Nothing here knows the clock, a socket or a file: see [`seriatim_model::machine`].
 
+pub mod client;
 pub mod control;
+pub mod corfu;
 pub mod deviation;
 pub mod erwin;
 pub mod parts;
 pub mod roles;
 pub mod shard;
 
+pub use client::LogClient;
 pub use deviation::{Deviation, Options};
 pub use roles::Message;

@@ -1,9 +1,9 @@
 //! What travels between machines: one line for each contract and each ordering.
 
-use seriatim_model::Endpoint;
 use seriatim_model::wire::wire_enum;
+use seriatim_model::{Endpoint, Member, Position, ViewNumber};
 
-use crate::{control, erwin, shard};
+use crate::{control, corfu, erwin, shard};
 
 /// Any message between two machines.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,16 +14,19 @@ pub enum Message {
     Shard(shard::Message),
     /// Erwin's sequencing layer.
     Erwin(erwin::Message),
+    /// Corfu's sequencer.
+    Corfu(corfu::Message),
 }
 
-wire_enum! { Message { 1 => Control(message), 2 => Shard(message), 3 => Erwin(message) } }
+wire_enum! { Message { 1 => Control(message), 2 => Shard(message), 3 => Erwin(message), 4 => Corfu(message) } }
 
 impl Message {
     /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
     /// to believe each other.
     #[must_use]
     pub fn is_from_client_to(&self, to: Endpoint) -> bool {
-        use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
+        use {control::Message as Control, corfu::Message as Corfu};
+        use {erwin::Message as Erwin, shard::Message as Shard};
         match (self, to) {
             (Self::Control(message), Endpoint::Register) => matches!(
                 message,
@@ -45,9 +48,14 @@ impl Message {
                     | Erwin::Close { .. }
                     | Erwin::Status { .. }
             ),
+            (Self::Corfu(message), Endpoint::Sequencer) => {
+                matches!(message, Corfu::Next { .. } | Corfu::CheckTail { .. } | Corfu::Status { .. })
+            }
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,
                 Shard::Put { .. }
+                    | Shard::Write { .. }
+                    | Shard::Confirm { .. }
                     | Shard::Read { .. }
                     | Shard::Map { .. }
                     | Shard::Subscribe { .. }
@@ -76,6 +84,100 @@ impl From<shard::Message> for Message {
 impl From<erwin::Message> for Message {
     fn from(message: erwin::Message) -> Self {
         Self::Erwin(message)
+    }
+}
+
+impl From<corfu::Message> for Message {
+    fn from(message: corfu::Message) -> Self {
+        Self::Corfu(message)
+    }
+}
+
+/// What the sequencing roles of all orderings tell of themselves.
+pub trait Sequencing {
+    /// This life of it.
+    fn member(&self) -> Member;
+    /// Whether it takes part in a view.
+    fn is_open(&self) -> bool;
+    /// The highest claim that it obeys.
+    fn claim(&self) -> ViewNumber;
+    /// The view that its state belongs to.
+    fn view_number(&self) -> ViewNumber;
+    /// How far it ordered, as far as it knows.
+    fn ordered(&self) -> Position;
+    /// How many positions or entries are on their way to the shards.
+    fn held(&self) -> u64;
+    /// Whether it remembers anything beyond this life.
+    fn keeps(&self) -> bool;
+    /// What its background work waits for, for the simulator's counts.
+    fn step_name(&self) -> Option<&'static str>;
+}
+
+impl Sequencing for erwin::Sequencer {
+    fn member(&self) -> Member {
+        self.member()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    fn claim(&self) -> ViewNumber {
+        self.claim()
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.view_number()
+    }
+
+    fn ordered(&self) -> Position {
+        self.ordered()
+    }
+
+    fn held(&self) -> u64 {
+        self.held() as u64
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn step_name(&self) -> Option<&'static str> {
+        self.step_name()
+    }
+}
+
+impl Sequencing for corfu::Sequencer {
+    fn member(&self) -> Member {
+        self.member()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    fn claim(&self) -> ViewNumber {
+        self.claim()
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.view_number()
+    }
+
+    fn ordered(&self) -> Position {
+        self.next()
+    }
+
+    fn held(&self) -> u64 {
+        self.unwritten()
+    }
+
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    fn step_name(&self) -> Option<&'static str> {
+        None
     }
 }
 

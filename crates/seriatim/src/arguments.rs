@@ -152,7 +152,7 @@ pub(crate) struct CreateArguments {
     /// How many replicas each shard has [default: 2, or 1 on a single node].
     #[arg(long)]
     pub(crate) replicas: Option<u32>,
-    /// How many sequencing replicas it has [default: 3, or as many as there are nodes].
+    /// How many sequencing replicas it has [default: 3, or as many as there are nodes; in a log of order corfu 1].
     #[arg(long)]
     pub(crate) sequencers: Option<u32>,
     /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has one].

@@ -12,6 +12,7 @@ mod liveness;
 mod no_gap;
 mod no_unstable_reads;
 mod real_time_order;
+mod receipts;
 mod session_end;
 mod session_order;
 mod stable_prefix;
@@ -30,9 +31,10 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 15] = [
+pub const ALL: [Checker; 16] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
+    ("receipts", receipts::check),
     ("session_end", session_end::check),
     ("session_order", session_order::check),
     ("durability", durability::check),

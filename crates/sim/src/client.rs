@@ -8,9 +8,8 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, ShardMembers, Time,
     View, ViewNumber,
 };
-use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::{Failure, Reply, Request, Terms};
-use seriatim_protocol::{Message, shard};
+use seriatim_protocol::parts::appending::{Failure, Reply, Request, Terms};
+use seriatim_protocol::{LogClient, Message, shard};
 
 use crate::farewell::Farewell;
 use crate::history::{History, Outcome, TailCheck, Trim};

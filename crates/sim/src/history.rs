@@ -232,6 +232,8 @@ pub struct History {
     pub views: BTreeMap<ViewNumber, RegisteredView>,
     /// Below which position everything was final from which moment on, by what the replicas had done.
     pub stable: Vec<(Moment, Position)>,
+    /// The same for the positions of single shards, in a log that is ordered first.
+    pub written: BTreeMap<ShardId, Vec<(Moment, Position)>>,
     /// The log at the end: observations of the last reading, by position.
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
     /// Whether more memory was lost than the log's durability can bear.
@@ -273,6 +275,7 @@ impl History {
             claims: BTreeMap::new(),
             views: BTreeMap::new(),
             stable: vec![],
+            written: BTreeMap::new(),
             last: BTreeMap::new(),
             lost_too_much: false,
             accepted: None,
@@ -299,11 +302,19 @@ impl History {
     /// How the positions are spread over the shards. A later view leaves what is final where it was.
     #[must_use]
     pub fn placement(&self) -> Placement {
+        self.placement_at(Moment::MAX)
+    }
+
+    /// The same by the views that were registered up to a moment. Only where an operator accepted a loss that makes
+    /// a difference to what was final then.
+    #[must_use]
+    pub fn placement_at(&self, moment: Moment) -> Placement {
         let mut placement =
             Placement::new((0..self.config.shards).map(ShardId).collect(), self.config.stripe);
-        for RegisteredView { view, .. } in self.views.values() {
+        for RegisteredView { view, .. } in self.views.values().filter(|known| known.at <= moment) {
             if view.open_shards() != placement.latest() {
-                placement = placement.then(view.first, view.open_shards().to_vec());
+                let from = if self.config.order.is_lazy() { view.first } else { view.start };
+                placement = placement.then(from, view.open_shards().to_vec());
             }
         }
         placement
@@ -410,6 +421,23 @@ impl History {
             let moment = self.tick();
             self.stable.push((moment, stable));
         }
+    }
+
+    /// Everything of a shard below this is final now.
+    pub fn note_written(&mut self, shard: ShardId, written: Position) {
+        let moment = self.tick();
+        let known = self.written.entry(shard).or_default();
+        if written > known.last().map_or(Position::ZERO, |(_, known)| *known) {
+            known.push((moment, written));
+        }
+    }
+
+    /// Where the positions of a shard that are final end, as was known at `moment`.
+    #[must_use]
+    pub fn written_at(&self, shard: ShardId, moment: Moment) -> Position {
+        let known = self.written.get(&shard).map_or(&[][..], Vec::as_slice);
+        let index = known.partition_point(|(at, _)| *at <= moment);
+        index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
     }
 
     /// Whether what was known of a position at the earlier moment, if at any, need not be so later: an

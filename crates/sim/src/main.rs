@@ -53,6 +53,7 @@ struct Arguments {
 enum Protocol {
     ErwinBb,
     ErwinSt,
+    Corfu,
 }
 
 impl Protocol {
@@ -60,6 +61,7 @@ impl Protocol {
         match self {
             Self::ErwinBb => Order::ErwinBb,
             Self::ErwinSt => Order::ErwinSt,
+            Self::Corfu => Order::Corfu,
         }
     }
 }
@@ -85,6 +87,7 @@ enum Profile {
     DiskLosses,
     BitRot,
     PowerLosses,
+    Chains,
     Endings,
     AcceptedLosses,
     TrimmedAbsences,
@@ -114,6 +117,7 @@ impl Profile {
             Self::DiskLosses => profiles::disk_losses(seed),
             Self::BitRot => profiles::bit_rot(seed),
             Self::PowerLosses => profiles::power_losses(seed),
+            Self::Chains => profiles::chains(seed),
             Self::Endings => profiles::endings(seed),
             Self::AcceptedLosses => profiles::accepted_losses(seed),
             Self::TrimmedAbsences => profiles::trimmed_absences(seed),

@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 41] = [
+pub const MUTATIONS: [Mutation; 45] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -91,4 +91,8 @@ pub const MUTATIONS: [Mutation; 41] = [
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::reshaped),
     mutation(Deviation::AgainInDoubt, "at_most_once", 10, profiles::appended_again),
     mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
+    mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
+    mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),
+    mutation(Deviation::WrittenWhileFenced, "durability", 30, profiles::chains),
+    mutation(Deviation::ReadFromHead, "no_unstable_reads", 30, profiles::chains),
 ];

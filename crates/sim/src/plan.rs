@@ -193,7 +193,12 @@ impl Plan {
     #[must_use]
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
-        if order.places_by_position() {
+        if !order.is_lazy() {
+            // One sequencer, of which any node is as good as the other; who forgets its positions goes on in another
+            // session; and a client refuses a record that is too large.
+            self.config = self.config.fitted();
+            (self.workload.resume_percent, self.workload.oversize_permille) = (0, 0);
+        } else if order.places_by_position() {
             // Records travel with their names.
             self.workload.unordered = false;
         } else {

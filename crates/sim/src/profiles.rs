@@ -85,6 +85,25 @@ pub fn churn(seed: u64) -> Plan {
     plan
 }
 
+/// A log that is ordered first, while its chains change, messages get lost, and clients die with positions that they
+/// were given.
+#[must_use]
+pub fn chains(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xC0);
+    let mut plan = quiet(seed);
+    plan.config.replicas = 3;
+    plan.network.noise_permille = (random.between(5, 60), 20, 20);
+    plan.workload = Workload { tail_percent: 60, sync_percent: 0, ..plan.workload };
+    for round in 0..5 {
+        let (from, to) = (30 + round * 300, 150 + round * 300);
+        let target = random.pick(&[Target::Leader, Target::Shard, Target::Any]);
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Partition, FaultKind::PowerLoss]);
+        plan.faults.push(at(&mut random, kind, target, from, to));
+        plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, to));
+    }
+    plan.ordered(Order::Corfu)
+}
+
 /// Sessions end while views change.
 #[must_use]
 pub fn endings(seed: u64) -> Plan {

@@ -139,6 +139,8 @@ pub struct World {
     promises: Promises,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
+    /// How far each replica of a shard is written in each view, in a log that is ordered first.
+    written: BTreeMap<(ViewNumber, ShardId, NodeId), Position>,
     /// In which view each member took part when it was seen last.
     open: BTreeMap<NodeId, ViewNumber>,
     /// Something went wrong that makes it pointless to go on.
@@ -180,6 +182,7 @@ impl World {
             operator: Operator::default(),
             promises: Promises::default(),
             ordered: BTreeMap::new(),
+            written: BTreeMap::new(),
             open: BTreeMap::new(),
             is_over: false,
             milestones: BTreeMap::new(),

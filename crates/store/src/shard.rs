@@ -328,7 +328,8 @@ impl ShardStore {
     pub fn recovery(&self) -> ShardRecovery {
         let Remembered { memory, stable, lacks } = self.contents.remembered.clone();
         let (trim, put) = (self.trim.position(), self.contents.put());
-        ShardRecovery { memory, stable, trim, lacks, put, void: self.contents.void(trim) }
+        let (void, ends) = (self.contents.void(trim), self.contents.index.ends());
+        ShardRecovery { memory, stable, trim, lacks, put, void, ends }
     }
 
     /// Carries out a command. Executing one again is harmless.

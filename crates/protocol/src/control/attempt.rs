@@ -32,12 +32,14 @@ pub(super) struct Attempt {
     /// The same for sequencing replicas.
     spare_sequencers: BTreeSet<NodeId>,
     pub(super) chosen: Option<Member>,
-    shards: Vec<ShardMembers>,
+    pub(super) shards: Vec<ShardMembers>,
     /// What none of them holds.
     gaps: Vec<Gap>,
     /// How far the flush is known to be.
     flushing: Position,
-    flushed: Option<Flushed>,
+    pub(super) flushed: Option<Flushed>,
+    /// Where each shard flushes itself: who does it, and how far that is.
+    pub(super) flushes: BTreeMap<ShardId, (Member, Position)>,
     staged: BTreeMap<NodeId, Incarnation>,
     /// Nodes that fell silent while the view was being registered, which may name them.
     left: BTreeSet<NodeId>,
@@ -45,10 +47,10 @@ pub(super) struct Attempt {
 }
 
 #[derive(Clone, Debug)]
-struct Flushed {
-    first: Position,
-    end: Position,
-    sessions: Sessions,
+pub(super) struct Flushed {
+    pub(super) first: Position,
+    pub(super) end: Position,
+    pub(super) sessions: Sessions,
 }
 
 /// What is waited for.
@@ -103,13 +105,16 @@ pub(super) struct Purpose {
     pub(super) joins: bool,
     /// The defect of counting on replicas that lack something.
     pub(super) counts_lacking: bool,
+    /// How often a replica could not read what it was to flush: then it is another's turn.
+    pub(super) turn: usize,
 }
 
 impl Attempt {
     pub(super) fn new(now: Time, entry: LogEntry, purpose: Purpose) -> Self {
+        let step = if entry.config.order.is_lazy() { Step::Seal } else { Step::Fence };
         Self {
             entry,
-            step: Step::Seal,
+            step,
             since: now,
             sealed: BTreeMap::new(),
             fenced: BTreeMap::new(),
@@ -120,6 +125,7 @@ impl Attempt {
             gaps: vec![],
             flushing: Position::ZERO,
             flushed: None,
+            flushes: BTreeMap::new(),
             staged: BTreeMap::new(),
             left: BTreeSet::new(),
             purpose,
@@ -287,7 +293,7 @@ impl Attempt {
                 Ok(Some(Step::Flush))
             }
             Step::Fence => self.after_fence(now, around, options),
-            Step::Flush => Ok(self.flushed.as_ref().map(|_| Step::Stage)),
+            Step::Flush => Ok((self.flushed.is_some() && self.have_shards_flushed()).then_some(Step::Stage)),
             Step::Stage => self.after_stage(now, around),
             Step::Register => Ok(None),
         }
@@ -356,6 +362,10 @@ impl Attempt {
         }
         self.shards = shards;
         self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
+        if !self.is_lazy() {
+            self.plan_flushes();
+            return Ok(Some(Step::Flush));
+        }
         if self.chosen.is_none() {
             let start = self.first();
             self.flushed = Some(Flushed { first: start, end: start, sessions: Sessions::default() });
@@ -368,6 +378,7 @@ impl Attempt {
     pub(super) fn first(&self) -> Position {
         match &self.flushed {
             Some(flushed) => flushed.first,
+            None if !self.is_lazy() => self.written_everywhere(),
             None if self.chosen.is_some() => self.chosen_ordered(),
             None if self.old() == ViewNumber::NONE => Position::ZERO,
             None => self.highest_stable(),
@@ -376,6 +387,9 @@ impl Attempt {
 
     /// Where the new view's flush begins: what lies below, the old view's shards held.
     pub(super) fn certain(&self) -> Position {
+        if !self.is_lazy() {
+            return self.written_everywhere();
+        }
         self.highest_stable().max(self.chosen_ordered())
     }
 
@@ -443,7 +457,7 @@ impl Attempt {
             sequencers,
             leader,
             shards: self.shards.clone(),
-            placement: shape::placement(&self.entry, &self.shards, self.first(), options),
+            placement: shape::placement(&self.entry, &self.shards, self.joins_at(), options),
             first,
             start,
         }
@@ -466,6 +480,10 @@ impl Attempt {
         entry.history.forget_views_below(self.trimmed(&view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
+        if !self.is_lazy() {
+            // Where the sequencer is does not matter: it keeps nothing.
+            entry.sequencers = view.sequencers.iter().map(|member| member.node).collect();
+        }
         entry.view = Some(view);
         entry
     }
@@ -497,6 +515,7 @@ impl Attempt {
                     }
                 }
             }
+            Step::Flush if !self.is_lazy() => self.ask_shards_to_flush(out),
             Step::Flush => {
                 let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
                 let message =

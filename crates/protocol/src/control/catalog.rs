@@ -42,7 +42,7 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
 /// # Errors
 /// If the log was created by another question.
 pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -> Result<LogId, Refusal> {
-    if is_repeated && entry.config == *config {
+    if is_repeated && entry.config == config.clone().fitted() {
         return Ok(entry.id);
     }
     Err(Refusal::Exists { name: entry.name.clone() })
@@ -54,6 +54,7 @@ pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -
 /// # Errors
 /// If these nodes cannot hold such a log.
 pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Result<LogEntry, Refusal> {
+    let config = config.fitted();
     config.check(nodes.len() as u32).map_err(|reason| Refusal::Impossible { reason })?;
     let sequencers = (0..u64::from(config.sequencers)).map(|s| pick(nodes, count(id) - 1 + s));
     Ok(LogEntry {

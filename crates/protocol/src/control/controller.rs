@@ -73,6 +73,8 @@ pub struct Controller {
     /// Since when a shard has had fewer replicas than the log wants.
     short_since: Option<Time>,
     order: Option<Order>,
+    /// How often a shard's replica could not read what it was to flush.
+    unreadable: usize,
     timings: Timings,
 }
 
@@ -179,6 +181,7 @@ impl Controller {
             is_joining_hard: false,
             short_since: None,
             order: None,
+            unreadable: 0,
             timings: Timings::default(),
         }
     }
@@ -419,6 +422,7 @@ impl Controller {
             replaces: short,
             joins: !self.is_joining_hard,
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
+            turn: self.unreadable,
         }
     }
 
@@ -645,19 +649,26 @@ impl Controller {
         out: &mut Vec<RoleEffect>,
     ) {
         let Phase::Attempt(attempt) = &mut self.phase else { return };
-        let (
-            Address::Node(node, Endpoint::Shard(shard)),
-            shard::Message::Fenced { claim, incarnation, held },
-        ) = (from, message)
-        else {
-            return;
+        let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
+        let ours = attempt.claim();
+        let is_news = match message {
+            shard::Message::Fenced { claim, incarnation, held } if *claim == ours => {
+                attempt.is_fenced(shard, node, *incarnation, *held)
+            }
+            shard::Message::Fenced { claim, .. } if *claim > ours => {
+                return self.rest(now, self.backoff());
+            }
+            shard::Message::Flushed { claim, upto } if *claim == ours => {
+                attempt.has_shard_flushed(shard, node, *upto)
+            }
+            shard::Message::Unflushed { claim } if *claim == ours && attempt.step == Step::Flush => {
+                // Under this claim nobody else may: it may have flushed a part.
+                self.unreadable += 1;
+                return self.give_up(now, out);
+            }
+            _ => false,
         };
-        if *claim == attempt.claim() {
-            let is_news = attempt.is_fenced(shard, node, *incarnation, *held);
-            self.progressed(now, is_news, out);
-        } else if *claim > attempt.claim() {
-            self.rest(now, self.backoff());
-        }
+        self.progressed(now, is_news, out);
     }
 
     /// Goes on to the next step as soon as the present one has what it needs.

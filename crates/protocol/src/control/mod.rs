@@ -26,6 +26,7 @@
 mod attempt;
 pub(crate) mod behind;
 pub mod catalog;
+mod chains;
 pub mod controller;
 mod growth;
 mod loss;

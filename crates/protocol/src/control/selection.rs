@@ -18,7 +18,7 @@ impl Attempt {
         let of = |shard| {
             let begins = match self.entry.view.as_ref() {
                 None => Position::ZERO,
-                Some(view) => view.shard(shard).map_or(self.first(), |members| members.begins),
+                Some(view) => view.shard(shard).map_or(self.joins_at(), |members| members.begins),
             };
             ShardMembers { shard, begins, replicas: self.select(shard, around) }
         };
@@ -141,8 +141,9 @@ impl Attempt {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
-        let mut loss = Loss { certain: self.certain(), tail: self.chosen.is_none(), ..Loss::default() };
-        if self.chosen.is_none() {
+        let is_headless = self.is_lazy() && self.chosen.is_none();
+        let mut loss = Loss { certain: self.certain(), tail: is_headless, ..Loss::default() };
+        if is_headless {
             loss.what.push("the sequencing replicas".into());
         }
         for ShardMembers { shard, begins, replicas } in shards {
@@ -157,6 +158,8 @@ impl Attempt {
             }
             let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
             let held: Vec<Held> = held.map(|(_, held)| *held).collect();
+            // Where nobody else holds what is not final yet, it goes with the shard's replicas.
+            loss.tail |= !self.is_lazy();
             loss.add_shard((shard, *begins), &held, &self.entry.history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))

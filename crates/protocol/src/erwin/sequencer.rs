@@ -78,6 +78,7 @@ impl Machine for Sequencer {
                 roles::Message::Erwin(message) => self.receive(now, from, message, out),
                 roles::Message::Shard(message) => self.shard_answered(now, from, message, out),
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
+                _ => {}
             },
             Input::Persisted(ticket) => {
                 self.gate.persisted(ticket, out);

@@ -3,6 +3,8 @@
 pub mod appending;
 pub mod content;
 pub mod gate;
+pub mod junk;
+pub mod lookup;
 pub mod names;
 pub mod ring;
 pub mod seen;
@@ -11,6 +13,7 @@ pub mod sessions;
 pub use appending::ShardChoice;
 pub use content::Content;
 pub use gate::Gate;
+pub use lookup::Lookup;
 pub use names::Names;
 pub use ring::{Entry, Ring};
 pub use seen::Seen;

@@ -8,7 +8,7 @@ use seriatim_model::{Member, Position, Ticket, Time};
 use super::copying::{as_mapped, as_pushed};
 use super::message::ReadError;
 use super::primary_backup::Replica;
-use super::readers::Outcome;
+use super::readers::{Outcome, OwnOutcome};
 use crate::roles::RoleEffect;
 
 /// After a restart, how long to wait between two reads that look for damage.
@@ -97,8 +97,8 @@ impl Replica {
         self.readers.scrub(from.max(self.trim), self.stable, out);
     }
 
-    /// A read came back: what it found damaged is got from another replica.
-    pub(super) fn has_read(&mut self, now: Time, outcome: Outcome) {
+    /// A read came back: what it found damaged is got from another replica. Returns what the replica asked for itself.
+    pub(super) fn has_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
             self.copying.add_damaged(position);
         }
@@ -106,5 +106,6 @@ impl Replica {
             self.scrub = (upto < self.stable).then_some(upto);
             self.scrub_at = now + SCRUB_EVERY;
         }
+        outcome.own
     }
 }

@@ -3,7 +3,8 @@
 use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
-    IdRun, Incarnation, Member, NodeId, Position, Record, RecordId, SessionId, ViewHistory, ViewNumber,
+    IdRun, Incarnation, Member, NodeId, Placement, Position, Record, RecordId, SessionId, ViewHistory,
+    ViewNumber,
 };
 
 use crate::control::LogEntry;
@@ -77,22 +78,63 @@ pub struct Held {
     pub lacks: Option<Lacking>,
     /// The trim point that it knows.
     pub trim: Position,
+    /// The position after the last that was written in that view.
+    pub end: Position,
+    /// The latest registered view that it knows from this life or an earlier one.
+    pub knows: ViewNumber,
 }
 
-wire_struct! { Held { view, stable, lacks, trim } }
+wire_struct! { Held { view, stable, lacks, trim, end, knows } }
+
+/// Consecutive positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub first: Position,
+    /// How many. Never none.
+    pub count: u64,
+}
+
+wire_struct! { Span { first, count } }
+
+impl Span {
+    /// The position after the last.
+    #[must_use]
+    pub fn end(self) -> Position {
+        self.first + self.count
+    }
+
+    /// The positions.
+    pub fn positions(self) -> impl Iterator<Item = Position> {
+        (self.first.0..self.end().0).map(Position)
+    }
+
+    /// Joins positions in order that follow each other.
+    #[must_use]
+    pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {
+        let mut spans: Vec<Self> = vec![];
+        for position in positions {
+            match spans.last_mut().filter(|span| span.end() == position) {
+                Some(span) => span.count += 1,
+                None => spans.push(Self { first: position, count: 1 }),
+            }
+        }
+        spans
+    }
+}
 
 impl Held {
     /// What it lacks as a member of a view whose flush began at `first`: what it lacked before, and what was
     /// bound in views that it was no member of. `history` is that of the registered views: if it has forgotten
     /// some of those, the oldest that it knows decides from a position on that is trimmed. A life that no view
-    /// named yet is whole below what it knew as stable when it began.
+    /// named yet is whole below what it knew as stable when it began, as far as no later view wrote it anew.
     #[must_use]
     pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<Lacking> {
+        let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
         let from = if self.view == ViewNumber::NONE {
-            self.stable
+            later(self.knows).map_or(self.stable, |from| from.min(self.stable))
         } else {
-            let mut later = history.steps().iter().filter(|(number, _)| *number > self.view);
-            later.next().map_or(first, |(_, from)| *from)
+            later(self.view).unwrap_or(first)
         };
         if from < first { Some(Lacking { from, end: first }.join(self.lacks)) } else { self.lacks }
     }
@@ -291,6 +333,103 @@ pub enum Message {
         batch: Position,
     },
 
+    /// Client to each replica of a position's chain in turn, head first: write these. A position is written once.
+    /// Also primary to replica, when it fills a hole.
+    Write {
+        /// The view whose sequencer gave the positions, or in which it is asked what became of them.
+        view: ViewNumber,
+        /// The records.
+        runs: Vec<Run>,
+    },
+    /// Replica to whoever writes: these positions are written, as durably as the log promises.
+    Written {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The positions.
+        spans: Vec<Span>,
+        /// Those of them that hold something else, and what that is called.
+        others: Vec<(Position, RecordId)>,
+    },
+    /// Replica to whoever writes: these are written, and what is there this replica cannot tell. Another may.
+    Unreadable {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The positions.
+        spans: Vec<Span>,
+    },
+    /// Replica to whoever writes: write these again, later.
+    Later {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The positions.
+        spans: Vec<Span>,
+        /// Whether the disk is full; otherwise the replica does not know the view yet.
+        disk_full: bool,
+    },
+    /// Sequencer to primary: positions were given out long ago that may not be written.
+    Overdue {
+        /// The view.
+        view: ViewNumber,
+        /// Some shard has written everything that it holds below: so far this view places positions for good.
+        settled: Position,
+        /// What is not written below is to be filled.
+        overdue: Position,
+    },
+    /// Primary to head: what is at these positions, for good? Where nothing is, write junk.
+    Fill {
+        /// The view.
+        view: ViewNumber,
+        /// The positions.
+        spans: Vec<Span>,
+    },
+    /// Head to primary: this is.
+    Filled {
+        /// The view.
+        view: ViewNumber,
+        /// What the head holds.
+        run: Run,
+    },
+    /// Controller to replica: write what is here in `first..end` on the other replicas too, under the claim, and junk
+    /// where nothing is.
+    Flush {
+        /// The claim.
+        claim: ViewNumber,
+        /// The first position.
+        first: Position,
+        /// The position after the last.
+        end: Position,
+        /// Which positions are the shard's.
+        placement: Placement,
+        /// The other replicas.
+        backups: Vec<Member>,
+    },
+    /// Replica to controller: so far it is done.
+    Flushed {
+        /// The claim.
+        claim: ViewNumber,
+        /// Everything below it is on all of them.
+        upto: Position,
+    },
+    /// Replica to controller: a record that is to be flushed cannot be read here.
+    Unflushed {
+        /// The claim.
+        claim: ViewNumber,
+    },
+    /// Client to every replica of some shard: is this the view still?
+    Confirm {
+        /// Names the question.
+        request: u64,
+        /// The view.
+        view: ViewNumber,
+    },
+    /// Replica to client: it takes part in it, and in none later.
+    Confirmed {
+        /// The question answered.
+        request: u64,
+        /// The view.
+        view: ViewNumber,
+    },
+
     /// Reader to replica: records from a position on. Waits until there is one, or `wait_ms` are over.
     Read {
         /// Names the read.
@@ -452,5 +591,17 @@ wire_enum! {
         30 => Mapped { request, view, stable, owned },
         31 => Unnamed { view, names },
         32 => Undecided { view, session, first, end },
+        33 => Write { view, runs },
+        34 => Written { view, spans, others },
+        35 => Unreadable { view, spans },
+        36 => Later { view, spans, disk_full },
+        37 => Overdue { view, settled, overdue },
+        38 => Fill { view, spans },
+        39 => Filled { view, run },
+        40 => Flush { claim, first, end, placement, backups },
+        41 => Flushed { claim, upto },
+        42 => Unflushed { claim },
+        43 => Confirm { request, view },
+        44 => Confirmed { request, view },
     }
 }

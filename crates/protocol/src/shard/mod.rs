@@ -40,6 +40,7 @@ pub mod primary_backup;
 mod readers;
 mod unordered;
 mod unstored;
+mod writing;
 
-pub use message::{Held, Message, ReadError};
+pub use message::{Held, Message, ReadError, Span};
 pub use primary_backup::Replica;

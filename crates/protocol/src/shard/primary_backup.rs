@@ -17,6 +17,7 @@ use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Readers};
 use super::unordered::{Part, Unordered};
 use super::unstored::{Before, Unstored};
+use super::writing::{self, Chain};
 use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
@@ -53,6 +54,8 @@ pub struct Replica {
     pub(super) batches: BTreeMap<(ViewNumber, Position), Batch>,
     /// What was put before it got a position.
     pub(super) unordered: Unordered,
+    /// What clients write at positions.
+    pub(super) chain: Chain,
     /// Writes on their way, oldest first, with what to do when they are durable.
     writes: VecDeque<(Ticket, Write)>,
     unstored: Unstored,
@@ -104,7 +107,9 @@ impl Machine for Replica {
             Input::StoreFailed(ticket, _) => self.store_failed(now, ticket, out),
             Input::Read(ticket, outcome) => {
                 let outcome = self.readers.read(ticket, outcome, &self.bounds(), out);
-                self.has_read(now, outcome);
+                if let Some((question, outcome)) = self.has_read(now, outcome) {
+                    self.has_read_own(question, outcome, out);
+                }
             }
             Input::Disconnected(peer) => self.disconnected(peer),
             Input::Timer => self.timer(now, out),
@@ -134,8 +139,8 @@ impl Replica {
             history: ViewHistory::default(),
         };
         let (stable, trim) = (Position::ZERO, Position::ZERO);
-        let recovery =
-            ShardRecovery { memory: Some(memory), stable, trim, lacks: None, put: vec![], void: vec![] };
+        let (memory, put, void, ends) = (Some(memory), vec![], vec![], vec![]);
+        let recovery = ShardRecovery { memory, stable, trim, lacks: None, put, void, ends };
         Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 
@@ -171,6 +176,7 @@ impl Replica {
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
             unordered: Unordered::recover(recovery.put, recovery.void),
+            chain: Chain::recover(recovery.ends),
             writes: VecDeque::new(),
             unstored: Unstored::default(),
             pushed: Position::ZERO,
@@ -226,7 +232,7 @@ impl Replica {
         self.memory.view.as_ref().is_some_and(|view| !view.open_shards().contains(&self.shard))
     }
 
-    fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self) -> Bounds {
         // One that no view counts on may give out what it knows as final, for want of anybody else.
         let trim_is_known = self.lacks.is_none() || !self.is_named() || self.knows_trim();
         let lacks = self.lacks.filter(|_| !self.options.deviates(Deviation::LackingServed));
@@ -308,6 +314,7 @@ impl Replica {
                 self.trim(from, request, position, out);
             }
             Message::Trim { .. } => send(from, self.fenced(), out),
+            message if writing::is_about(&message) => self.wrote(now, from, message, out),
             message => {
                 self.readers.receive(now, from, message, &self.bounds(), out);
             }
@@ -318,6 +325,8 @@ impl Replica {
     fn readable(&self) -> Position {
         if self.options.deviates(Deviation::ReadsUnstable) {
             self.stable.max(self.pushed)
+        } else if self.options.deviates(Deviation::ReadFromHead) {
+            self.written_below()
         } else {
             self.stable
         }
@@ -343,10 +352,11 @@ impl Replica {
     #[must_use]
     pub fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
-        Held { view, stable: self.stable, lacks: self.lacks, trim: self.trim }
+        let (end, knows) = (self.written_end(view), self.view_number());
+        Held { view, stable: self.stable, lacks: self.lacks, trim: self.trim, end, knows }
     }
 
-    fn bind(
+    pub(super) fn bind(
         &mut self,
         leader: Address,
         view: ViewNumber,
@@ -396,6 +406,7 @@ impl Replica {
 
     fn hold_records(&mut self, write: Write, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
         let end = runs.iter().map(Run::end).max().unwrap_or_default();
+        self.chain.bound(view, end);
         self.hold(write, end, StorageCommand::Bind { view, runs }, out);
     }
 
@@ -422,6 +433,7 @@ impl Replica {
         self.gate.persisted(ticket, out);
         self.unstored.stored(ticket);
         self.unordered.stored(ticket);
+        self.chain_persisted(ticket, out);
         self.copied(ticket, out);
         while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
             let (_, write) = self.writes.pop_front().expect("the front was just seen");
@@ -443,6 +455,7 @@ impl Replica {
     /// remembered is taken back: what the replica does with records, its store has to know.
     fn store_failed(&mut self, now: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.put_failed(ticket, out);
+        self.chain_failed(ticket, out);
         self.copying.failed(now, ticket);
         self.writes.retain(|(written, _)| *written != ticket);
         self.gate.failed(ticket);
@@ -452,6 +465,7 @@ impl Replica {
             (self.memory, self.stable, self.restarted) = (memory, stable, restarted);
             self.lacks = lacks;
             self.readers.discard_reads();
+            self.chain.discard_reads();
         }
     }
 
@@ -503,7 +517,7 @@ impl Replica {
     }
 
     /// Primary: tells the backups what became stable without a batch that would carry it.
-    fn pass_on_stable(&self, view: ViewNumber, out: &mut Vec<RoleEffect>) {
+    pub(super) fn pass_on_stable(&self, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         let Some(members) = self.members().filter(|members| members.primary() == self.me()) else { return };
         for backup in &members.replicas[1..] {
             let to = Address::Node(backup.node, Endpoint::Shard(self.shard));
@@ -531,7 +545,7 @@ impl Replica {
         self.memory.view.as_ref()?.shard(self.shard)
     }
 
-    fn advance_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
+    pub(super) fn advance_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.gate.store(StorageCommand::Stable(stable), out);
             self.raise_stable(stable, out);
@@ -541,6 +555,7 @@ impl Replica {
     fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.stable = stable;
+            self.chain.forget_below(stable);
             self.finish_placed(out);
             self.readers.stable_advanced(&self.bounds(), out);
         }
@@ -586,6 +601,7 @@ impl Replica {
     fn stop_batches(&mut self) {
         self.batches.clear();
         self.writes.clear();
+        self.chain.stop();
         self.unordered.stop_waiting();
     }
 
@@ -608,6 +624,7 @@ impl Replica {
         let lacks =
             self.held().lacks_from(&entry.history, view.first).filter(|_| members.begins < view.first);
         self.lacks = lacks.map(|range| range.not_below(self.trim.max(members.begins)));
+        self.chain.enter_view(view.number, view.start);
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
         self.memory.history.forget_below(self.trim);

@@ -68,6 +68,8 @@ enum Purpose {
     Subscription,
     /// Nobody waits for the records, only for whether they are whole.
     Scrub,
+    /// The replica itself wants them.
+    Own,
 }
 
 /// What may be read.
@@ -136,13 +138,18 @@ impl Bounds {
     }
 }
 
+/// What came of a read that the replica itself asked for: records, and how far they are all.
+pub(super) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
+
 /// What the replica itself learns from a read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     /// A record that is damaged.
     pub(super) damaged: Option<Position>,
     /// Everything below it was looked at.
     pub(super) scrubbed: Option<Position>,
+    /// What it asked for itself: the question, and what came of it: records, and how far they are all.
+    pub(super) own: Option<(u64, OwnOutcome)>,
 }
 
 impl Readers {
@@ -279,6 +286,20 @@ impl Readers {
         self.read_store(nobody, 0, Purpose::Scrub, range, out);
     }
 
+    /// Reads for the replica itself, as much as one read takes. `question` comes back with the outcome.
+    pub(super) fn read_own(
+        &mut self,
+        question: u64,
+        from: Position,
+        end: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (max_records, max_bytes) = (limits::READ_RECORDS, limits::READ_BYTES);
+        let range = ReadRange { from, end, max_records, max_bytes };
+        let nobody = Address::Client(seriatim_model::ConnectionId(0), 0);
+        self.read_store(nobody, question, Purpose::Own, range, out);
+    }
+
     /// The store answered.
     pub(super) fn read(
         &mut self,
@@ -299,7 +320,14 @@ impl Readers {
             let upto =
                 outcome.map_or_else(|_| damaged.map(Position::next), |records| Some(upto(&records, range)));
             // A disk that does not answer has more to worry about.
-            return Outcome { damaged, scrubbed: Some(upto.unwrap_or(range.end)) };
+            return Outcome { damaged, scrubbed: Some(upto.unwrap_or(range.end)), own: None };
+        }
+        if purpose == Purpose::Own {
+            let outcome = outcome.map(|records| {
+                let upto = upto(&records, range);
+                (records, upto)
+            });
+            return Outcome { damaged, scrubbed: None, own: Some((request, outcome)) };
         }
         let answer = outcome.map(|records| (upto(&records, range), records)).map_err(error_of);
         let answer = if range.from < trim { Err(ReadError::Trimmed { first: trim }) } else { answer };
@@ -327,9 +355,9 @@ impl Readers {
                 self.subscriptions.remove(&(reader, request));
                 fail(reader, request, error, out);
             }
-            (Purpose::Scrub, Ok(_)) => unreachable!("seen above"),
+            (Purpose::Scrub | Purpose::Own, Ok(_)) => unreachable!("seen above"),
         }
-        Outcome { damaged, scrubbed: None }
+        Outcome { damaged, ..Outcome::default() }
     }
 
     /// A reader wants to know which shards to ask: it may know of what is final, and of nothing that this replica

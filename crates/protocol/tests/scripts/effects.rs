@@ -12,11 +12,13 @@ use seriatim_protocol::parts::Content;
 use seriatim_protocol::shard::{self, ReadError};
 use seriatim_protocol::{Message, erwin};
 
+use crate::chains;
 use crate::words::{self, id, list, session, unless};
 
 pub(crate) fn message(message: &Message) -> String {
     match message {
         Message::Erwin(message) => sequencing(message),
+        Message::Corfu(message) => chains::sequencing(message),
         Message::Shard(message) => shard(message),
         Message::Control(message) => view_change(message).unwrap_or_else(|| catalog(message)),
     }
@@ -169,7 +171,7 @@ fn contents(records: &[Record]) -> Vec<Content> {
 
 fn shard(message: &shard::Message) -> String {
     use shard::Message::*;
-    if let Some(line) = unordered(message) {
+    if let Some(line) = unordered(message).or_else(|| chains::shard(message)) {
         return line;
     }
     match message {
@@ -187,6 +189,7 @@ fn shard(message: &shard::Message) -> String {
         Fenced { claim, incarnation, held } => {
             let lacks = held.lacks.map(|lacks| format!(" lacks={}..{}", lacks.from, lacks.end));
             let rest = lacks.unwrap_or_default() + &unless(0, "trim", held.trim.0);
+            let rest = rest + &unless(0, "end", held.end.0);
             format!("fenced v{claim}{} member-of=v{}{rest}", unless(1, "life", incarnation.0), held.view)
         }
         Fence { claim, .. } => format!("fence v{claim}"),
@@ -212,11 +215,11 @@ fn shard(message: &shard::Message) -> String {
         Trimmed { request, first, .. } => format!("trimmed request={request} first={first}"),
         Status { request, .. } => format!("status request={request}"),
         StatusIs { view, stable, trim, .. } => format!("status-is v{view} stable={stable} trim={trim}"),
-        _ => unreachable!("the others are of records without positions"),
+        _ => unreachable!("the others are seen above"),
     }
 }
 
-fn runs(runs: &[Run]) -> String {
+pub(crate) fn runs(runs: &[Run]) -> String {
     let records = runs.iter().flat_map(|run| (run.first.0..).zip(&run.records));
     let show = |(position, (id, record)): (u64, &(seriatim_model::RecordId, Record))| {
         format!(" {position}:{}", words::record(id.session, id.number, record))

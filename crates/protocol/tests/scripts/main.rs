@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! log sequencers=1,2,3 shards=4+5,6+7 durability=memory     what is created; shard 0 on nodes 4 and 5
-//! log order=erwin-st                                        the same, ordered in the other way
+//! log order=erwin-st | log order=corfu                      the same, ordered in another way
 //! view v2 sequencers=1#2*,2,3 first=3 start=5               what is registered; node 1's second life leads
 //! claim v3                                                  somebody claimed it
 //! sequencer 1 | sequencer 1 in v1                           the machine: new, or a member of the view;
@@ -36,6 +36,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "scripts are files, and a test may read them")]
 
+mod chains;
 mod effects;
 mod messages;
 mod script;

@@ -11,6 +11,7 @@ use seriatim_protocol::parts::sessions::runs_of;
 use seriatim_protocol::shard::{Held, ReadError};
 use seriatim_protocol::{Message, erwin, shard};
 
+use crate::chains;
 use crate::words::{Parsed, Words, read_member, read_view};
 
 /// The message of kind `kind` from that life of its sender; `entry` is what the register holds.
@@ -24,6 +25,9 @@ pub(crate) fn read(
         && let Some(message) = refusal(kind, words)?
     {
         return Ok(message.into());
+    }
+    if let Some(message) = chains::read(kind, words, entry)? {
+        return Ok(message);
     }
     if let Some(message) = sequencing(kind, words)? {
         return Ok(message.into());
@@ -188,7 +192,8 @@ fn shard(
             let view = words.value::<String>("member-of")?.map(|word| Words::new(&word).view());
             let view = view.transpose()?.unwrap_or(entry.view_number());
             let (stable, lacks) = (words.position("stable")?, lacking(words)?);
-            let held = Held { view, stable, lacks, trim: words.position("trim")? };
+            let (trim, end) = (words.position("trim")?, words.position("end")?);
+            let held = Held { view, stable, lacks, trim, end, knows: entry.view_number() };
             Fenced { claim: words.view()?, incarnation: life, held }
         }
         "read" => Read {
@@ -292,7 +297,7 @@ fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
 }
 
 /// `backups=5+6`; none if it is not there.
-fn backups(words: &mut Words) -> Parsed<Vec<Member>> {
+pub(crate) fn backups(words: &mut Words) -> Parsed<Vec<Member>> {
     let backups = words.value::<String>("backups")?.unwrap_or_default();
     backups.split('+').filter(|word| !word.is_empty()).map(read_member).collect()
 }
@@ -310,7 +315,7 @@ fn read_error(words: &mut Words) -> Parsed<ReadError> {
 }
 
 /// Records at positions, as runs.
-fn runs(words: &mut Words) -> Vec<Run> {
+pub(crate) fn runs(words: &mut Words) -> Vec<Run> {
     let mut runs: Vec<Run> = vec![];
     for (position, id, record) in words.stored() {
         match runs.last_mut().filter(|run| run.end() == position) {

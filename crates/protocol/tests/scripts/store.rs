@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::storage::{Ordered, ShardRecovery, StorageCommand};
+use seriatim_model::storage::{Ordered, Run, ShardRecovery, StorageCommand};
 use seriatim_model::{IdRun, Position, RecordId, ShardId};
 use seriatim_protocol::parts::sessions::runs_of;
 
@@ -18,6 +18,7 @@ pub(crate) fn recovered<'a>(
         lacks: None,
         put: vec![],
         void: vec![],
+        ends: vec![],
     };
     for command in commands.clone() {
         match command {
@@ -27,8 +28,14 @@ pub(crate) fn recovered<'a>(
             }
             StorageCommand::Stable(position) => found.stable = *position,
             StorageCommand::Trim(position) => found.trim = *position,
-            StorageCommand::Bind { .. }
-            | StorageCommand::Put(_)
+            StorageCommand::Bind { view, runs } => {
+                let end = runs.iter().map(Run::end).max().unwrap_or_default();
+                match found.ends.iter_mut().find(|(known, _)| known == view) {
+                    Some((_, known)) => *known = end.max(*known),
+                    None => found.ends.push((*view, end)),
+                }
+            }
+            StorageCommand::Put(_)
             | StorageCommand::Order { .. }
             | StorageCommand::Map { .. }
             | StorageCommand::Discard(_) => {}

@@ -9,6 +9,7 @@ use seriatim_model::{
     RecordId, SessionId, Settled, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::junk::{is_junk, junk};
 use seriatim_protocol::parts::sessions::runs_of;
 use seriatim_protocol::parts::{Content, Sessions};
 
@@ -144,8 +145,9 @@ impl Words {
     pub(crate) fn stored(&mut self) -> Vec<(Position, RecordId, Record)> {
         self.all(|word| {
             let (position, record) = word.split_once(':')?;
-            let (id, record) = read_record(record)?;
-            Some((Position(position.parse().ok()?), id, record))
+            let position = Position(position.parse().ok()?);
+            let (id, record) = if record == "junk" { junk(position) } else { read_record(record)? };
+            Some((position, id, record))
         })
     }
 
@@ -247,6 +249,9 @@ pub(crate) fn session(id: SessionId) -> String {
 }
 
 pub(crate) fn id(session_id: SessionId, number: u64) -> String {
+    if is_junk(RecordId { session: session_id, number }) {
+        return "junk".into();
+    }
     let name = session(session_id);
     if name.contains('@') { format!("{name}:{number}") } else { format!("{name}{number}") }
 }
@@ -254,6 +259,7 @@ pub(crate) fn id(session_id: SessionId, number: u64) -> String {
 pub(crate) fn record(session: SessionId, number: u64, record: &Record) -> String {
     let (name, payload) = (id(session, number), record.payload());
     match String::from_utf8_lossy(&payload) {
+        _ if record.is_no_op() => name,
         text if text == name => name,
         text if text.len() > 20 => format!("{name}[{}]", text.len()),
         text => format!("{name}={text}"),

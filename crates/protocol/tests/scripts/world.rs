@@ -13,11 +13,12 @@ use seriatim_model::{
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::erwin::client::{LogClientConfig, Request, Terms};
-use seriatim_protocol::erwin::{LogClient, Sequencer, ShardChoice};
+use seriatim_protocol::erwin::Sequencer;
+use seriatim_protocol::parts::ShardChoice;
+use seriatim_protocol::parts::appending::{LogClientConfig, Request, Terms};
 use seriatim_protocol::roles::{RoleEffect, RoleInput};
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{Message, Options};
+use seriatim_protocol::{LogClient, Message, Options, corfu};
 
 use crate::effects;
 use crate::messages;
@@ -44,6 +45,7 @@ pub(crate) struct World {
 
 enum Role {
     Sequencer(Box<Sequencer>),
+    Counter(Box<corfu::Sequencer>),
     Shard(Box<Replica>, ShardId),
     Controller(Controller),
     Register(Register),
@@ -224,6 +226,11 @@ impl World {
         self.machine = Some(match kind {
             "sequencer" => {
                 self.me = read_member(&words.next()?)?;
+                if !config.order.is_lazy() {
+                    let role = corfu::Sequencer::new(self.me, config, options);
+                    self.machine = Some(Role::Counter(Box::new(role)));
+                    return if words.has("in") { self.join(words.view()?) } else { Ok(()) };
+                }
                 Role::Sequencer(Box::new(Sequencer::new(self.me, config, options)))
             }
             "shard" => {
@@ -258,7 +265,7 @@ impl World {
         }
         let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
         match self.machine {
-            Some(Role::Sequencer(_)) => {
+            Some(Role::Sequencer(_) | Role::Counter(_)) => {
                 self.command(&format!("controller: stage v{number} ordered={start}"))?
             }
             Some(Role::Shard(..)) => {
@@ -301,7 +308,9 @@ impl World {
                 let replica = Replica::recover(self.me, shard, found, options);
                 Role::Shard(Box::new(replica.ok_or("the store is empty")?), shard)
             }
-            Role::Controller(_) | Role::Client(_) => return Err("it keeps nothing: make a new one".into()),
+            Role::Controller(_) | Role::Client(_) | Role::Counter(_) => {
+                return Err("it keeps nothing: make a new one".into());
+            }
         });
         Ok(())
     }
@@ -358,6 +367,7 @@ impl World {
     fn deadline(&self) -> Option<Time> {
         match self.machine.as_ref()? {
             Role::Sequencer(machine) => machine.deadline(),
+            Role::Counter(machine) => machine.deadline(),
             Role::Shard(machine, _) => machine.deadline(),
             Role::Controller(machine) => machine.deadline(),
             Role::Register(machine) => machine.deadline(),
@@ -377,6 +387,7 @@ impl World {
             let input = for_role(input)?;
             match &mut machine {
                 Role::Sequencer(role) => role.step(now, input, &mut out),
+                Role::Counter(role) => role.step(now, input, &mut out),
                 Role::Shard(role, _) => role.step(now, input, &mut out),
                 Role::Controller(role) => role.step(now, input, &mut out),
                 Role::Register(role) => role.step(now, input, &mut out),

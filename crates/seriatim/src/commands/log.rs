@@ -51,6 +51,10 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
 async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     let nodes = client.list().await?.1.len() as u32;
     let replicas = arguments.replicas.unwrap_or(2.min(nodes));
+    if let Some(count) = arguments.sequencers.filter(|count| *count != 1 && !arguments.order.is_lazy()) {
+        let order = arguments.order;
+        return Err(Failure::new(format!("a log of order {order} has one sequencer, not {count}")));
+    }
     let sequencers = arguments.sequencers.unwrap_or(3.min(nodes));
     if let Some(least) = arguments.min_replicas.filter(|least| *least > replicas) {
         return Err(Failure::new(format!(

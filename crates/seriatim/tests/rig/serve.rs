@@ -28,7 +28,7 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
         let mut members = Members::start(3).await;
         let client = members.client(DEADLINE).await;
         let mut logs = vec![];
-        for order in [Order::ErwinBb, Order::ErwinSt] {
+        for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu] {
             let name = order.to_string();
             client.create(&name, LogConfig { order, ..config(3, 2) }).await.expect("the log is created");
             let (seed, styles) = (rand::random(), all_styles(order));

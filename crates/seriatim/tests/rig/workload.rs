@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cluster::connect;
-use crate::history::History;
+use crate::history::{History, may_have_no_ops};
 
 /// How long an operation of a program may take, a restart of the cluster included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ pub(crate) enum Style {
 
 /// One program of each kind that a log of this order allows.
 pub(crate) fn all_styles(order: Order) -> [Style; 3] {
-    let last = if order.places_by_position() { Style::Resuming } else { Style::Unordered(32) };
+    let last = if may_have_no_ops(order) { Style::Unordered(32) } else { Style::Resuming };
     [Style::Pipelined(32), Style::Synchronous, last]
 }
 

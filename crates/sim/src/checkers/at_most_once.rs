@@ -19,7 +19,10 @@ pub(super) fn check(history: &History) -> Finding {
         } else if before != seen.position && !history.may_be_again(seen.position.max(before), seen.at) {
             return Err(format!("{payload:?} is at position {before} and at position {}", seen.position));
         }
-        if history.appends[append].outcome == Outcome::Refused {
+        let told = history.appends[append].completed.unwrap_or(Moment::MAX);
+        if history.appends[append].outcome == Outcome::Refused
+            && !history.was_lost(seen.position, seen.at, told)
+        {
             return Err(format!("{payload:?} was refused, and is at position {before}"));
         }
     }

@@ -14,8 +14,11 @@ pub(super) fn check(history: &History) -> Finding {
         return Err(hole.clone());
     }
     if history.config.order.places_by_position() {
-        let placement = history.placement();
-        history.served.iter().try_for_each(|served| complete(history, &placement, served))?;
+        let last = history.placement();
+        history.served.iter().try_for_each(|served| match history.accepted {
+            Some(_) => complete(history, &history.placement_at(served.at), served),
+            None => complete(history, &last, served),
+        })?;
     } else {
         let owners = owners(history)?;
         history.served.iter().try_for_each(|served| gave_its_own(history, &owners, served))?;
@@ -53,7 +56,8 @@ fn delivered_in_order(history: &History) -> Finding {
     let may_be_void = |position: Position| {
         // What is trimmed, or was given up, nobody can look at any more.
         let is_gone = position < end || history.may_be_gone(position);
-        voids.contains(&position) || !history.config.order.places_by_position() && is_gone
+        let may_have_voids = !history.config.order.places_by_position() || !history.config.order.is_lazy();
+        voids.contains(&position) || may_have_voids && is_gone
     };
     for delivered in &history.delivered {
         let mut expected = delivered.from;

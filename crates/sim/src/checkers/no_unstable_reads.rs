@@ -1,12 +1,19 @@
 //! Nothing is given out before it is final. A position is final when it lies below the start of a
-//! registered view, or when every sequencing replica of a registered view has ordered it.
+//! registered view, or when every sequencing replica of a registered view has ordered it; in a log that is ordered first,
+//! when every replica of its shard has it and all positions of the shard below.
 
 use super::Finding;
 use crate::history::History;
 
 pub(super) fn check(history: &History) -> Finding {
+    let last = history.placement();
     for seen in &history.observations {
-        let stable = history.stable_at(seen.at);
+        let shard = match history.accepted {
+            Some(_) => history.placement_at(seen.at).shard_of(seen.position),
+            None => last.shard_of(seen.position),
+        };
+        let written = history.written_at(shard, seen.at);
+        let stable = history.stable_at(seen.at).max(written);
         if seen.position >= stable {
             return Err(format!(
                 "position {} was read at moment {}, when only positions below {stable} were final",
@@ -25,7 +32,8 @@ pub(super) fn check(history: &History) -> Finding {
         }
     }
     for append in &history.appends {
-        if let (Some(position), Some(at)) = (append.position, append.completed)
+        if let (Some(position), Some(at), true) =
+            (append.position, append.completed, history.config.order.is_lazy())
             && position >= history.stable_at(at)
         {
             return Err(format!("{:?} was told position {position} before that was final", append.payload));

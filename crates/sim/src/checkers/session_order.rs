@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::{Position, SessionId};
+use seriatim_protocol::parts::junk::is_junk;
 
 use super::Finding;
 use crate::history::{End, History};
@@ -34,6 +35,9 @@ pub(super) fn check(history: &History) -> Finding {
         // What was lost was part of a session.
         return Ok(());
     }
+    if !history.config.order.is_lazy() {
+        return numbers_rise(history, trim);
+    }
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
     // The shards need not be trimmed to the same point.
     for (position, (id, _)) in history.last.range(trim..) {
@@ -52,6 +56,17 @@ pub(super) fn check(history: &History) -> Finding {
         }
     }
     Ok(())
+}
+
+/// Where a record takes its position first, those may be missing whose clients were told so, or do not know.
+fn numbers_rise(history: &History, trim: Position) -> Finding {
+    let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
+    for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
+        of_log.entry(id.session).or_default().push((*position, id.number));
+    }
+    of_log.into_iter().try_for_each(|(session, records)| {
+        in_order(records).map_err(|what| format!("session {session}: {what}"))
+    })
 }
 
 fn in_order(mut records: Vec<(Position, u64)>) -> Finding {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::{Address, Endpoint, Position, Time};
+use seriatim_protocol::LogClient;
 use seriatim_protocol::control::LogEntry;
-use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::LogClientConfig;
+use seriatim_protocol::parts::appending::LogClientConfig;
 
 use super::nodes::{brief, frame, open};
 use super::{CONTROL, Happening, World};

@@ -151,7 +151,7 @@ impl World {
         let is_damaged = self.spoiled.as_ref().is_some_and(|spoiled| spoiled.is_damaged);
         // Where records are bound where they were put, a view that is formed without the other replicas is left
         // with the damaged ones. Elsewhere a flush writes them anew.
-        let rebinds = self.plan.config.order.places_by_position();
+        let rebinds = self.plan.config.order == seriatim_model::Order::ErwinBb;
         let bears_it = self.history.is_on_disk() && (rebinds || !is_damaged)
             || self.plan.may_lose_too_much && !is_damaged
             || !kind.loses_memory()

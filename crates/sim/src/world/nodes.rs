@@ -13,6 +13,7 @@ use seriatim_model::{
     ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
 };
 use seriatim_protocol::Message;
+use seriatim_protocol::roles::Sequencing;
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
 
 use super::{CONTROL, Happening, World};
@@ -93,13 +94,13 @@ impl Node {
             Some((shard, (role.memory().incarnation, role.held().view)))
         };
         Lives {
-            sequencer: host.sequencer(log).map(|role| role.member().incarnation),
+            sequencer: host.sequencer(log).filter(|role| role.keeps()).map(|role| role.member().incarnation),
             replicas: (0..shards).map(ShardId).filter_map(replica).collect(),
         }
     }
 
-    /// The sequencing replica of the log, if the node is up and hosts it.
-    pub(super) fn sequencer(&self, log: LogId) -> Option<&seriatim_protocol::erwin::Sequencer> {
+    /// The sequencing role of the log, if the node is up and hosts it.
+    pub(super) fn sequencer(&self, log: LogId) -> Option<&dyn Sequencing> {
         self.host.as_ref()?.sequencer(log)
     }
 
@@ -407,7 +408,7 @@ impl World {
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<Member> {
-        self.nodes[&id].sequencer(self.log).map(seriatim_protocol::erwin::Sequencer::member)
+        self.nodes[&id].sequencer(self.log).map(Sequencing::member)
     }
 }
 

@@ -5,7 +5,7 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::shard::ReadError;
-use seriatim_protocol::{Message, erwin, shard};
+use seriatim_protocol::{Message, corfu, erwin, shard};
 
 use super::{CONTROL, World};
 use crate::coverage::Step;
@@ -54,6 +54,8 @@ impl World {
             Message::Erwin(erwin::Message::Tail { view, .. }) => (*view, "told the tail"),
             Message::Erwin(erwin::Message::Drop { view, .. }) => (*view, "established the order"),
             Message::Erwin(erwin::Message::Dropped { view, .. }) => (*view, "confirmed a drop"),
+            Message::Corfu(corfu::Message::Given { view, .. }) => (*view, "gave out positions"),
+            Message::Corfu(corfu::Message::Tail { view, .. }) => (*view, "told the tail"),
             Message::Shard(shard::Message::Stable { view, stable }) => {
                 self.reach(Milestone::StableAnnounced(*stable));
                 (*view, "announced what is stable")
@@ -94,6 +96,9 @@ impl World {
 
     /// Notes how far a sequencing replica is, and what is final by that.
     pub(super) fn observe_ordered(&mut self, id: NodeId) {
+        if !self.plan.config.order.is_lazy() {
+            return self.observe_written(id);
+        }
         let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
         let (view, ordered) = (replica.view_number(), replica.ordered());
         let is_open = replica.is_open();
@@ -111,6 +116,32 @@ impl World {
         let reached = |member: &Member| self.ordered.get(&(view, member.node)).copied().unwrap_or_default();
         let everyone = registered.view.sequencers.iter().map(reached).min().unwrap_or_default();
         self.history.note_stable(everyone);
+    }
+
+    /// Notes how far the chains of a node's shards are written, and what is final by that.
+    fn observe_written(&mut self, id: NodeId) {
+        for shard in self.history.shards() {
+            let replica = self.nodes[&id].host.as_ref().and_then(|host| host.replica(self.log, shard));
+            let Some(replica) = replica else { continue };
+            let memory = replica.memory();
+            let (Some(view), written) = (memory.view.as_ref(), replica.stable().max(replica.written_below()))
+            else {
+                continue;
+            };
+            let number = view.number;
+            let known = self.written.entry((number, shard, id)).or_default();
+            if written <= *known {
+                continue;
+            }
+            *known = written;
+            let Some(registered) = self.history.views.get(&number) else { continue };
+            let members = registered.view.shard(shard).into_iter().flat_map(|members| &members.replicas);
+            let reached = |member: &Member| {
+                self.written.get(&(number, shard, member.node)).copied().unwrap_or_default()
+            };
+            let everyone = members.map(reached).min().unwrap_or_default();
+            self.history.note_written(shard, everyone);
+        }
     }
 
     /// Counts the copies that are complete, and the replicas that are not needed any more.
@@ -137,7 +168,7 @@ impl World {
         let Some(host) = &self.nodes[&id].host else { return };
         let mut reached = vec![];
         if let Some(leader) = host.sequencer(self.log).filter(|replica| replica.is_open()) {
-            let end = leader.ordered() + leader.held() as u64;
+            let end = leader.ordered() + leader.held();
             if self.history.views.get(&leader.view_number()).is_some_and(|known| known.view.leader == id)
                 && end > Position::ZERO
             {
@@ -218,7 +249,8 @@ impl World {
                     .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
             })
         };
-        view.sequencers.iter().any(sequencer) && view.shards.iter().all(shard)
+        let is_lazy = self.plan.config.order.is_lazy();
+        (!is_lazy || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
     }
 
     /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the

@@ -42,9 +42,13 @@ impl World {
             Message::Erwin(
                 erwin::Message::Acknowledged { view, .. } | erwin::Message::Dropped { view, .. },
             )
-            | Message::Shard(shard::Message::Bound { view, .. } | shard::Message::Replicated { view, .. }) => {
-                *view
-            }
+            | Message::Shard(
+                shard::Message::Bound { view, .. }
+                | shard::Message::Replicated { view, .. }
+                | shard::Message::Written { view, .. }
+                | shard::Message::Filled { view, .. }
+                | shard::Message::Confirmed { view, .. },
+            ) => *view,
             _ => return,
         };
         let promised = self.promises.of(id, outgoing.from, life);

@@ -12,9 +12,8 @@ use seriatim_model::{
     Time,
 };
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::erwin::LogClient;
-use seriatim_protocol::erwin::client::{LogClientConfig, Reply, Request};
-use seriatim_protocol::{Message, Options, shard};
+use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request};
+use seriatim_protocol::{LogClient, Message, Options, shard};
 use seriatim_store::{Disk, JournalOptions, MemoryDisk, ShardOptions};
 
 /// One network delay, in nanoseconds.
@@ -190,7 +189,12 @@ impl Lab {
 
     /// Creates a log with one shard of two replicas and three sequencing replicas, and opens a session.
     pub(crate) fn open_log(&mut self, order: Order) -> LogEntry {
-        let config = LogConfig { order, durability: Durability::Memory, shards: 1, ..LogConfig::default() };
+        self.open_log_with(LogConfig { order, ..LogConfig::default() })
+    }
+
+    /// The same with other numbers of replicas.
+    pub(crate) fn open_log_with(&mut self, config: LogConfig) -> LogEntry {
+        let config = LogConfig { durability: Durability::Memory, shards: 1, ..config };
         let create = control::Message::Create { request: 0, name: "log".into(), config };
         self.say(0, NodeId(1), Endpoint::Register, LogId(0), create.into());
         self.wait(1000);

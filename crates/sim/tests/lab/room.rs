@@ -1,7 +1,7 @@
 //! What clients that died left behind takes no room for ever.
 
 use seriatim_model::{Endpoint, Input, NodeId, Order, Position, Record, SessionId, ShardId};
-use seriatim_protocol::erwin::client::{Reply, Request, Terms};
+use seriatim_protocol::parts::appending::{Reply, Request, Terms};
 use seriatim_protocol::{erwin, shard};
 
 use crate::lab::{Lab, READER};

@@ -160,6 +160,11 @@ impl<T: Stretch> Versions<T> {
         views.flat_map(|(view, runs)| runs.iter().map(|(first, run)| (*view, Position(first), run)))
     }
 
+    /// For each view the position after the last that it has something at.
+    pub(super) fn ends(&self) -> Vec<(ViewNumber, Position)> {
+        self.views.iter().map(|(view, runs)| (*view, Position(runs.end()))).collect()
+    }
+
     /// Drops the versions that a registered view hides.
     pub(super) fn hide(&mut self, history: &ViewHistory) {
         for (view, runs) in &mut self.views {

@@ -110,6 +110,11 @@ impl<T: Stretch> Runs<T> {
         self.0.iter().map(|(first, stretch)| (*first, *stretch))
     }
 
+    /// Where the last of them ends; 0 if there are none.
+    pub(super) fn end(&self) -> u64 {
+        self.0.last_key_value().map_or(0, |(first, stretch)| first + stretch.count())
+    }
+
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

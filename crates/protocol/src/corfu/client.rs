@@ -1,0 +1,514 @@
+//! A client's side of appending: positions from the sequencer, and then each record down the chain of its position.
+//!
+//! Whatever queues up between two steps leaves as one message to each replica. Any number of appends are on their way
+//! at once; each is done by itself when the tail of its chain has it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, Time, View,
+    ViewNumber, limits,
+};
+
+use super::message::Message;
+use super::tail::TailQuestion;
+use super::writes::{Talk, Writes};
+use crate::control::{self, LogEntry};
+use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
+use crate::parts::lookup::LOOKUP_MOST;
+use crate::parts::{Lookup, ShardChoice};
+use crate::roles;
+use crate::shard::{self, Span};
+
+/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
+pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
+/// The longest wait before something is said again.
+pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
+
+/// One log, as one client uses it: a session for its appends, and questions about the tail.
+///
+/// Invariant: `pending` are the numbers from `base` on. Those below `told` were told positions in this take, unless
+/// they are settled; those below `asked` were asked for.
+#[derive(Clone, Debug)]
+pub struct LogClient {
+    pub(super) config: LogClientConfig,
+    pub(super) entry: LogEntry,
+    pub(super) session: Option<SessionId>,
+    sessions_opened: u64,
+    /// Who wants to know the session before anything is appended.
+    session_askers: Vec<u64>,
+    /// Who wants the session to end.
+    end_asker: Option<u64>,
+    pub(super) base: u64,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) told: u64,
+    pub(super) asked: u64,
+    /// How often positions were given up.
+    pub(super) take: u64,
+    /// Numbers below it are settled, or may be followed in the log by such as are in it already.
+    pub(super) in_log: u64,
+    /// A position was lost: no more are asked for before it is known what became of all others.
+    pub(super) is_settling: bool,
+    /// Which number has which position.
+    pub(super) placed: BTreeMap<Position, u64>,
+    pub(super) writes: Writes,
+    sequencer: Talk,
+    /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
+    pub(super) patience: Duration,
+    pub(super) tails: BTreeMap<u64, TailQuestion>,
+    pub(super) next_question: u64,
+    pub(super) lookup: Lookup,
+    unavailable: Option<String>,
+    jitter: u64,
+    pub(super) work_is_due: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) token: u64,
+    pub(super) record: Record,
+    pub(super) terms: Terms,
+    /// How many names it had before.
+    pub(super) again: u32,
+    pub(super) settled: bool,
+    pub(super) asked_at: Time,
+    pub(super) place: Place,
+}
+
+/// Where an append is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has no position.
+    Nowhere,
+    /// It has one, and so many replicas of the chain have it.
+    At {
+        position: Position,
+        hops: usize,
+        /// Whether any replica may have it.
+        sent: bool,
+    },
+    /// It was on its way when its view ended: replicas are asked in turn whether it is there; so many could not say.
+    Asked { position: Position, tries: usize },
+    /// Something else is at its position.
+    Overtaken,
+}
+
+pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
+pub(super) type Out = Vec<ClientEffect>;
+
+impl Machine for LogClient {
+    type Message = roles::Message;
+    type Request = Request;
+    type Reply = Reply;
+
+    fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
+        match input {
+            Input::Request { token, request: Request::Append { record, terms } } => {
+                self.submit(token, record, terms, out);
+            }
+            Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
+            Input::Request { token, request: Request::EndSession } => {
+                self.end_asker = Some(token);
+                self.work_is_due = true;
+            }
+            Input::Request { token, request: Request::OpenSession } => {
+                self.session_askers.push(token);
+                self.work_is_due = true;
+            }
+            Input::Message {
+                from: Address::Node(node, Endpoint::Sequencer),
+                message: roles::Message::Corfu(message),
+            } => self.receive(now, node, message, out),
+            Input::Message {
+                from: Address::Node(node, Endpoint::Shard(_)),
+                message: roles::Message::Shard(message),
+            } => self.replica_answered(now, node, message, out),
+            Input::Message { message: roles::Message::Control(message), .. } => {
+                self.controlled(now, message, out)
+            }
+            Input::Disconnected(Peer::Node(node)) => self.disconnected(now, node),
+            Input::Timer => self.timer(now, out),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.work_is_due {
+            return Some(Time::ZERO);
+        }
+        let asks = self.session.is_some() && self.view().is_some() && !self.is_settling;
+        let sequencer = self.sequencer.deadline(self.asked < self.end()).filter(|_| asks);
+        let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
+        [self.lookup.deadline(), sequencer, self.writes.deadline(), tails].into_iter().flatten().min()
+    }
+}
+
+impl LogClient {
+    /// A client of the log that `entry` describes. It always opens a session of its own.
+    #[must_use]
+    pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
+        let jitter = config.random | 1;
+        let mut client = Self {
+            config,
+            entry,
+            session: None,
+            sessions_opened: 0,
+            session_askers: vec![],
+            end_asker: None,
+            base: 0,
+            pending: VecDeque::new(),
+            told: 0,
+            asked: 0,
+            take: 0,
+            in_log: 0,
+            is_settling: false,
+            placed: BTreeMap::new(),
+            writes: Writes::default(),
+            sequencer: Talk::default(),
+            patience: limits::FILL_AFTER,
+            tails: BTreeMap::new(),
+            next_question: 0,
+            lookup: Lookup::default(),
+            unavailable: None,
+            jitter,
+            work_is_due: false,
+        };
+        if client.view().is_none() {
+            client.lookup.ask(Time::ZERO);
+        }
+        client
+    }
+
+    /// The session that appends go to, once one is open, and the number of the next append.
+    #[must_use]
+    pub fn session(&self) -> Option<(SessionId, u64)> {
+        self.session.map(|session| (session, self.end()))
+    }
+
+    /// The register's entry, as far as this client knows.
+    #[must_use]
+    pub fn entry(&self) -> &LogEntry {
+        &self.entry
+    }
+
+    /// Why no view can be formed, if the sequencer said so.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+    }
+
+    /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
+    pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
+        let leader = self.view().map(|view| view.leader).filter(|_| self.told < self.end());
+        leader.map(|leader| (leader, None)).into_iter().chain(self.writes.waits_for())
+    }
+
+    /// How many appends wait for something.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
+        let config = &self.entry.config;
+        let failure = if matches!(terms.shard, ShardChoice::Fixed(_)) {
+            Some(Failure::NoChoice(config.order))
+        } else if config.is_too_large(&record) {
+            Some(Failure::TooLarge { limit: config.max_record_bytes })
+        } else {
+            None
+        };
+        if let Some(failure) = failure {
+            return out.push(reply(token, Reply::Failed(failure)));
+        }
+        self.enqueue(token, record, terms, 0);
+    }
+
+    pub(super) fn enqueue(&mut self, token: u64, record: Record, terms: Terms, again: u32) {
+        let (settled, asked_at, place) = (false, Time::ZERO, Place::Nowhere);
+        self.pending.push_back(Pending { token, record, terms, again, settled, asked_at, place });
+        self.work_is_due = true;
+    }
+
+    pub(super) fn view(&self) -> Option<&View> {
+        self.entry.view.as_ref()
+    }
+
+    /// The number of the next append.
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.pending.len() as u64
+    }
+
+    /// The append of this number, if it is not settled and let go of.
+    pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Pending> {
+        self.pending.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
+        let current = self.entry.view_number();
+        match message {
+            Message::Given { view, session, take, first, spans }
+                if view == current && Some(session) == self.session && take == self.take =>
+            {
+                self.given(now, first, &spans);
+            }
+            Message::OutOfOrder { view, session, take, expected }
+                if view == current && Some(session) == self.session && take == self.take =>
+            {
+                self.asked = self.asked.min(expected).max(self.told);
+                self.work_is_due = true;
+            }
+            Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
+            Message::Rejected { view, why } => {
+                self.unavailable = why;
+                let known = self.view().filter(|view| view.leader == node).map(|view| view.number);
+                self.rejected(now, view, known.unwrap_or(current));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber) {
+        self.lookup.was_rejected(now, view, known, self.unavailable.is_some());
+        self.work_is_due |= self.lookup.deadline() == Some(now);
+    }
+
+    /// The sequencer gave positions to the numbers from `first` on.
+    fn given(&mut self, now: Time, first: u64, spans: &[Span]) {
+        if self.is_settling || first > self.told {
+            return;
+        }
+        let Some(view) = self.entry.view.as_ref() else { return };
+        let numbers = first..self.base + self.pending.len() as u64;
+        for (number, position) in numbers.zip(spans.iter().flat_map(|span| span.positions())) {
+            if number < self.told {
+                continue;
+            }
+            self.told = number + 1;
+            let pending = &mut self.pending[(number - self.base) as usize];
+            pending.place = Place::At { position, hops: 0, sent: false };
+            self.placed.insert(position, number);
+            self.writes.is_due(view, position, &pending.place);
+        }
+        self.asked = self.asked.max(self.told);
+        self.sequencer.answered(now, self.asked - self.told);
+        self.work_is_due = true;
+    }
+
+    fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
+        match message {
+            control::Message::Found { entry, .. } | control::Message::Registered { entry } => {
+                if entry.id != self.entry.id {
+                    return self.deleted(out);
+                }
+                self.unavailable = None;
+                self.entry.unavailable.clone_from(&entry.unavailable);
+                if entry.view_number() > self.entry.view_number() {
+                    self.entry = entry;
+                    self.lookup.found();
+                    self.enter_view(now, out);
+                }
+            }
+            control::Message::Refused { .. } => self.deleted(out),
+            _ => {}
+        }
+    }
+
+    /// Goes on in a new view. Below its start everything is written: what is at the positions that writes were on
+    /// their way to is asked. What was given beyond counts for nothing.
+    fn enter_view(&mut self, now: Time, out: &mut Out) {
+        let Some(view) = self.entry.view.as_ref() else { return };
+        self.writes = Writes::default();
+        self.sequencer = Talk::default();
+        self.placed.clear();
+        for (number, pending) in (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.settled)
+        {
+            pending.place = match pending.place {
+                Place::At { position, sent: true, .. } | Place::Asked { position, .. }
+                    if position < view.start =>
+                {
+                    self.placed.insert(position, number);
+                    let place = Place::Asked { position, tries: 0 };
+                    self.writes.is_due(view, position, &place);
+                    place
+                }
+                Place::Overtaken => Place::Overtaken,
+                _ => Place::Nowhere,
+            };
+        }
+        for question in self.tails.values_mut() {
+            // Asked again, in the new view, by the timer.
+            question.asked_at = Time::ZERO;
+        }
+        self.give_up_positions();
+        self.settle_if_known(now, out);
+        self.work_is_due = true;
+    }
+
+    fn disconnected(&mut self, now: Time, node: NodeId) {
+        let not_before = now + LOOKUP_MOST;
+        if self.view().is_some_and(|view| view.leader == node) {
+            self.asked = self.told;
+            self.sequencer.pause_until(not_before);
+        }
+        self.writes.disconnected(node, not_before);
+        if !self.pending.is_empty() || !self.tails.is_empty() {
+            self.ask_register(now);
+        }
+    }
+
+    pub(super) fn ask_register(&mut self, now: Time) {
+        self.lookup.ask(now);
+        self.work_is_due |= self.lookup.deadline() == Some(now);
+    }
+
+    fn timer(&mut self, now: Time, out: &mut Out) {
+        self.work_is_due = false;
+        let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.view().is_none();
+        if self.lookup.is_due(now, waits) {
+            self.look_up(out);
+        }
+        self.repeat_tail_questions(now, out);
+        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        if self.session.is_none() && is_wanted {
+            self.open_session();
+        }
+        self.tell_session(out);
+        self.ask_positions(now, out);
+        self.send_writes(now, out);
+        self.end_session(out);
+    }
+
+    fn look_up(&self, out: &mut Out) {
+        let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
+        let to = Address::Node(self.config.control, Endpoint::Register);
+        out.push(ClientEffect::Send { to, message: message.into() });
+    }
+
+    /// Somebody is silent: it may be slow, or somewhere else by now. The register is asked once for each time that
+    /// something is said again.
+    pub(super) fn wonder(&self, out: &mut Out) {
+        if self.lookup.is_idle() {
+            self.look_up(out);
+        }
+    }
+
+    fn open_session(&mut self) {
+        let random =
+            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.sessions_opened += 1;
+        self.session = Some(SessionId::new(Position::ZERO, random));
+    }
+
+    /// Answers those who asked for the session, once it is open.
+    fn tell_session(&mut self, out: &mut Out) {
+        if let Some((session, next)) = self.session() {
+            let askers = std::mem::take(&mut self.session_askers);
+            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
+        }
+    }
+
+    /// Once all is settled, nothing of the session is on its way that could still get into the log.
+    fn end_session(&mut self, out: &mut Out) {
+        if let Some(token) = self.end_asker.take_if(|_| self.pending.is_empty()) {
+            out.push(reply(token, Reply::Ended(self.session())));
+            self.forget_session();
+        }
+    }
+
+    pub(super) fn forget_session(&mut self) {
+        self.session = None;
+        (self.base, self.told, self.asked, self.in_log) = (0, 0, 0, 0);
+        self.is_settling = false;
+        self.placed.clear();
+        self.writes = Writes::default();
+        self.sequencer = Talk::default();
+    }
+
+    /// Asks the sequencer for positions for whatever has none.
+    fn ask_positions(&mut self, now: Time, out: &mut Out) {
+        let (Some(session), Some(view)) = (self.session, self.view()) else { return };
+        let (view, leader, end) = (view.number, view.leader, self.end());
+        if self.is_settling || self.sequencer.is_paused(now) {
+            return;
+        }
+        if self.told < self.asked && self.sequencer.is_silent(now) {
+            self.asked = self.told;
+            self.wonder(out);
+        }
+        if self.asked >= end {
+            return;
+        }
+        self.sequencer.said(now, end - self.asked);
+        for pending in self.pending.range_mut((self.asked - self.base) as usize..) {
+            pending.asked_at = now;
+        }
+        let message = Message::Next {
+            view,
+            session,
+            take: self.take,
+            untold: self.told,
+            first: self.asked,
+            count: end - self.asked,
+            patience_ms: self.patience.as_millis() as u32,
+        };
+        self.asked = end;
+        out.push(send(leader, message));
+    }
+
+    fn deleted(&mut self, out: &mut Out) {
+        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
+        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+            out.push(reply(pending.token, failure()));
+        }
+        let askers = std::mem::take(&mut self.session_askers);
+        for token in askers.into_iter().chain(self.end_asker.take()) {
+            out.push(reply(token, failure()));
+        }
+        for question in std::mem::take(&mut self.tails).into_values() {
+            out.extend(question.asker.map(|token| reply(token, failure())));
+        }
+        self.lookup = Lookup::default();
+        self.forget_session();
+    }
+
+    /// A deterministic sequence that differs from client to client (xorshift).
+    pub(super) fn random(&mut self) -> u64 {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        self.jitter
+    }
+
+    /// The name of an append.
+    pub(super) fn id(&self, number: u64) -> Option<RecordId> {
+        self.session.map(|session| RecordId { session, number })
+    }
+
+    fn replica_answered(&mut self, now: Time, node: NodeId, message: shard::Message, out: &mut Out) {
+        let current = self.entry.view_number();
+        match message {
+            shard::Message::Written { view, spans, others } if view == current => {
+                self.written(now, node, &spans, &others, out);
+            }
+            shard::Message::Unreadable { view, spans } if view == current => {
+                self.unreadable(now, node, &spans, out);
+            }
+            shard::Message::Later { view, spans, disk_full } if view == current => {
+                self.later(now, node, &spans, disk_full);
+            }
+            shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),
+            shard::Message::Fenced { claim, .. } => self.rejected(now, claim, current),
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn reply(token: u64, reply: Reply) -> ClientEffect {
+    ClientEffect::Reply { token, reply }
+}
+
+pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {
+    ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
+}

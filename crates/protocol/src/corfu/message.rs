@@ -1,0 +1,109 @@
+//! The messages of Corfu's sequencer. What is written, and where it is written, are messages of the shard contract.
+
+use seriatim_model::wire::wire_enum;
+use seriatim_model::{Position, SessionId, ViewNumber};
+
+use crate::shard::Span;
+
+/// Messages between clients and the sequencer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Client to sequencer: positions for these numbers of a session, in order.
+    Next {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// Its session.
+        session: SessionId,
+        /// How often the client gave up positions that it had been given. Whatever was asked for before does not
+        /// count any more, from `untold` on.
+        take: u64,
+        /// The lowest number that the client has been told no position of, in this take.
+        untold: u64,
+        /// The first of the numbers: not below `untold`.
+        first: u64,
+        /// How many.
+        count: u64,
+        /// How long the client may take from here until the head of a chain has its records, in milliseconds.
+        patience_ms: u32,
+    },
+    /// Sequencer to client: these.
+    Given {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The take that was asked in.
+        take: u64,
+        /// The first of the numbers.
+        first: u64,
+        /// The positions of the numbers from the first on.
+        spans: Vec<Span>,
+    },
+    /// Sequencer to client: questions are missing; ask from `expected` on.
+    OutOfOrder {
+        /// The sequencer's view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The take that was asked in.
+        take: u64,
+        /// The number to ask from.
+        expected: u64,
+    },
+    /// Sequencer to anyone: not in that view, or not at all at present.
+    Rejected {
+        /// The latest registered view that it knows.
+        view: ViewNumber,
+        /// Why there is no view, if it was told.
+        why: Option<String>,
+    },
+    /// Client to sequencer: how many positions were given out?
+    CheckTail {
+        /// Names the question.
+        request: u64,
+        /// The view that the client believes in.
+        view: ViewNumber,
+    },
+    /// Sequencer to client: so many, as far as it knows. It does not know whether its view is over.
+    Tail {
+        /// The question answered.
+        request: u64,
+        /// Its view.
+        view: ViewNumber,
+        /// A bound above all positions that it gave out.
+        tail: Position,
+    },
+    /// To a sequencer: how far are you?
+    Status {
+        /// Names the question.
+        request: u64,
+    },
+    /// Sequencer to whoever asked: this far.
+    StatusIs {
+        /// The question answered.
+        request: u64,
+        /// The view that it takes part in.
+        view: ViewNumber,
+        /// Whether it gives out positions.
+        open: bool,
+        /// The next position.
+        next: Position,
+        /// How many of those below may not be written yet.
+        unwritten: u64,
+        /// How many sessions it remembers.
+        sessions: u64,
+    },
+}
+
+wire_enum! {
+    Message {
+        1 => Next { view, session, take, untold, first, count, patience_ms },
+        2 => Given { view, session, take, first, spans },
+        3 => OutOfOrder { view, session, take, expected },
+        4 => Rejected { view, why },
+        5 => CheckTail { request, view },
+        6 => Tail { request, view, tail },
+        7 => Status { request },
+        8 => StatusIs { request, view, open, next, unwritten, sessions },
+    }
+}

@@ -1,0 +1,52 @@
+//! Corfu: order first (NSDI '12; LazyLog §2, §6.1).
+//!
+//! **Promise.** An append returns with its position, which never changes. If append B starts after append A returned,
+//! B's position is greater than A's, across all shards. Readers see every position below what was written without a
+//! gap: as a record or as junk, which they skip. A session's appends are in the log in the order in which they were
+//! submitted, each at most once.
+//!
+//! ```text
+//! client      sequencer      head        middle       tail
+//!   |-- Next ---->|            |            |           |
+//!   |<- Given ----|            |            |           |
+//!   |-- Write -----------------|            |           |
+//!   |<- Written ---------------|            |           |
+//!   |-- Write ------------------------------|           |
+//!   |<- Written ----------------------------|           |
+//!   |-- Write ------------------------------------------|
+//!   |<- Written ----------------------------------------|    durable, and readable if all below is: 4 round trips
+//! ```
+//!
+//! The sequencer ([`Sequencer`]) only counts; nothing that it knows is kept. What is written is decided by the head of
+//! a position's chain, which takes the first write ([`shard`](crate::shard), `writing.rs`). The tail is the shard's
+//! primary, which readers ask.
+//!
+//! **Holes.** Who dies after it was given a position leaves a hole. The sequencer tells the primaries which positions
+//! are overdue, 10 ms after it gave them out, and they have the head fill them: with what it holds, or with junk. A
+//! client whose position was filled takes another; how late its records come it tells the sequencer, which has as much
+//! more patience with it.
+//!
+//! **Order within a session.** Positions are given in the order of numbers. If one was filled with junk, its client
+//! waits for what it has on the way. If a later number is in the log by then, the append fails with `NotAppended`;
+//! otherwise it takes new positions, in order.
+//!
+//! **Views.** The controller fences all shards, and each flushes itself: everything from the first hole on is written
+//! again on all replicas of the new view, with junk where nothing was. The sequencer of the new view counts from there.
+//! A client that had writes on their way asks again what is at their positions, and needs nobody who remembers its
+//! session.
+//!
+//! **Where we deviate from the paper**: holes are filled by shards and not by readers, who need not be trusted with
+//! that, and a tail is checked against a replica of every member of some shard, because a sequencer does not know that
+//! its view is over. See `docs/decisions/2026-11-22-corfu.md`.
+
+pub mod client;
+pub mod message;
+pub mod sequencer;
+mod settling;
+mod tail;
+mod tokens;
+mod writes;
+
+pub use client::LogClient;
+pub use message::Message;
+pub use sequencer::Sequencer;

@@ -1,0 +1,305 @@
+//! The sequencer: a counter.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{
+    Address, Endpoint, Input, LogConfig, Machine, Member, Position, ShardId, Time, View, ViewNumber, limits,
+};
+
+use super::message::Message;
+use super::tokens::{Answer, Tokens};
+use crate::control::{self, behind};
+use crate::deviation::{Deviation, Options};
+use crate::roles::{self, RoleEffect, RoleInput};
+use crate::shard;
+
+/// How long a sequencer that was staged waits for its view before it asks for one.
+const STAGED_PATIENCE: Duration = Duration::from_millis(400);
+
+/// The sequencer of one log, on one node.
+///
+/// It keeps nothing: a restart is a new life, which takes part in nothing until it is staged for a view.
+///
+/// Invariant: it gives out no position below the start of its view, and none twice in it, but to the same number of
+/// the same session.
+#[derive(Clone, Debug)]
+pub struct Sequencer {
+    me: Member,
+    config: LogConfig,
+    options: Options,
+    /// The highest claim that it was staged for, or the number of the view.
+    claim: ViewNumber,
+    view: Option<View>,
+    next: Position,
+    tokens: Tokens,
+    /// Up to where positions were given out, and when what is not written below is overdue.
+    given: VecDeque<(Position, Time)>,
+    /// Positions below it are overdue.
+    overdue: Position,
+    /// How far the shards said that they are written.
+    written: BTreeMap<ShardId, Position>,
+    tell_at: Option<Time>,
+    cannot_start: ViewNumber,
+    unavailable: Option<String>,
+    report_at: Time,
+}
+
+impl Machine for Sequencer {
+    type Message = roles::Message;
+    type Request = std::convert::Infallible;
+    type Reply = std::convert::Infallible;
+
+    fn step(&mut self, now: Time, input: RoleInput, out: &mut Vec<RoleEffect>) {
+        match input {
+            Input::Message { from, message } => match message {
+                roles::Message::Corfu(message) => self.receive(now, from, message, out),
+                roles::Message::Shard(shard::Message::StableKnown { view, stable }) => {
+                    self.is_written(now, from, view, stable);
+                }
+                roles::Message::Control(message) => self.controlled(now, from, message, out),
+                _ => {}
+            },
+            Input::Timer => self.timer(now, out),
+            Input::Request { request, .. } => match request {},
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.is_open() { self.tell_at } else { Some(self.report_at) }
+    }
+}
+
+impl Sequencer {
+    /// A sequencer that takes part in nothing yet.
+    #[must_use]
+    pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
+        Self {
+            me,
+            config,
+            options,
+            claim: ViewNumber::NONE,
+            view: None,
+            next: Position::ZERO,
+            tokens: Tokens::default(),
+            given: VecDeque::new(),
+            overdue: Position::ZERO,
+            written: BTreeMap::new(),
+            tell_at: None,
+            cannot_start: ViewNumber::NONE,
+            unavailable: None,
+            report_at: Time::ZERO,
+        }
+    }
+
+    /// What the log promises.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// This life of it.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        self.me
+    }
+
+    /// Whether it gives out positions.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.number == self.claim && view.names_sequencer(self.me))
+    }
+
+    /// The highest claim that it obeys.
+    #[must_use]
+    pub fn claim(&self) -> ViewNumber {
+        self.claim
+    }
+
+    /// The view that it counts in.
+    #[must_use]
+    pub fn view_number(&self) -> ViewNumber {
+        self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
+    }
+
+    /// The position that it gives out next.
+    #[must_use]
+    pub fn next(&self) -> Position {
+        self.next
+    }
+
+    /// How many of the positions that were given out may not be written.
+    #[must_use]
+    pub fn unwritten(&self) -> u64 {
+        self.next.since(self.written.values().copied().min().unwrap_or(self.next))
+    }
+
+    fn registered_number(&self) -> ViewNumber {
+        self.view_number().max(self.cannot_start)
+    }
+
+    fn accepts(&self, view: ViewNumber) -> bool {
+        self.is_open() && view == self.claim
+    }
+
+    fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            Message::Next { view, session, take, untold, first, count, patience_ms }
+                if self.accepts(view) && untold <= first && count <= limits::MAX_IN_FLIGHT as u64 =>
+            {
+                match self.tokens.give(session, (take, untold), (first, count), self.next) {
+                    Answer::Given(spans, next) => {
+                        self.give(now, next, Duration::from_millis(patience_ms.into()));
+                        reply(from, Message::Given { view, session, take, first, spans }, out);
+                    }
+                    Answer::OutOfOrder { expected } => {
+                        reply(from, Message::OutOfOrder { view, session, take, expected }, out);
+                    }
+                    Answer::Late => {}
+                }
+            }
+            Message::CheckTail { request, view } if self.accepts(view) => {
+                reply(from, Message::Tail { request, view, tail: self.next }, out);
+            }
+            Message::Next { view, .. } | Message::CheckTail { view, .. } if !self.accepts(view) => {
+                let why = self.unavailable.clone();
+                reply(from, Message::Rejected { view: self.registered_number(), why }, out);
+            }
+            Message::Status { request } => {
+                let (view, open, next) = (self.view_number(), self.is_open(), self.next);
+                let (unwritten, sessions) = (self.unwritten(), self.tokens.len() as u64);
+                reply(from, Message::StatusIs { request, view, open, next, unwritten, sessions }, out);
+            }
+            // The rest are answers to others.
+            _ => {}
+        }
+    }
+
+    /// Positions below `next` are given out. Who got the last ones may take so long to write them.
+    fn give(&mut self, now: Time, next: Position, patience: Duration) {
+        if next == self.next {
+            return;
+        }
+        self.next = next;
+        let due = now + patience.clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
+        // They become overdue in order, a few at a time.
+        let due = self.given.back().map_or(due, |(_, earlier)| due.max(*earlier));
+        match self.given.back_mut().filter(|(_, last)| due < *last + limits::FILL_AFTER / 10) {
+            Some((end, _)) => *end = next,
+            None => self.given.push_back((next, due)),
+        }
+        self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(self.given[0].1)));
+    }
+
+    /// A shard says how far it is written.
+    fn is_written(&mut self, now: Time, from: Address, view: ViewNumber, stable: Position) {
+        let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.accepts(view)) else { return };
+        let Some(known) = self.written.get_mut(&shard) else { return };
+        *known = stable.min(self.next).max(*known);
+        if self.unwritten() == 0 {
+            self.given.clear();
+            self.tell_at = None;
+        } else if self.settled() == self.next && self.overdue == self.next {
+            // It is all written; the other shards do not know yet that there is nothing for them.
+            self.tell_at = Some(self.tell_at.map_or(now, |at| at.min(now + limits::FILL_AFTER / 10)));
+        }
+    }
+
+    /// How far the shard is written that is written furthest.
+    fn settled(&self) -> Position {
+        self.written.values().copied().max().unwrap_or_default()
+    }
+
+    fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if self.is_open() {
+            if self.tell_at.is_some_and(|at| now >= at) {
+                self.tell_shards(now, out);
+            }
+        } else if now >= self.report_at {
+            self.report_at = now + limits::REPORT_EVERY;
+            let message = control::Message::Report {
+                view: self.view_number(),
+                cannot_start: self.cannot_start,
+                incarnation: self.me.incarnation,
+            };
+            reply(Address::Node(self.me.node, Endpoint::Controller), message, out);
+        }
+    }
+
+    /// Tells those shards that are behind what is overdue.
+    fn tell_shards(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        while let Some((end, _)) = self.given.front().filter(|(_, due)| now >= *due) {
+            self.overdue = *end;
+            self.given.pop_front();
+        }
+        let Some(view) = &self.view else { return };
+        let (settled, overdue) = (self.settled(), self.overdue);
+        for members in &view.shards {
+            if self.written.get(&members.shard).is_some_and(|known| *known < self.next) {
+                let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
+                let message = shard::Message::Overdue { view: view.number, settled, overdue };
+                out.push(RoleEffect::Send { to, message: message.into() });
+            }
+        }
+        let soon = now + limits::FILL_AFTER;
+        self.tell_at = Some(self.given.front().map_or(soon, |(_, due)| soon.min(*due)));
+    }
+
+    fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            control::Message::Stage { claim, old, .. } => self.stage(now, from, claim, old, out),
+            control::Message::Registered { entry } => self.registered(now, entry),
+            control::Message::Unavailable { why } => self.unavailable = Some(why),
+            _ => {}
+        }
+    }
+
+    /// Is prepared to count in the claimed view: it gives out nothing more in an older one.
+    fn stage(
+        &mut self,
+        now: Time,
+        from: Address,
+        claim: ViewNumber,
+        old: ViewNumber,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let view = self.registered_number();
+        if claim >= self.claim && behind::is_shown_by(claim, old, view) {
+            return reply(from, control::Message::Ahead { claim, view }, out);
+        }
+        if claim < self.claim || claim <= self.view_number() {
+            return reply(from, control::Message::Outbid { claim: self.claim }, out);
+        }
+        self.claim = claim;
+        self.report_at = now + STAGED_PATIENCE;
+        reply(from, control::Message::Staged { claim, incarnation: self.me.incarnation }, out);
+    }
+
+    /// A view is registered: counts in it, if it was staged for it.
+    fn registered(&mut self, now: Time, entry: control::LogEntry) {
+        let Some(view) = entry.view else { return };
+        if view.number <= self.view_number() {
+            return;
+        }
+        if view.names_sequencer(self.me) && self.claim == view.number {
+            let low = self.options.deviates(Deviation::SequencedTooLow);
+            self.next = if low { view.first } else { view.start };
+            self.overdue = self.next;
+            self.written = view.shards.iter().map(|members| (members.shard, self.next)).collect();
+            self.tokens = Tokens::default();
+            self.given.clear();
+            (self.tell_at, self.unavailable) = (None, None);
+            self.view = Some(view);
+        } else {
+            self.claim = self.claim.max(view.number);
+            self.cannot_start = self.cannot_start.max(view.number);
+            self.report_at = now;
+        }
+    }
+}
+
+/// Sends a message.
+fn reply(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
+    out.push(RoleEffect::Send { to, message: message.into() });
+}

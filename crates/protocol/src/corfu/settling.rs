@@ -1,0 +1,108 @@
+//! How a client's appends come to their ends; and what it does when something else is at the position of one.
+
+use seriatim_model::{Position, Time, limits};
+
+use super::client::{LogClient, Out, Place, reply};
+use crate::parts::appending::{Failure, Reply};
+
+impl LogClient {
+    /// All replicas of a chain have a record.
+    pub(super) fn is_done(&mut self, number: u64, position: Position, out: &mut Out) {
+        self.placed.remove(&position);
+        self.in_log = self.in_log.max(number + 1);
+        let Some(id) = self.id(number) else { return };
+        let Some(pending) = self.numbered(number) else { return };
+        if !pending.settled {
+            pending.settled = true;
+            pending.place = Place::Nowhere;
+            let (token, again) = (pending.token, pending.again);
+            out.push(reply(token, Reply::Appended { id, position: Some(position), again }));
+        }
+        self.release();
+    }
+
+    /// Lets go of the settled appends at the front.
+    fn release(&mut self) {
+        while self.pending.front().is_some_and(|pending| pending.settled) {
+            self.pending.pop_front();
+            self.base += 1;
+        }
+        // Who wants the session to end waits for this.
+        self.work_is_due |= self.pending.is_empty();
+    }
+
+    /// Something else is at its position. It may get another, if nothing that was submitted later is in the log.
+    pub(super) fn overtaken(&mut self, number: u64, position: Position) {
+        self.placed.remove(&position);
+        let Some(pending) = self.numbered(number) else { return };
+        let was_late = matches!(pending.place, Place::At { .. });
+        pending.place = Place::Overtaken;
+        if was_late {
+            self.patience = (self.patience * 2).min(limits::FILL_AFTER_MOST);
+        }
+        self.give_up_positions();
+    }
+
+    /// Takes no more positions until it is known what became of those that records were sent to. What comes after the
+    /// last of these gives its positions up.
+    pub(super) fn give_up_positions(&mut self) {
+        if !self.is_settling {
+            self.is_settling = true;
+            self.take += 1;
+        }
+        let on_its_way = |place: &Place| matches!(place, Place::At { sent: true, .. } | Place::Asked { .. });
+        for pending in self.pending.iter_mut().rev() {
+            if on_its_way(&pending.place) {
+                break;
+            }
+            if let Place::At { position, .. } = pending.place {
+                self.placed.remove(&position);
+                pending.place = Place::Nowhere;
+            }
+        }
+    }
+
+    /// When it is known what became of everything that was sent: what has no position, and is followed in the log by
+    /// what was submitted later, fails; the rest takes new positions.
+    pub(super) fn settle_if_known(&mut self, now: Time, out: &mut Out) {
+        if !self.is_settling || !self.placed.is_empty() {
+            return;
+        }
+        self.is_settling = false;
+        for number in self.base..self.in_log.min(self.end()) {
+            self.not_appended(now, number, out);
+        }
+        for pending in self.pending.iter_mut().filter(|pending| !pending.settled) {
+            pending.place = Place::Nowhere;
+        }
+        self.release();
+        self.told = self.in_log.max(self.base);
+        self.asked = self.told;
+        self.work_is_due = true;
+    }
+
+    /// What was submitted later is in the log: this is not, and never will be under its name.
+    fn not_appended(&mut self, now: Time, number: u64, out: &mut Out) {
+        let Some(id) = self.id(number) else { return };
+        let Some(pending) = self.numbered(number).filter(|pending| !pending.settled) else { return };
+        pending.settled = true;
+        pending.place = Place::Nowhere;
+        let (token, terms, again) = (pending.token, pending.terms, pending.again);
+        if now < terms.again_until {
+            let record = pending.record.clone();
+            self.enqueue(token, record, terms, again + 1);
+        } else {
+            out.push(reply(token, Reply::Failed(Failure::NotAppended(id))));
+        }
+    }
+
+    /// What became of some append nobody knows any more.
+    pub(super) fn session_lost(&mut self, out: &mut Out) {
+        if let Some(session) = self.session {
+            for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+                out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
+            }
+        }
+        self.forget_session();
+    }
+}

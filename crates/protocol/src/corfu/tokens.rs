@@ -1,0 +1,155 @@
+//! Which positions the sequencer gave to whom, so that a question that comes again is answered alike.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use seriatim_model::{Position, SessionId, limits};
+
+use crate::shard::Span;
+
+/// The positions of sessions that may not know them yet. It may be forgotten at any time: that costs holes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tokens {
+    sessions: BTreeMap<SessionId, Session>,
+}
+
+/// Invariant: `spans` are the positions of the numbers before `next`, the last of them.
+#[derive(Clone, Debug)]
+struct Session {
+    take: u64,
+    next: u64,
+    spans: VecDeque<Span>,
+    /// How many positions `spans` have.
+    known: u64,
+}
+
+/// What comes of a question for positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// These, from the first number on; the position after all that were ever given is this.
+    Given(Vec<Span>, Position),
+    /// There was a question before, which did not come.
+    OutOfOrder { expected: u64 },
+    /// It is from before the client gave up what it had.
+    Late,
+}
+
+impl Tokens {
+    /// How many sessions are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Positions for `count` numbers from `first` on; new ones from `next` on.
+    pub(super) fn give(
+        &mut self,
+        session: SessionId,
+        (take, untold): (u64, u64),
+        (first, count): (u64, u64),
+        next: Position,
+    ) -> Answer {
+        if self.sessions.len() >= limits::MAX_SESSIONS && !self.sessions.contains_key(&session) {
+            self.sessions.clear();
+        }
+        let anew = || Session { take, next: untold, spans: VecDeque::new(), known: 0 };
+        let known = self.sessions.entry(session).or_insert_with(anew);
+        if take < known.take {
+            return Answer::Late;
+        }
+        if take > known.take {
+            *known = anew();
+        }
+        known.forget_below(untold);
+        if first > known.next {
+            return Answer::OutOfOrder { expected: known.next };
+        }
+        let new = (first + count).saturating_sub(known.next);
+        if new > 0 {
+            known.add(Span { first: next, count: new });
+        }
+        Answer::Given(known.from(first, count), next + new)
+    }
+}
+
+impl Session {
+    fn add(&mut self, span: Span) {
+        self.next += span.count;
+        self.known += span.count;
+        match self.spans.back_mut().filter(|last| last.end() == span.first) {
+            Some(last) => last.count += span.count,
+            None => self.spans.push_back(span),
+        }
+    }
+
+    fn forget_below(&mut self, number: u64) {
+        while let Some(span) = self.spans.front_mut() {
+            let gone = number.saturating_sub(self.next - self.known).min(span.count);
+            if gone == 0 {
+                break;
+            }
+            self.known -= gone;
+            span.first += gone;
+            span.count -= gone;
+            if span.count == 0 {
+                self.spans.pop_front();
+            }
+        }
+    }
+
+    /// The positions of numbers, as far as they are known.
+    fn from(&self, first: u64, count: u64) -> Vec<Span> {
+        let mut number = self.next - self.known;
+        let mut found = vec![];
+        for span in &self.spans {
+            let (from, end) = (first.max(number), (first + count).min(number + span.count));
+            if from < end {
+                found.push(Span { first: span.first + (from - number), count: end - from });
+            }
+            number += span.count;
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+
+    fn span(first: u64, count: u64) -> Span {
+        Span { first: Position(first), count }
+    }
+
+    fn given(spans: &[Span], next: u64) -> Answer {
+        Answer::Given(spans.to_vec(), Position(next))
+    }
+
+    #[test]
+    fn a_question_that_comes_again_is_answered_alike() {
+        let mut tokens = Tokens::default();
+        assert_eq!(tokens.give(A, (0, 0), (0, 3), Position(5)), given(&[span(5, 3)], 8));
+        assert_eq!(tokens.give(A, (0, 0), (3, 2), Position(20)), given(&[span(20, 2)], 22));
+        assert_eq!(tokens.give(A, (0, 0), (1, 3), Position(30)), given(&[span(6, 2), span(20, 1)], 30));
+        assert_eq!(
+            tokens.give(A, (0, 2), (2, 4), Position(30)),
+            given(&[span(7, 1), span(20, 2), span(30, 1)], 31)
+        );
+    }
+
+    #[test]
+    fn positions_are_given_in_the_order_of_numbers() {
+        let mut tokens = Tokens::default();
+        assert_eq!(tokens.give(A, (0, 0), (2, 3), Position(5)), Answer::OutOfOrder { expected: 0 });
+        // Who is new, or was forgotten, goes on from what it was told.
+        let other = SessionId(2);
+        assert_eq!(tokens.give(other, (0, 7), (7, 1), Position(5)), given(&[span(5, 1)], 6));
+    }
+
+    #[test]
+    fn what_a_client_gave_up_is_given_anew() {
+        let mut tokens = Tokens::default();
+        assert_eq!(tokens.give(A, (0, 0), (0, 3), Position(5)), given(&[span(5, 3)], 8));
+        assert_eq!(tokens.give(A, (1, 1), (1, 2), Position(8)), given(&[span(8, 2)], 10));
+        assert_eq!(tokens.give(A, (0, 0), (3, 2), Position(10)), Answer::Late);
+    }
+}

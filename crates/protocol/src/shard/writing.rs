@@ -1,0 +1,566 @@
+//! Positions that clients write themselves, down the chain of replicas (Corfu §3).
+//!
+//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last backup, its *tail* the
+//! primary, which answers reads. Whoever writes goes from one to the next. So what the tail has, all have, and what
+//! the head has first nothing else can be in that view: the head decides.
+//!
+//! A position is written once. Which positions are written, from the stable bound on, is in memory: a view begins
+//! with everything below its start written, and a replica that restarts takes part in nothing before the next view.
+//! What was written below the stable bound is looked up in the store.
+//!
+//! The primary knows what is *stable*: every position of the shard below it is written here, durably, and so on all
+//! replicas. Where a position was given out long ago and is not written, the primary asks the head: what is there goes
+//! down the chain, and where nothing is the head writes junk. Readers take junk for a no-op.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use seriatim_model::storage::{Run, StorageCommand, Stored};
+use seriatim_model::{
+    Address, Endpoint, Member, NodeId, Placement, Position, RecordId, ShardId, Ticket, Time, ViewNumber,
+    limits,
+};
+
+use super::message::{Message, Span};
+use super::primary_backup::{Replica, send};
+use super::readers::OwnOutcome;
+use crate::deviation::Deviation;
+use crate::parts::junk::{self, junk};
+use crate::roles::RoleEffect;
+
+/// How many positions are filled, or looked at in a flush, at once.
+const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
+
+/// What a replica knows of the positions that clients write.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    /// What was written from the stable bound on under the present claim, and with which write.
+    at: BTreeMap<Position, (RecordId, Ticket)>,
+    /// For each view where the last of what was written under it ends.
+    ends: BTreeMap<ViewNumber, Position>,
+    /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
+    /// view places anything below anew.
+    settled: Position,
+    /// Writes on their way, with who is told if they fail.
+    writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
+    /// What the replica reads for itself.
+    reads: BTreeMap<u64, OwnRead>,
+    last_read: u64,
+    filling: Option<Filling>,
+    flushing: Option<Flushing>,
+    /// What the backups were told last is stable.
+    passed_on: Position,
+}
+
+#[derive(Clone, Debug)]
+enum OwnRead {
+    /// A client writes what is final already.
+    Check { client: Address, view: ViewNumber, wanted: Vec<(Position, RecordId)> },
+    /// The primary wants to know what is here.
+    Fill { primary: Address, view: ViewNumber },
+    /// A controller wants it flushed.
+    Flush,
+}
+
+/// Primary: holes that are being filled.
+#[derive(Clone, Debug)]
+struct Filling {
+    until: Time,
+    /// What goes down the chain, and who has not got it.
+    runs: Vec<(Run, BTreeSet<NodeId>)>,
+}
+
+/// What is written again under a claim.
+#[derive(Clone, Debug)]
+struct Flushing {
+    claim: ViewNumber,
+    controller: Address,
+    /// Which positions are the shard's.
+    placement: Placement,
+    backups: Vec<Member>,
+    next: Position,
+    end: Position,
+    /// The batch on its way, and where it ends.
+    batch: Option<(Position, Position)>,
+}
+
+impl Chain {
+    pub(super) fn recover(ends: Vec<(ViewNumber, Position)>) -> Self {
+        Self { ends: ends.into_iter().collect(), ..Self::default() }
+    }
+
+    /// A new claim: nothing that was begun under another goes on.
+    pub(super) fn stop(&mut self) {
+        self.at.clear();
+        self.writes.clear();
+        self.reads.clear();
+        (self.filling, self.flushing) = (None, None);
+    }
+
+    /// A view that starts there is known to be registered.
+    pub(super) fn enter_view(&mut self, view: ViewNumber, start: Position) {
+        self.ends = self.ends.split_off(&view);
+        (self.settled, self.passed_on) = (start, Position::ZERO);
+        self.flushing = None;
+    }
+
+    /// Positions below are final: the store knows what is there.
+    pub(super) fn forget_below(&mut self, stable: Position) {
+        if self.at.first_key_value().is_some_and(|(first, _)| *first < stable) {
+            self.at = self.at.split_off(&stable);
+        }
+    }
+
+    /// Records were bound under this view up to there.
+    pub(super) fn bound(&mut self, view: ViewNumber, end: Position) {
+        let known = self.ends.entry(view).or_default();
+        *known = end.max(*known);
+    }
+
+    /// Where what was written under this view ends.
+    pub(super) fn end(&self, view: ViewNumber) -> Position {
+        self.ends.get(&view).copied().unwrap_or_default()
+    }
+
+    /// What is read may be wrong.
+    pub(super) fn discard_reads(&mut self) {
+        self.reads.clear();
+    }
+
+    fn read(&mut self, read: OwnRead) -> u64 {
+        self.last_read += 1;
+        self.reads.insert(self.last_read, read);
+        self.last_read
+    }
+
+    /// The first of the shard's positions from `from` on that is not written, if `counts` says so of a write; at most
+    /// the `end` up to which positions are placed for good.
+    fn written_below(
+        &self,
+        (shard, placement): (ShardId, &Placement),
+        (from, end): (Position, Position),
+        counts: impl Fn(Ticket) -> bool,
+    ) -> Position {
+        let is_written =
+            |position: Position| self.at.get(&position).is_some_and(|(_, ticket)| counts(*ticket));
+        own_positions(placement, shard, from, end)
+            .find(|position| !is_written(*position))
+            .unwrap_or(end.max(from))
+    }
+}
+
+impl Replica {
+    /// What concerns positions that clients write themselves.
+    pub(super) fn wrote(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
+        if self.memory.config.order.is_lazy() {
+            // Whoever sends what the log does not take is no client of ours.
+            return;
+        }
+        match message {
+            Message::Write { view, runs } => self.write(from, view, runs, out),
+            Message::Written { view, spans, .. } => self.filled_at(from, view, &spans, out),
+            Message::Overdue { view, settled, overdue } if self.serves(from, view, out) => {
+                self.overdue(now, from, (settled, overdue), out);
+            }
+            Message::Fill { view, spans } if self.serves(from, view, out) => {
+                self.fill_as_head(from, view, &spans, out);
+            }
+            Message::Filled { view, run } if self.serves(from, view, out) => self.filled(view, run, out),
+            Message::Flush { claim, first, end, placement, backups } if claim == self.memory.claim => {
+                if self.chain.flushing.is_none() {
+                    let (controller, next, batch) = (from, first, None);
+                    let flushing = Flushing { claim, controller, placement, backups, next, end, batch };
+                    self.chain.flushing = Some(flushing);
+                }
+                self.flush_on(out);
+            }
+            Message::Flush { .. } => send(from, self.fenced(), out),
+            Message::Bound { view, batch, .. } => self.flush_bound(view, batch, out),
+            Message::Confirm { request, view } if self.serves(from, view, out) => {
+                send(from, Message::Confirmed { request, view }, out);
+            }
+            // The rest are answers to others, or belong to another view.
+            _ => {}
+        }
+    }
+
+    /// Whether it takes part in this view, and knows that it is registered. Whoever's view is over is told.
+    fn serves(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
+        let fenced = self.options.deviates(Deviation::WrittenWhileFenced) && view == self.view_number();
+        fenced || self.accepts(from, view, out) && self.is_open() && view == self.view_number()
+    }
+
+    /// Somebody writes. What is there already is not written again.
+    fn write(&mut self, from: Address, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+        if !self.serves(from, view, out) {
+            if view == self.memory.claim {
+                // Where the view starts, and so what is written already, will be known in a moment.
+                let spans = runs.iter().map(span_of).collect();
+                send(from, Message::Later { view, spans, disk_full: false }, out);
+            }
+            return;
+        }
+        let named = runs.iter().flat_map(|run| &run.records);
+        if named.clone().any(|(_, record)| self.memory.config.is_too_large(record)) {
+            // Whoever sends what the log does not take is no client of ours.
+            return;
+        }
+        let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
+        for run in runs {
+            for (position, (id, record)) in (run.first.0..).map(Position).zip(run.records) {
+                if position < self.stable {
+                    wanted.push((position, id));
+                    continue;
+                }
+                written.push(position);
+                match self.chain.at.get(&position) {
+                    None => junk::push(&mut fresh, position, (id, record)),
+                    Some((other, _)) if *other != id => others.push((position, *other)),
+                    Some(_) => {}
+                }
+            }
+        }
+        self.check(from, view, wanted, out);
+        self.take(from, view, fresh, out);
+        if !written.is_empty() {
+            let spans = Span::of(written.into_iter());
+            self.gate.confirm(from, Message::Written { view, spans, others }, out);
+        }
+    }
+
+    /// Holds what is new. Whose write it is, is told if there is no room.
+    fn take(&mut self, from: Address, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+        if runs.is_empty() {
+            return;
+        }
+        let spans: Vec<Span> = runs.iter().map(span_of).collect();
+        let named: Vec<(Position, RecordId)> = runs
+            .iter()
+            .flat_map(|run| (run.first.0..).map(Position).zip(run.records.iter().map(|(id, _)| *id)))
+            .collect();
+        let end = runs.iter().map(Run::end).max().unwrap_or_default();
+        let ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
+        self.chain.at.extend(named.into_iter().map(|(position, id)| (position, (id, ticket))));
+        self.chain.bound(view, end);
+        self.chain.writes.push_back((ticket, from, view, spans));
+        if self.gate.is_durable(ticket) {
+            self.chain_persisted(ticket, out);
+        }
+    }
+
+    /// Writes up to this ticket are durable.
+    pub(super) fn chain_persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        while self.chain.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
+            let (.., spans) = self.chain.writes.pop_front().expect("the front was just seen");
+            let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
+            if self.is_primary() {
+                // What the tail of a chain has, all have.
+                self.chain.settled = self.chain.settled.max(end);
+            }
+        }
+        self.advance_written(out);
+    }
+
+    /// A write had no room: nothing of it is there.
+    pub(super) fn chain_failed(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        let Some(index) = self.chain.writes.iter().position(|(written, ..)| *written == ticket) else {
+            return;
+        };
+        let Some((_, from, view, spans)) = self.chain.writes.remove(index) else { return };
+        for position in spans.iter().flat_map(|span| span.positions()) {
+            if self.chain.at.get(&position).is_some_and(|(_, written)| *written == ticket) {
+                self.chain.at.remove(&position);
+            }
+        }
+        send(from, Message::Later { view, spans, disk_full: true }, out);
+    }
+
+    /// Somebody writes what is final already: looks what is there.
+    fn check(
+        &mut self,
+        client: Address,
+        view: ViewNumber,
+        wanted: Vec<(Position, RecordId)>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        for part in wanted.chunk_by(|(one, _), (next, _)| one.next() == *next) {
+            let (from, end) = (part[0].0, part[part.len() - 1].0.next());
+            let question = self.chain.read(OwnRead::Check { client, view, wanted: part.to_vec() });
+            self.readers.read_own(question, from, end, out);
+        }
+    }
+
+    /// The store answered a question of the replica itself.
+    pub(super) fn has_read_own(&mut self, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        match (self.chain.reads.remove(&question), outcome) {
+            (Some(OwnRead::Check { client, view, wanted }), outcome) => {
+                self.checked(client, view, wanted, outcome, out);
+            }
+            (Some(OwnRead::Fill { primary, view }), Ok((records, _))) => {
+                let mut runs = vec![];
+                for Stored { position, id, record } in records {
+                    junk::push(&mut runs, position, (id, record));
+                }
+                for run in runs {
+                    self.gate.confirm(primary, Message::Filled { view, run }, out);
+                }
+            }
+            (Some(OwnRead::Flush), outcome) => self.flush_read(outcome, out),
+            (Some(OwnRead::Fill { .. }), Err(_)) | (None, _) => {}
+        }
+    }
+
+    /// What is final was looked up. What a replica lacks, or has damaged, it does not know.
+    fn checked(
+        &self,
+        client: Address,
+        view: ViewNumber,
+        wanted: Vec<(Position, RecordId)>,
+        outcome: OwnOutcome,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (records, upto) = outcome.unwrap_or_default();
+        let there: BTreeMap<Position, RecordId> =
+            records.into_iter().map(|stored| (stored.position, stored.id)).collect();
+        let (mut written, mut unreadable, mut others) = (vec![], vec![], vec![]);
+        for (position, id) in wanted {
+            match there.get(&position) {
+                Some(found) => {
+                    written.push(position);
+                    others.extend((*found != id).then_some((position, *found)));
+                }
+                // Only what fits into one read is answered at once.
+                None if position >= upto && upto > Position::ZERO => {}
+                None => unreadable.push(position),
+            }
+        }
+        let (written, spans) = (Span::of(written.into_iter()), Span::of(unreadable.into_iter()));
+        if !written.is_empty() {
+            send(client, Message::Written { view, spans: written, others }, out);
+        }
+        if !spans.is_empty() {
+            send(client, Message::Unreadable { view, spans }, out);
+        }
+    }
+
+    /// The position after the last that was written in a view that it takes part in.
+    pub(super) fn written_end(&self, view: ViewNumber) -> Position {
+        match &self.memory.view {
+            Some(known) if !self.memory.config.order.is_lazy() => self.chain.end(view).max(known.start),
+            _ => Position::ZERO,
+        }
+    }
+
+    /// How far the shard's positions are written here, whatever the others have.
+    #[must_use]
+    pub fn written_below(&self) -> Position {
+        let Some(view) = self.memory.view.as_ref() else { return self.stable };
+        let end = self.chain.end(view.number);
+        self.chain.written_below((self.shard, &view.placement), (self.stable, end), |_| true)
+    }
+
+    /// Primary: what is written here without a gap is on all replicas.
+    fn advance_written(&mut self, out: &mut Vec<RoleEffect>) {
+        if self.memory.config.order.is_lazy() {
+            return;
+        }
+        if !self.is_primary() || !self.is_open() {
+            if self.options.deviates(Deviation::ReadFromHead) {
+                self.readers.stable_advanced(&self.bounds(), out);
+            }
+            return;
+        }
+        let Some(view) = self.memory.view.as_ref() else { return };
+        let (place, range) = ((self.shard, &view.placement), (self.stable, self.chain.settled));
+        let stable = self.chain.written_below(place, range, |ticket| self.gate.is_durable(ticket));
+        self.advance_stable(stable, out);
+    }
+
+    fn is_primary(&self) -> bool {
+        self.members().is_some_and(|members| members.primary() == self.me())
+    }
+
+    /// Primary: what was given out long ago is filled, and whoever asks is told how far everything is written.
+    fn overdue(
+        &mut self,
+        now: Time,
+        from: Address,
+        (settled, overdue): (Position, Position),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let view = self.view_number();
+        self.chain.settled = self.chain.settled.max(settled);
+        self.advance_written(out);
+        if self.stable < overdue {
+            self.fill(now, view, overdue, out);
+        }
+        if self.stable > self.chain.passed_on {
+            self.chain.passed_on = self.stable;
+            self.pass_on_stable(view, out);
+        }
+        send(from, Message::StableKnown { view, stable: self.stable }, out);
+    }
+
+    /// Primary: has the head say what is at the positions below `overdue` that are not written here.
+    fn fill(&mut self, now: Time, view: ViewNumber, overdue: Position, out: &mut Vec<RoleEffect>) {
+        if self.chain.filling.as_ref().is_some_and(|filling| now < filling.until) {
+            return;
+        }
+        let Some(known) = self.memory.view.as_ref() else { return };
+        let Some(head) = self.members().and_then(|members| members.replicas.last()).copied() else {
+            return;
+        };
+        let end = overdue.min(self.stable + MOST_POSITIONS);
+        let missing = own_positions(&known.placement, self.shard, self.stable, end)
+            .filter(|position| !self.chain.at.contains_key(position));
+        let spans = Span::of(missing);
+        if spans.is_empty() {
+            return;
+        }
+        self.chain.filling = Some(Filling { until: now + limits::RESEND_AFTER, runs: vec![] });
+        let head = Address::Node(head.node, Endpoint::Shard(self.shard));
+        send(head, Message::Fill { view, spans }, out);
+    }
+
+    /// Head: where nothing is, there is junk from now on; and then the primary is told what is there.
+    fn fill_as_head(&mut self, from: Address, view: ViewNumber, spans: &[Span], out: &mut Vec<RoleEffect>) {
+        let over_value = self.options.deviates(Deviation::JunkOverValue);
+        let mut runs = vec![];
+        for position in spans.iter().flat_map(|span| span.positions()) {
+            if position >= self.stable && (over_value || !self.chain.at.contains_key(&position)) {
+                junk::push(&mut runs, position, junk(position));
+            }
+        }
+        self.take(from, view, runs, out);
+        for span in spans {
+            let question = self.chain.read(OwnRead::Fill { primary: from, view });
+            self.readers.read_own(question, span.first, span.end(), out);
+        }
+    }
+
+    /// Primary: the head holds this. So will the others.
+    fn filled(&mut self, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
+        let Some(members) = self.members() else { return };
+        let middle = members.replicas.iter().skip(1).take(members.replicas.len().saturating_sub(2));
+        let waiting: BTreeSet<NodeId> = middle.map(|member| member.node).collect();
+        if waiting.is_empty() {
+            return self.take_filled(view, run, out);
+        }
+        for node in &waiting {
+            let to = Address::Node(*node, Endpoint::Shard(self.shard));
+            send(to, Message::Write { view, runs: vec![run.clone()] }, out);
+        }
+        if let Some(filling) = &mut self.chain.filling {
+            filling.runs.push((run, waiting));
+        }
+    }
+
+    /// Primary: a replica in the middle of the chain has these.
+    fn filled_at(&mut self, from: Address, view: ViewNumber, spans: &[Span], out: &mut Vec<RoleEffect>) {
+        let (Address::Node(node, _), Some(filling)) = (from, &mut self.chain.filling) else { return };
+        let covers = |span: &Span, run: &Run| span.first <= run.first && run.end() <= span.end();
+        let mut done = vec![];
+        filling.runs.retain_mut(|(run, waiting)| {
+            if spans.iter().any(|span| covers(span, run)) {
+                waiting.remove(&node);
+            }
+            if waiting.is_empty() {
+                done.push(run.clone());
+            }
+            !waiting.is_empty()
+        });
+        if self.serves(from, view, out) {
+            done.into_iter().for_each(|run| self.take_filled(view, run, out));
+        }
+    }
+
+    /// Primary: takes what all the others have.
+    fn take_filled(&mut self, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
+        let mut fresh = vec![];
+        for (position, named) in (run.first.0..).map(Position).zip(run.records) {
+            if position >= self.stable && !self.chain.at.contains_key(&position) {
+                junk::push(&mut fresh, position, named);
+            }
+        }
+        let me = Address::Node(self.me().node, Endpoint::Shard(self.shard));
+        self.take(me, view, fresh, out);
+    }
+
+    /// Reads the next part of what is to be flushed, or says that there is none. What is on its way is sent again.
+    fn flush_on(&mut self, out: &mut Vec<RoleEffect>) {
+        let Some(Flushing { claim, controller, next, end, .. }) = &self.chain.flushing else { return };
+        let (claim, controller, next, end) = (*claim, *controller, *next, *end);
+        send(controller, Message::Flushed { claim, upto: next }, out);
+        if next < end {
+            self.chain.reads.retain(|_, read| !matches!(read, OwnRead::Flush));
+            let question = self.chain.read(OwnRead::Flush);
+            self.readers.read_own(question, next, end.min(next + MOST_POSITIONS), out);
+        }
+    }
+
+    /// A part of what is to be flushed: where nothing is, there is junk from now on.
+    fn flush_read(&mut self, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = &mut self.chain.flushing else { return };
+        let (claim, first) = (flushing.claim, flushing.next);
+        let Ok((records, upto)) = outcome else {
+            return send(flushing.controller, Message::Unflushed { claim }, out);
+        };
+        flushing.batch = Some((first, upto));
+        let backups = flushing.backups.clone();
+        let mut there = records.into_iter().peekable();
+        let mut runs = vec![];
+        for position in own_positions(&flushing.placement, self.shard, first, upto) {
+            let found = there.next_if(|stored| stored.position == position);
+            let named = found.map_or_else(|| junk(position), |stored| (stored.id, stored.record));
+            junk::push(&mut runs, position, named);
+        }
+        if runs.is_empty() {
+            return self.flush_bound(claim, first, out);
+        }
+        let me = Address::Node(self.me().node, Endpoint::Shard(self.shard));
+        self.bind(me, claim, first, &backups, runs, out);
+    }
+
+    /// A part of what is to be flushed is on all replicas.
+    fn flush_bound(&mut self, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = self.chain.flushing.as_mut().filter(|flushing| flushing.claim == view) else {
+            return;
+        };
+        let Some((_, upto)) = flushing.batch.take_if(|(first, _)| *first == batch) else { return };
+        flushing.next = upto;
+        self.flush_on(out);
+    }
+}
+
+/// Whether a message is about positions that clients write themselves.
+pub(super) fn is_about(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Write { .. }
+            | Message::Written { .. }
+            | Message::Overdue { .. }
+            | Message::Fill { .. }
+            | Message::Filled { .. }
+            | Message::Flush { .. }
+            | Message::Bound { .. }
+            | Message::Confirm { .. }
+    )
+}
+
+fn span_of(run: &Run) -> Span {
+    Span { first: run.first, count: run.records.len() as u64 }
+}
+
+/// The positions in `from..end` that are the shard's.
+fn own_positions(
+    placement: &Placement,
+    shard: ShardId,
+    from: Position,
+    end: Position,
+) -> impl Iterator<Item = Position> + use<'_> {
+    let mut next = from;
+    std::iter::from_fn(move || {
+        let position = placement.first_of(shard, next, end)?;
+        next = position.next();
+        Some(position)
+    })
+}

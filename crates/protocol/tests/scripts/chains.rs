@@ -1,0 +1,180 @@
+//! How the messages of logs are written and read whose records get their positions first.
+
+use seriatim_model::{Position, RecordId};
+use seriatim_protocol::parts::junk::junk;
+use seriatim_protocol::shard::Span;
+use seriatim_protocol::{Message, corfu, shard};
+
+use crate::effects::runs;
+use crate::messages;
+use crate::words::{self, Parsed, Words, id, list, session, unless};
+
+fn spans(spans: &[Span]) -> String {
+    list(spans, ",", |span| format!("{}..{}", span.first, span.end()))
+}
+
+fn others(others: &[(Position, RecordId)]) -> String {
+    let shown =
+        list(others, ",", |(position, other)| format!("{position}:{}", id(other.session, other.number)));
+    unless(String::new(), "others", shown)
+}
+
+pub(crate) fn sequencing(message: &corfu::Message) -> String {
+    use corfu::Message::*;
+    match message {
+        Next { view, session: of, take, untold, first, count, patience_ms } => {
+            let (take, untold) = (unless(0, "take", *take), unless(*first, "untold", *untold));
+            let patience = unless(10, "patience", *patience_ms);
+            format!("next v{view} {} first={first} count={count}{take}{untold}{patience}", session(*of))
+        }
+        Given { view, session: of, take, first, spans: of_them } => {
+            let take = unless(0, "take", *take);
+            format!("given v{view} {} first={first} at={}{take}", session(*of), spans(of_them))
+        }
+        OutOfOrder { view, session: of, take, expected } => {
+            format!("out-of-order v{view} {} expected={expected}{}", session(*of), unless(0, "take", *take))
+        }
+        Rejected { view, why } => {
+            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
+        }
+        CheckTail { request, view } => format!("check-tail v{view} request={request}"),
+        Tail { request, view, tail } => format!("tail v{view} request={request} tail={tail}"),
+        Status { request } => format!("status request={request}"),
+        StatusIs { view, open, next, unwritten, sessions, .. } => {
+            let state = if *open { "open" } else { "not-open" };
+            format!("status-is v{view} {state} next={next} unwritten={unwritten} sessions={sessions}")
+        }
+    }
+}
+
+/// What concerns positions that clients write themselves.
+pub(crate) fn shard(message: &shard::Message) -> Option<String> {
+    use shard::Message::*;
+    Some(match message {
+        Write { view, runs: of } => format!("write v{view}{}", runs(of)),
+        Written { view, spans: of, others: known } => {
+            format!("written v{view} {}{}", spans(of), others(known))
+        }
+        Unreadable { view, spans: of } => format!("unreadable v{view} {}", spans(of)),
+        Later { view, spans: of, disk_full } => {
+            format!("later v{view} {}{}", spans(of), if *disk_full { " disk-full" } else { "" })
+        }
+        Overdue { view, settled, overdue } => format!("overdue v{view} settled={settled} overdue={overdue}"),
+        Fill { view, spans: of } => format!("fill v{view} {}", spans(of)),
+        Filled { view, run } => format!("filled v{view}{}", runs(std::slice::from_ref(run))),
+        Flush { claim, first, end, backups, .. } => {
+            let backups = unless(String::new(), "backups", list(backups, "+", words::member));
+            format!("flush v{claim} first={first} end={end}{backups}")
+        }
+        Flushed { claim, upto } => format!("flushed v{claim} upto={upto}"),
+        Unflushed { claim } => format!("unflushed v{claim}"),
+        Confirm { request, view } => format!("confirm v{view} request={request}"),
+        Confirmed { request, view } => format!("confirmed v{view} request={request}"),
+        _ => return None,
+    })
+}
+
+/// `3..5,7..8`.
+fn read_spans(text: &str) -> Parsed<Vec<Span>> {
+    let span = |part: &str| {
+        let (first, end) = part.split_once("..")?;
+        let (first, end): (u64, u64) = (first.parse().ok()?, end.parse().ok()?);
+        Some(Span { first: Position(first), count: end - first })
+    };
+    let spans = text.split(',').map(|part| span(part).ok_or_else(|| format!("where is '{part}'?")));
+    spans.collect()
+}
+
+/// `others=3:a0,4:junk`.
+fn read_others(words: &mut Words) -> Parsed<Vec<(Position, RecordId)>> {
+    let text = words.value::<String>("others")?.unwrap_or_default();
+    let other = |word: &str| {
+        let (position, name) = word.split_once(':').ok_or_else(|| format!("what is '{word}'?"))?;
+        let position = Position(position.parse().map_err(|_| format!("where is '{word}'?"))?);
+        let named = if name == "junk" { junk(position) } else { Words::new(name).record()? };
+        Ok((position, named.0))
+    };
+    text.split(',').filter(|word| !word.is_empty()).map(other).collect()
+}
+
+/// A message of such a log; nothing if it is one that all orders have.
+pub(crate) fn read(
+    kind: &str,
+    words: &mut Words,
+    entry: &seriatim_protocol::control::LogEntry,
+) -> Parsed<Option<Message>> {
+    if entry.config.order.is_lazy() {
+        return Ok(None);
+    }
+    if let Some(message) = read_sequencing(kind, words)? {
+        return Ok(Some(message.into()));
+    }
+    use shard::Message::*;
+    Ok(Some(Message::from(match kind {
+        "write" => Write { view: words.view()?, runs: messages::runs(words) },
+        "written" => {
+            let (view, others) = (words.view()?, read_others(words)?);
+            Written { view, spans: read_spans(&words.next()?)?, others }
+        }
+        "unreadable" => Unreadable { view: words.view()?, spans: read_spans(&words.next()?)? },
+        "later" => {
+            let (view, disk_full) = (words.view()?, words.has("disk-full"));
+            Later { view, spans: read_spans(&words.next()?)?, disk_full }
+        }
+        "overdue" => {
+            let (view, settled) = (words.view()?, words.position("settled")?);
+            Overdue { view, settled, overdue: words.position("overdue")? }
+        }
+        "fill" => Fill { view: words.view()?, spans: read_spans(&words.next()?)? },
+        "filled" => {
+            let view = words.view()?;
+            let run = messages::runs(words).pop().ok_or("what is filled?")?;
+            Filled { view, run }
+        }
+        "flush" => {
+            let backups = messages::backups(words)?;
+            let placement = entry.view.as_ref().ok_or("there is no view")?.placement.clone();
+            let (claim, first) = (words.view()?, words.position("first")?);
+            Flush { claim, first, end: words.position("end")?, placement, backups }
+        }
+        "flushed" => Flushed { claim: words.view()?, upto: words.position("upto")? },
+        "unflushed" => Unflushed { claim: words.view()? },
+        "confirm" => Confirm { view: words.view()?, request: words.number("request")? },
+        "confirmed" => Confirmed { view: words.view()?, request: words.number("request")? },
+        _ => return Ok(None),
+    })))
+}
+
+fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Message>> {
+    use corfu::Message::*;
+    Ok(Some(match kind {
+        "next" => {
+            let (view, session, first) = (words.view()?, words.session()?, words.number("first")?);
+            let (take, count) = (words.number("take")?, words.number("count")?);
+            let untold = words.value("untold")?.unwrap_or(first);
+            let patience_ms = words.value("patience")?.unwrap_or(10);
+            Next { view, session, take, untold, first, count, patience_ms }
+        }
+        "given" => {
+            let (view, session, first) = (words.view()?, words.session()?, words.number("first")?);
+            let take = words.number("take")?;
+            let at = words.value::<String>("at")?.ok_or("at which positions?")?;
+            Given { view, session, take, first, spans: read_spans(&at)? }
+        }
+        "out-of-order" => {
+            let (view, session, take) = (words.view()?, words.session()?, words.number("take")?);
+            OutOfOrder { view, session, take, expected: words.number("expected")? }
+        }
+        "rejected" => {
+            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
+            Rejected { view: words.view()?, why }
+        }
+        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
+        "tail" => {
+            let (request, view) = (words.number("request")?, words.view()?);
+            Tail { request, view, tail: words.position("tail")? }
+        }
+        "sequencing-status" => Status { request: words.number("request")? },
+        _ => return Ok(None),
+    }))
+}
