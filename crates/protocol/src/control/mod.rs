@@ -20,6 +20,16 @@
 //!      |--- Registered |------------>|-------------------->|      8 start
 //! ```
 //!
+//! Where no sequencing replica holds anything (Corfu) there is nothing to seal, and the shards flush themselves:
+//!
+//! ```text
+//!  controller      register     sequencer           shard replicas
+//!      |--- Fence v ---|-------------|-------------------->|      2 fence
+//!      |--- Flush v ---|-------------|-------------------->|      3 flush: a replica of each shard, on the others
+//!      |<--------------|-------------|------- Flushed -----|
+//!      |--- Stage v ---|------------>|                     |      4 stage, and go on as above
+//! ```
+//!
 //! A role that is behind asks with `Report` and is given the entry: anyone's copy of the registered
 //! entry is proof enough to start the view.
 
