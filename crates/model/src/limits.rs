@@ -94,6 +94,8 @@ pub const MISSING_MOST: Duration = Duration::from_secs(2);
 pub const FILL_AFTER: Duration = Duration::from_millis(10);
 /// The same for the slowest clients.
 pub const FILL_AFTER_MOST: Duration = Duration::from_millis(640);
+/// How far beyond what it knows to be final a shard replica lets clients write, in positions.
+pub const MOST_AHEAD: u64 = 1 << 20;
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
@@ -184,6 +186,8 @@ const _: () = {
     // Records whose names are late are not taken for such that nobody named.
     assert!(UNNAMED_FOR.as_millis() > MISSING_MOST.as_millis() * 10);
     assert!(MAX_UNNAMED * 64 < MAX_FRAME_BYTES);
+    // One session alone does not wait for what it has itself on the way.
+    assert!((MAX_IN_FLIGHT as u64) < MOST_AHEAD);
     // One session alone does not fill a ring.
     assert!(MAX_IN_FLIGHT < RING_RECORDS && MAX_IN_FLIGHT_BYTES < RING_BYTES);
     assert!(DEFAULT_MAX_RECORD_BYTES <= MAX_RECORD_BYTES);

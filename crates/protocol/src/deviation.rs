@@ -94,7 +94,7 @@ pub enum Deviation {
     JunkOverValue,
     /// A fenced replica still lets clients of the view before write.
     WrittenWhileFenced,
-    /// Replicas give out what they hold before the tail of the chain has it.
+    /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
 }
 

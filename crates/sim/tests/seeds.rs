@@ -63,6 +63,8 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     // A primary that was away knew more to be final than the view that wrote it anew: it took the old versions for
     // valid when it was back without its memory.
     all_clean("all faults, corfu", of(Plan::from_seed), 1425..1426);
+    // A late question for a flush was answered with a claim that was not durable yet.
+    all_clean("all faults, corfu", of(Plan::from_seed), 7_007_997..7_007_998);
     // What the replicas of one shard still knew was given up with another shard.
     all_clean("all faults, corfu", of(Plan::from_seed), 3560..3561);
 }

@@ -1,7 +1,7 @@
 //! A client's side of appending: positions from the sequencer, and then each record down the chain of its position.
 //!
 //! Whatever queues up between two steps leaves as one message to each replica. Any number of appends are on their way
-//! at once; each is done by itself when the tail of its chain has it.
+//! at once; each is done by itself when the last replica of its chain has it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct LogClient {
     pub(super) placed: BTreeMap<Position, u64>,
     pub(super) writes: Writes,
     sequencer: Talk,
+    /// What has been asked for and is not at the head of a chain yet.
+    pub(super) heading: Heading,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
     pub(super) patience: Duration,
     pub(super) tails: BTreeMap<u64, TailQuestion>,
@@ -92,6 +94,30 @@ pub(super) enum Place {
     Asked { position: Position, tries: usize },
     /// Something else is at its position.
     Overtaken,
+}
+
+/// How much has been asked for and is not at the head of a chain yet: two messages full, so that what has a position is
+/// not overdue only because much was submitted before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heading {
+    records: usize,
+    bytes: usize,
+}
+
+impl Heading {
+    fn has_room(self, limits: limits::Limits) -> bool {
+        self.records < 2 * limits.batch_records && self.bytes < 2 * limits.batch_bytes
+    }
+
+    fn add(&mut self, record: &Record) {
+        self.records += 1;
+        self.bytes += record.size();
+    }
+
+    pub(super) fn remove(&mut self, record: &Record) {
+        self.records = self.records.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(record.size());
+    }
 }
 
 pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
@@ -138,7 +164,7 @@ impl Machine for LogClient {
             return Some(Time::ZERO);
         }
         let asks = self.session.is_some() && self.view().is_some() && !self.is_settling;
-        let sequencer = self.sequencer.deadline(self.asked < self.end()).filter(|_| asks);
+        let sequencer = self.sequencer.deadline(self.may_ask()).filter(|_| asks);
         let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
         [self.lookup.deadline(), sequencer, self.writes.deadline(), tails].into_iter().flatten().min()
     }
@@ -166,6 +192,7 @@ impl LogClient {
             placed: BTreeMap::new(),
             writes: Writes::default(),
             sequencer: Talk::default(),
+            heading: Heading::default(),
             patience: limits::FILL_AFTER,
             tails: BTreeMap::new(),
             next_question: 0,
@@ -256,7 +283,7 @@ impl LogClient {
             Message::OutOfOrder { view, session, take, expected }
                 if view == current && Some(session) == self.session && take == self.take =>
             {
-                self.asked = self.asked.min(expected).max(self.told);
+                self.ask_again_from(expected.max(self.told));
                 self.work_is_due = true;
             }
             Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
@@ -349,7 +376,7 @@ impl LogClient {
     fn disconnected(&mut self, now: Time, node: NodeId) {
         let not_before = now + LOOKUP_MOST;
         if self.view().is_some_and(|view| view.leader == node) {
-            self.asked = self.told;
+            self.ask_again_from(self.told);
             self.sequencer.pause_until(not_before);
         }
         self.writes.disconnected(node, not_before);
@@ -424,37 +451,58 @@ impl LogClient {
         self.placed.clear();
         self.writes = Writes::default();
         self.sequencer = Talk::default();
+        self.heading = Heading::default();
     }
 
     /// Asks the sequencer for positions for whatever has none.
     fn ask_positions(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.view()) else { return };
-        let (view, leader, end) = (view.number, view.leader, self.end());
+        let (view, leader) = (view.number, view.leader);
         if self.is_settling || self.sequencer.is_paused(now) {
             return;
         }
         if self.told < self.asked && self.sequencer.is_silent(now) {
-            self.asked = self.told;
+            self.ask_again_from(self.told);
             self.wonder(out);
         }
-        if self.asked >= end {
+        let (first, limits) = (self.asked, self.config.options.limits);
+        for pending in self.pending.range_mut((first - self.base) as usize..) {
+            if !self.heading.has_room(limits) {
+                break;
+            }
+            self.heading.add(&pending.record);
+            pending.asked_at = now;
+            self.asked += 1;
+        }
+        let count = self.asked - first;
+        if count == 0 {
             return;
         }
-        self.sequencer.said(now, end - self.asked);
-        for pending in self.pending.range_mut((self.asked - self.base) as usize..) {
-            pending.asked_at = now;
-        }
+        self.sequencer.said(now, count);
         let message = Message::Next {
             view,
             session,
             take: self.take,
             untold: self.told,
-            first: self.asked,
-            count: end - self.asked,
+            first,
+            count,
             patience_ms: self.patience.as_millis() as u32,
         };
-        self.asked = end;
         out.push(send(leader, message));
+    }
+
+    /// Whether there is something to ask positions for, and not so much on its way that these would get old.
+    fn may_ask(&self) -> bool {
+        self.asked < self.end() && self.heading.has_room(self.config.options.limits)
+    }
+
+    /// What was asked for from this number on is asked for again.
+    fn ask_again_from(&mut self, number: u64) {
+        while self.asked > number {
+            self.asked -= 1;
+            let pending = &self.pending[(self.asked - self.base) as usize];
+            self.heading.remove(&pending.record);
+        }
     }
 
     fn deleted(&mut self, out: &mut Out) {

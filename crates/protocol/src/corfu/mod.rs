@@ -6,7 +6,7 @@
 //! submitted, each at most once.
 //!
 //! ```text
-//! client      sequencer      head        middle       tail
+//! client      sequencer      head        backup      primary
 //!   |-- Next ---->|            |            |           |
 //!   |<- Given ----|            |            |           |
 //!   |-- Write -----------------|            |           |
@@ -18,8 +18,8 @@
 //! ```
 //!
 //! The sequencer ([`Sequencer`]) only counts; nothing that it knows is kept. What is written is decided by the head of
-//! a position's chain, which takes the first write ([`shard`](crate::shard), `writing.rs`). The tail is the shard's
-//! primary, which readers ask.
+//! a position's chain, which takes the first write ([`shard`](crate::shard), `writing.rs`). The shard's
+//! primary is the chain's other end, which readers ask.
 //!
 //! **Holes.** Who dies after it was given a position leaves a hole. The sequencer tells the primaries which positions
 //! are overdue, 10 ms after it gave them out, and they have the head fill them: with what it holds, or with junk. A
@@ -36,7 +36,7 @@
 //! session.
 //!
 //! **Where we deviate from the paper**: holes are filled by shards and not by readers, who need not be trusted with
-//! that, and a tail is checked against a replica of every member of some shard, because a sequencer does not know that
+//! that, and the tail is confirmed by all replicas of some shard, because a sequencer does not know that
 //! its view is over. See `docs/decisions/2026-11-22-corfu.md`.
 
 pub mod client;

@@ -2,7 +2,7 @@
 
 use seriatim_model::{Position, Time, limits};
 
-use super::client::{LogClient, Out, Place, reply};
+use super::client::{Heading, LogClient, Out, Place, reply};
 use crate::parts::appending::{Failure, Reply};
 
 impl LogClient {
@@ -78,6 +78,7 @@ impl LogClient {
         self.release();
         self.told = self.in_log.max(self.base);
         self.asked = self.told;
+        self.heading = Heading::default();
         self.work_is_due = true;
     }
 

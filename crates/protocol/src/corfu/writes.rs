@@ -252,6 +252,7 @@ impl LogClient {
                     Place::At { hops, .. } => {
                         if hops == 0 {
                             self.head_has(now, number);
+                            self.work_is_due = true;
                         }
                         self.passes(number, position, hops + 1, out);
                     }
@@ -326,7 +327,9 @@ impl LogClient {
 
     /// The head of a chain has a record: how long that took, the sequencer should wait at least.
     fn head_has(&mut self, now: Time, number: u64) {
-        let Some(asked_at) = self.numbered(number).map(|pending| pending.asked_at) else { return };
+        let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
+        let asked_at = pending.asked_at;
+        self.heading.remove(&pending.record);
         let wanted = (now - asked_at) * 2;
         let patience = if wanted > self.patience { wanted } else { (self.patience * 7 + wanted) / 8 };
         self.patience = patience.clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);

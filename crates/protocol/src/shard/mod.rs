@@ -11,6 +11,10 @@
 //!   answer `Stored` when they are as durable as the log promises, on this replica, and only in a view that
 //!   it takes part in. An order is a `bind` of names. A name whose record no replica has becomes a no-op on
 //!   all of them, is named in `Bound`, and its record is never acknowledged from then on.
+//! * **write** (only where positions are given out before records are written): hold a record at its position, once;
+//!   answer `Written` when it is as durable as the log promises, on this replica, and say what else is there if that
+//!   is so. What is overdue is filled, with what some replica holds or with a no-op. Until a view is registered nobody
+//!   writes in it; by then everything below its start is written on all replicas (`Flush`).
 //! * **fence**: after `Fenced { claim }`, durably, nothing of a lower view is bound and no `Stable` of a
 //!   lower view is believed. Nothing that was bound is dropped: an attempt that dies must leave
 //!   everything as it found it.

@@ -1,8 +1,8 @@
 //! Positions that clients write themselves, down the chain of replicas (Corfu §3).
 //!
-//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last backup, its *tail* the
-//! primary, which answers reads. Whoever writes goes from one to the next. So what the tail has, all have, and what
-//! the head has first nothing else can be in that view: the head decides.
+//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last backup, its other end
+//! the primary, which answers reads. Whoever writes goes from one to the next. So what the primary has, all have, and
+//! nothing but what the head took can be at a position in that view: the head decides.
 //!
 //! A position is written once. Which positions are written, from the stable bound on, is in memory: a view begins
 //! with everything below its start written, and a replica that restarts takes part in nothing before the next view.
@@ -173,7 +173,11 @@ impl Replica {
                 }
                 self.flush_on(out);
             }
-            Message::Flush { .. } => send(from, self.fenced(), out),
+            Message::Flush { .. } => {
+                // The controller may be at another attempt by now, and take this for its answer.
+                let fenced = self.fenced();
+                self.gate.confirm(from, fenced, out);
+            }
             Message::Bound { view, batch, .. } => self.flush_bound(view, batch, out),
             Message::Confirm { request, view } if self.serves(from, view, out) => {
                 send(from, Message::Confirmed { request, view }, out);
@@ -205,6 +209,13 @@ impl Replica {
             return;
         }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
+        // What is far ahead waits: whoever makes positions up must not have all those below filled.
+        let too_far = self.stable + limits::MOST_AHEAD;
+        let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
+        if !far.is_empty() {
+            let spans = far.iter().map(span_of).collect();
+            send(from, Message::Later { view, spans, disk_full: false }, out);
+        }
         for run in runs {
             for (position, (id, record)) in (run.first.0..).map(Position).zip(run.records) {
                 if position < self.stable {
@@ -253,7 +264,7 @@ impl Replica {
             let (.., spans) = self.chain.writes.pop_front().expect("the front was just seen");
             let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
             if self.is_primary() {
-                // What the tail of a chain has, all have.
+                // What it has, all have.
                 self.chain.settled = self.chain.settled.max(end);
             }
         }

@@ -25,6 +25,29 @@ async fn so_does_one_whose_lines_go_straight_to_their_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_one_whose_positions_come_first() {
+    tokio::time::timeout(Duration::from_secs(120), accept("corfu")).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_no_meaning_where_positions_come_first_is_refused() {
+    let cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "chained", "--order", "corfu"]).await;
+    let (_, said) = cli.bad(&["log", "create", "other", "--order", "corfu", "--sequencers", "3"]).await;
+    assert!(said.contains("one sequencer"), "{said}");
+    let (_, said) = cli.bad(&["append", "chained", "--shard", "0"]).await;
+    assert!(said.contains("the position decides"), "{said}");
+    let client = connect(cluster.address(), Duration::from_secs(30)).await;
+    let log = client.log("chained").await.expect("it is there");
+    let receipt = log.append("once", AppendOptions::default()).await.expect("it is appended");
+    assert_eq!(receipt.position.map(|position| position.0), Some(0), "a receipt has its position");
+    let resumed = client.log_with("chained", LogOptions::resume(receipt.id.session, 0)).await;
+    let refused = resumed.expect_err("nobody remembers what the session was given").to_string();
+    assert!(refused.contains("cannot be resumed"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_of_erwin_st_is_not_resumed() {
     let cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());

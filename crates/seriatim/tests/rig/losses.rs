@@ -71,6 +71,12 @@ async fn so_does_one_whose_records_go_straight_to_their_shards() {
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_one_whose_positions_come_first() {
+    let test = lose_memory(Order::Corfu);
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
 async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
@@ -132,7 +138,7 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
     let test = async {
         let mut cluster = Cluster::start(&["--volatile-disk"]).await;
         let client = cluster.client(Duration::from_secs(20)).await;
-        let orders = [Order::ErwinBb, Order::ErwinSt];
+        let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu];
         for order in orders {
             filled(&client, &format!("on-disk-{order}"), order, Durability::Disk).await;
             filled(&client, &format!("in-memory-{order}"), order, Durability::Memory).await;

@@ -74,7 +74,7 @@ fn with_the_position_first_an_append_takes_a_round_trip_more_than_its_chain_is_l
         };
         assert_eq!(position, Some(Position(0)));
         assert_eq!(delays(began, acknowledged), f64::from(2 + 2 * replicas), "{replicas} replicas");
-        // A subscriber has it when its client does: the tail tells both.
+        // A subscriber has it when its client does: the primary tells both.
         let is_delivery = |message: &Message| matches!(message, Message::Shard(shard::Message::Deliver { records, .. }) if !records.is_empty());
         let delivery =
             lab.received.iter().find(|(_, number, _, message)| *number == READER && is_delivery(message));
