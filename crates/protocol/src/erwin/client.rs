@@ -681,6 +681,9 @@ impl LogClient {
         let (base, end, view) = (self.base, self.end(), self.entry.view_number());
         let limits = self.config.options.limits;
         let mut is_silent = self.send_puts(now, session, out);
+        if is_silent {
+            self.ask_leader_again();
+        }
         for (node, member) in &mut self.members {
             if now < member.not_before {
                 continue;
@@ -718,6 +721,15 @@ impl LogClient {
         }
         if is_silent {
             self.wonder(out);
+        }
+    }
+
+    /// A shard says nothing about records of a session that nobody would admit anything of any more, nor about names
+    /// that it knows to be void and said so once. The leader is told the names again, and answers.
+    fn ask_leader_again(&mut self) {
+        let leader = self.view().map(|view| view.leader);
+        if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {
+            member.sent = self.base;
         }
     }
 
