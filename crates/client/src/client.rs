@@ -55,8 +55,14 @@ impl ClientOptions {
 #[non_exhaustive]
 pub struct LogOptions {
     /// A session of an earlier run to go on with, and the number of its first append that was not seen
-    /// acknowledged: from there on the same records are to be appended again, and are stored once. Not yet for
-    /// logs of order `erwin-st`.
+    /// acknowledged: from there on the same records are to be appended again, in the same order, and are stored once.
+    /// An append that was refused at once, because it was too large or its shard takes no records, has no number.
+    ///
+    /// In a log of order `erwin-st` the old session ends, and what it does not have yet is appended in a new one, whose
+    /// name [`Log::session`] and the receipts have. A program need not keep that: it may go on with the first session
+    /// for as long as the log remembers that, and count on from its numbers as if there had been no other. What an
+    /// earlier run still sends then fails with
+    /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
     /// For a program that does not mind in which order its appends are in the log: over how many sessions they
     /// are spread, so that one does not wait for another. Then a record that did not reach its shard in time is
@@ -187,15 +193,9 @@ impl Client {
     /// Opens a log with options.
     ///
     /// # Errors
-    /// As [`Client::log`]; also if the log's sessions cannot be resumed, or the options contradict each other.
+    /// As [`Client::log`]; also if the options contradict each other.
     pub async fn log_with(&self, name: &str, options: LogOptions) -> Result<Log, ControlError> {
         let entry = self.lookup(name).await?;
-        if options.resume.is_some() && !entry.config.order.places_by_position() {
-            // Two runs could put different records under one name, one on each replica of a shard.
-            let order = entry.config.order;
-            let reason = format!("sessions of logs of order {order} cannot be resumed yet; open a new one");
-            return Err(ControlError::Impossible { reason });
-        }
         let sessions = options.unordered.unwrap_or(1);
         if !(1..=MAX_SESSIONS).contains(&sessions) {
             let reason = format!("a handle has 1 to {MAX_SESSIONS} sessions, not {sessions}");

@@ -143,8 +143,9 @@ pub(crate) enum LogCommand {
 pub(crate) struct CreateArguments {
     /// Its name: letters, digits, '-', '_' and '.'.
     pub(crate) name: String,
-    /// When order is paid for.
-    #[arg(long, default_value = "erwin-bb")]
+    /// When order is paid for: `erwin-st`, lazily, with records going straight to a shard that their client chooses, or
+    /// `erwin-bb`, lazily, with records passing through the sequencing replicas to shards that take turns.
+    #[arg(long, default_value_t = Order::default())]
     pub(crate) order: Order,
     /// How many shards it is spread over.
     #[arg(long, default_value_t = 2)]

@@ -58,6 +58,7 @@ fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     all_clean("lost records", profiles::lost_records, 0..20);
     all_clean("lookups", profiles::lookups, 0..20);
     all_clean("orphans", profiles::orphans, 0..20);
+    all_clean("resumed", profiles::resumed, 0..20);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::ErwinSt);
     for (name, profile) in [
         ("churn", profiles::churn as fn(u64) -> Plan),
