@@ -1,0 +1,171 @@
+//! Waiting for an instant, more precisely than the runtime's timers, which are a millisecond coarse. For
+//! benchmarks: a thread of its own keeps the time.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Instant;
+
+/// Wakes tasks at instants. Clones share one thread, which ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Timer {
+    guard: Arc<Guard>,
+}
+
+#[derive(Debug)]
+struct Guard {
+    alarms: Arc<Alarms>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.alarms.state().stopped = true;
+        self.alarms.changed.notify_one();
+    }
+}
+
+impl Timer {
+    /// Starts its thread.
+    ///
+    /// # Errors
+    /// If the operating system refuses one.
+    pub fn start() -> io::Result<Self> {
+        let alarms = Arc::new(Alarms::default());
+        let shared = Arc::clone(&alarms);
+        thread::Builder::new().name("timer".to_owned()).spawn(move || shared.keep())?;
+        Ok(Self { guard: Arc::new(Guard { alarms }) })
+    }
+
+    /// Waits until `at`, never less. Cancel safe.
+    pub async fn until(&self, at: Instant) {
+        poll_fn(|context| {
+            if Instant::now() >= at {
+                return Poll::Ready(());
+            }
+            self.guard.alarms.add(at, context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Who is to be woken, and when. Whoever has given up is woken in vain.
+#[derive(Debug, Default)]
+struct Alarms {
+    state: Mutex<State>,
+    /// The first alarm changed, or the thread is to end.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By their instants, and by a number because several may share one.
+    waiting: BTreeMap<(Instant, u64), Waker>,
+    added: u64,
+    stopped: bool,
+}
+
+impl State {
+    fn first(&self) -> Option<Instant> {
+        self.waiting.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Takes those whose time has come.
+    fn take_due(&mut self, now: Instant) -> Vec<Waker> {
+        let mut due = vec![];
+        while self.first().is_some_and(|at| at <= now) {
+            due.extend(self.waiting.pop_first().map(|(_, waker)| waker));
+        }
+        due
+    }
+}
+
+impl Alarms {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds this lock")
+    }
+
+    fn add(&self, at: Instant, waker: Waker) {
+        let mut state = self.state();
+        let is_first = state.first().is_none_or(|first| at < first);
+        state.added += 1;
+        let key = (at, state.added);
+        state.waiting.insert(key, waker);
+        drop(state);
+        if is_first {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The thread: wakes everyone in time until it is stopped.
+    fn keep(&self) {
+        sleep_precisely();
+        let mut state = self.state();
+        while !state.stopped {
+            let due = state.take_due(Instant::now());
+            if !due.is_empty() {
+                drop(state);
+                due.into_iter().for_each(Waker::wake);
+                state = self.state();
+                continue;
+            }
+            let left = state.first().map(|at| at.saturating_duration_since(Instant::now()));
+            const POISONED: &str = "nothing panics while it holds this lock";
+            state = match left {
+                Some(left) => self.changed.wait_timeout(state, left).expect(POISONED).0,
+                None => self.changed.wait(state).expect(POISONED),
+            };
+        }
+    }
+}
+
+/// Asks the kernel to wake this thread at the instant that it asks for, and not, to save power, together with
+/// others up to 50 us later.
+fn sleep_precisely() {
+    #[cfg(target_os = "linux")]
+    {
+        // If it is refused, the timer is less precise, and nothing else.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_is_woken_early_and_everybody_in_the_end() {
+        let timer = Timer::start().unwrap();
+        let start = Instant::now();
+        // The later ones first, so that each of the others becomes the first alarm.
+        let waits = (0..20_u32).rev().map(|number| {
+            let (timer, at) = (timer.clone(), start + number * Duration::from_micros(500));
+            tokio::spawn(async move {
+                timer.until(at).await;
+                Instant::now() >= at
+            })
+        });
+        for wait in waits.collect::<Vec<_>>() {
+            assert!(wait.await.unwrap());
+        }
+        assert_eq!(timer.guard.alarms.state().first(), None);
+    }
+
+    #[tokio::test]
+    async fn its_thread_ends_with_it() {
+        let timer = Timer::start().unwrap();
+        let alarms = Arc::clone(&timer.guard.alarms);
+        let clone = timer.clone();
+        drop(timer);
+        clone.until(Instant::now() + Duration::from_millis(1)).await;
+        drop(clone);
+        while Arc::strong_count(&alarms) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
