@@ -26,9 +26,14 @@ impl DelayLine {
         Ok(Self { one_way, timer: Timer::start()? })
     }
 
-    /// Nothing is on the way yet.
+    /// When something arrives that is sent at this instant.
     #[must_use]
-    pub fn way<T>(&self) -> Way<T> {
+    pub fn arrival(&self, sent: Instant) -> Instant {
+        sent + self.one_way
+    }
+
+    /// Nothing is on the way yet.
+    pub(crate) fn way<T>(&self) -> Way<T> {
         Way { one_way: self.one_way, travelling: VecDeque::new() }
     }
 
@@ -41,25 +46,24 @@ impl DelayLine {
 
 /// What was sent in one direction and has not arrived yet, in order.
 #[derive(Debug)]
-pub struct Way<T> {
+pub(crate) struct Way<T> {
     one_way: Duration,
     travelling: VecDeque<(Instant, T)>,
 }
 
 impl<T> Way<T> {
     /// Sends something.
-    pub fn send(&mut self, now: Instant, sent: T) {
+    pub(crate) fn send(&mut self, now: Instant, sent: T) {
         self.travelling.push_back((now + self.one_way, sent));
     }
 
     /// When the next one arrives.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Instant> {
+    pub(crate) fn next_at(&self) -> Option<Instant> {
         self.travelling.front().map(|(at, _)| *at)
     }
 
     /// The next one, if it has arrived.
-    pub fn arrived(&mut self, now: Instant) -> Option<T> {
+    pub(crate) fn arrived(&mut self, now: Instant) -> Option<T> {
         if self.next_at()? > now {
             return None;
         }
@@ -67,7 +71,7 @@ impl<T> Way<T> {
     }
 
     /// Loses everything that is on the way.
-    pub fn lose(&mut self) -> impl Iterator<Item = T> + use<T> {
+    pub(crate) fn lose(&mut self) -> impl Iterator<Item = T> + use<T> {
         std::mem::take(&mut self.travelling).into_iter().map(|(_, sent)| sent)
     }
 }

@@ -223,7 +223,7 @@ impl Queue {
                 Taken::NothingYet => self.work.notified().await,
                 Taken::NothingBefore(at, timer) => {
                     tokio::select! {
-                        () = timer.until(at) => {}
+                        () = timer.exactly(at) => {}
                         () = self.work.notified() => {}
                     }
                 }

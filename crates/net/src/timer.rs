@@ -1,13 +1,22 @@
 //! Waiting for an instant, more precisely than the runtime's timers, which are a millisecond coarse. For
 //! benchmarks: a thread of its own keeps the time.
+//!
+//! To wake a thread, and then a task, takes some 20 to 100 us, more the longer the processor was idle. Where even
+//! that is too much, a task is woken ahead of its instant, by what it usually takes, and spins if it is early.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How far ahead tasks are woken at most, and so how long one spins at most.
+const MAX_LEAD_NS: u64 = 100_000;
+/// By how much the lead is adapted at a time.
+const LEAD_STEP_NS: u64 = 500;
 
 /// Wakes tasks at instants. Clones share one thread, which ends with the last of them.
 #[derive(Clone, Debug)]
@@ -18,6 +27,7 @@ pub struct Timer {
 #[derive(Debug)]
 struct Guard {
     alarms: Arc<Alarms>,
+    lead: Lead,
 }
 
 impl Drop for Guard {
@@ -36,10 +46,10 @@ impl Timer {
         let alarms = Arc::new(Alarms::default());
         let shared = Arc::clone(&alarms);
         thread::Builder::new().name("timer".to_owned()).spawn(move || shared.keep())?;
-        Ok(Self { guard: Arc::new(Guard { alarms }) })
+        Ok(Self { guard: Arc::new(Guard { alarms, lead: Lead::default() }) })
     }
 
-    /// Waits until `at`, never less. Cancel safe.
+    /// Waits until `at`, never less, and as much more as it takes to wake a task. Cancel safe.
     pub async fn until(&self, at: Instant) {
         poll_fn(|context| {
             if Instant::now() >= at {
@@ -49,6 +59,38 @@ impl Timer {
             Poll::Pending
         })
         .await;
+    }
+
+    /// Waits until `at`, never less, and usually no more than a few microseconds more, for which it keeps its
+    /// processor busy for a moment. Cancel safe.
+    pub async fn exactly(&self, at: Instant) {
+        let lead = &self.guard.lead;
+        if let Some(ahead) = at.checked_sub(lead.get()).filter(|ahead| Instant::now() < *ahead) {
+            self.until(ahead).await;
+            lead.adapt(Instant::now() >= at);
+        }
+        while Instant::now() < at {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// How far ahead of its instant a task is woken that must not be late: so far that as many are early as late.
+#[derive(Debug, Default)]
+struct Lead {
+    ns: AtomicU64,
+}
+
+impl Lead {
+    fn get(&self) -> Duration {
+        Duration::from_nanos(self.ns.load(Ordering::Relaxed))
+    }
+
+    fn adapt(&self, was_late: bool) {
+        let ns = self.ns.load(Ordering::Relaxed);
+        let better = if was_late { ns + LEAD_STEP_NS } else { ns.saturating_sub(LEAD_STEP_NS) };
+        // Where two adapt it at once, one of them has no say.
+        self.ns.store(better.min(MAX_LEAD_NS), Ordering::Relaxed);
     }
 }
 
@@ -154,6 +196,29 @@ mod tests {
             assert!(wait.await.unwrap());
         }
         assert_eq!(timer.guard.alarms.state().first(), None);
+    }
+
+    #[tokio::test]
+    async fn who_is_woken_ahead_is_not_early_either() {
+        let timer = Timer::start().unwrap();
+        timer.guard.lead.ns.store(MAX_LEAD_NS, Ordering::Relaxed);
+        for us in [0, 50, 300, 1000, 0, 300] {
+            let at = Instant::now() + Duration::from_micros(us);
+            timer.exactly(at).await;
+            assert!(Instant::now() >= at);
+        }
+    }
+
+    #[test]
+    fn the_lead_becomes_what_a_wake_up_takes_and_no_more_than_its_bound() {
+        let lead = Lead::default();
+        let takes = Duration::from_micros(40);
+        (0..1000).for_each(|_| lead.adapt(lead.get() < takes));
+        assert!(lead.get().abs_diff(takes) <= Duration::from_nanos(LEAD_STEP_NS));
+        (0..1000).for_each(|_| lead.adapt(true));
+        assert_eq!(lead.get(), Duration::from_nanos(MAX_LEAD_NS));
+        (0..1000).for_each(|_| lead.adapt(false));
+        assert_eq!(lead.get(), Duration::ZERO);
     }
 
     #[tokio::test]
