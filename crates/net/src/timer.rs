@@ -65,8 +65,10 @@ impl Timer {
     /// processor busy for a moment. Cancel safe.
     pub async fn exactly(&self, at: Instant) {
         let lead = &self.guard.lead;
-        if let Some(ahead) = at.checked_sub(lead.get()).filter(|ahead| Instant::now() < *ahead) {
-            self.until(ahead).await;
+        let left = at.saturating_duration_since(Instant::now());
+        // Of a short time, it does not spin for more than half.
+        self.until(at - lead.get().min(left / 2)).await;
+        if !left.is_zero() && lead.get() <= left / 2 {
             lead.adapt(Instant::now() >= at);
         }
         while Instant::now() < at {

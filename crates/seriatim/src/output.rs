@@ -126,7 +126,7 @@ pub(crate) fn steps(len: u64) -> indicatif::ProgressBar {
     if !io::stderr().is_terminal() {
         return indicatif::ProgressBar::hidden();
     }
-    let template = "{bar:32} {pos}/{len}, {eta} left, {msg}";
+    let template = "{bar:32} {pos}/{len}, {elapsed}, {msg}";
     let style = indicatif::ProgressStyle::with_template(template).expect("the template is well-formed");
     let bar = indicatif::ProgressBar::new(len).with_style(style);
     bar.enable_steady_tick(std::time::Duration::from_millis(250));
