@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::random;
 use seriatim_model::config::check_log_name;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber};
-use seriatim_net::{Connected, ConnectionOptions, Hello, connect};
+use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::{mpsc, oneshot};
@@ -28,11 +28,14 @@ pub struct ClientOptions {
     pub deadline: Duration,
     /// What the client calls itself, for people who look at a node's connections.
     pub name: String,
+    /// Holds back what the client sends, for benchmarks of longer ways.
+    pub delay: Option<DelayLine>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(10), name: format!("pid {}", std::process::id()) }
+        let name = format!("pid {}", std::process::id());
+        Self { deadline: Duration::from_secs(10), name, delay: None }
     }
 }
 
@@ -47,6 +50,12 @@ impl ClientOptions {
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
+    }
+
+    /// Sets how far the nodes are away; see [`ClientOptions::delay`].
+    #[must_use]
+    pub fn with_delay(self, delay: Option<DelayLine>) -> Self {
+        Self { delay, ..self }
     }
 }
 
@@ -175,10 +184,11 @@ impl Client {
     /// As [`Client::connect`].
     pub async fn connect_with(address: &str, options: ClientOptions) -> Result<Self, ConnectError> {
         let hello = Hello::client(options.name.clone());
-        let (address, connected) = connect_to_one(address, &hello).await?;
+        let connection = ConnectionOptions { delay: options.delay.clone(), ..ConnectionOptions::default() };
+        let (address, connected) = connect_to_one(address, &hello, &connection).await?;
         let control = connected.welcome.node;
         let hello = hello.to(connected.welcome.cluster);
-        let commands = start(connected, address, hello);
+        let commands = start(connected, address, hello, connection);
         Ok(Self { inner: Arc::new(Inner { commands, control, options }) })
     }
 
@@ -430,10 +440,14 @@ impl Client {
 }
 
 /// Connects to the first of the addresses, separated by commas, at which a node answers.
-async fn connect_to_one<'a>(addresses: &'a str, hello: &Hello) -> Result<(&'a str, Connected), ConnectError> {
+async fn connect_to_one<'a>(
+    addresses: &'a str,
+    hello: &Hello,
+    options: &ConnectionOptions,
+) -> Result<(&'a str, Connected), ConnectError> {
     let listed: Vec<&str> =
         addresses.split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
-    let mut options = ConnectionOptions::default();
+    let mut options = options.clone();
     if listed.len() > 1 {
         options.handshake_for = GREET_WITHIN;
     }
