@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::random;
 use seriatim_model::config::check_log_name;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber};
-use seriatim_net::{Connected, ConnectionOptions, Hello, connect};
+use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::{Message, corfu, erwin, shard};
 use tokio::sync::{mpsc, oneshot};
@@ -28,11 +28,14 @@ pub struct ClientOptions {
     pub deadline: Duration,
     /// What the client calls itself, for people who look at a node's connections.
     pub name: String,
+    /// Holds back what the client sends, for benchmarks of longer ways.
+    pub delay: Option<DelayLine>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(10), name: format!("pid {}", std::process::id()) }
+        let name = format!("pid {}", std::process::id());
+        Self { deadline: Duration::from_secs(10), name, delay: None }
     }
 }
 
@@ -48,6 +51,12 @@ impl ClientOptions {
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
+
+    /// Sets how far the nodes are away; see [`ClientOptions::delay`].
+    #[must_use]
+    pub fn with_delay(self, delay: Option<DelayLine>) -> Self {
+        Self { delay, ..self }
+    }
 }
 
 /// How a log is opened.
@@ -55,8 +64,14 @@ impl ClientOptions {
 #[non_exhaustive]
 pub struct LogOptions {
     /// A session of an earlier run to go on with, and the number of its first append that was not seen
-    /// acknowledged: from there on the same records are to be appended again, and are stored once. Not yet for
-    /// logs of order `erwin-st`.
+    /// acknowledged: from there on the same records are to be appended again, in the same order, and are stored once.
+    /// An append that was refused at once, because it was too large or its shard takes no records, has no number.
+    ///
+    /// In a log of order `erwin-st` the old session ends, and what it does not have yet is appended in a new one, whose
+    /// name [`Log::session`] and the receipts have. A program need not keep that: it may go on with the first session
+    /// for as long as the log remembers that, and count on from its numbers as if there had been no other. What an
+    /// earlier run still sends then fails with
+    /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
     /// For a program that does not mind in which order its appends are in the log: over how many sessions they
     /// are spread, so that one does not wait for another. Then a record that did not reach its shard in time is
@@ -169,10 +184,11 @@ impl Client {
     /// As [`Client::connect`].
     pub async fn connect_with(address: &str, options: ClientOptions) -> Result<Self, ConnectError> {
         let hello = Hello::client(options.name.clone());
-        let (address, connected) = connect_to_one(address, &hello).await?;
+        let connection = ConnectionOptions { delay: options.delay.clone(), ..ConnectionOptions::default() };
+        let (address, connected) = connect_to_one(address, &hello, &connection).await?;
         let control = connected.welcome.node;
         let hello = hello.to(connected.welcome.cluster);
-        let commands = start(connected, address, hello);
+        let commands = start(connected, address, hello, connection);
         Ok(Self { inner: Arc::new(Inner { commands, control, options }) })
     }
 
@@ -187,15 +203,9 @@ impl Client {
     /// Opens a log with options.
     ///
     /// # Errors
-    /// As [`Client::log`]; also if the log's sessions cannot be resumed, or the options contradict each other.
+    /// As [`Client::log`]; also if the options contradict each other.
     pub async fn log_with(&self, name: &str, options: LogOptions) -> Result<Log, ControlError> {
         let entry = self.lookup(name).await?;
-        if options.resume.is_some() && !entry.config.order.places_by_position() {
-            // Two runs could put different records under one name, one on each replica of a shard.
-            let order = entry.config.order;
-            let reason = format!("sessions of logs of order {order} cannot be resumed yet; open a new one");
-            return Err(ControlError::Impossible { reason });
-        }
         if options.resume.is_some() && !entry.config.order.is_lazy() {
             // Nobody remembers which positions an earlier run was given.
             let order = entry.config.order;
@@ -445,10 +455,14 @@ impl Client {
 }
 
 /// Connects to the first of the addresses, separated by commas, at which a node answers.
-async fn connect_to_one<'a>(addresses: &'a str, hello: &Hello) -> Result<(&'a str, Connected), ConnectError> {
+async fn connect_to_one<'a>(
+    addresses: &'a str,
+    hello: &Hello,
+    options: &ConnectionOptions,
+) -> Result<(&'a str, Connected), ConnectError> {
     let listed: Vec<&str> =
         addresses.split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
-    let mut options = ConnectionOptions::default();
+    let mut options = options.clone();
     if listed.len() > 1 {
         options.handshake_for = GREET_WITHIN;
     }

@@ -9,7 +9,9 @@ use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
 use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time, limits,
 };
-use seriatim_net::{Connected, Frame, Hello, LinkEvent, Links, message_frame, open_message};
+use seriatim_net::{
+    Connected, ConnectionOptions, Frame, Hello, LinkEvent, Links, message_frame, open_message,
+};
 use seriatim_protocol::LogClient;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::ShardChoice;
@@ -97,10 +99,15 @@ pub(crate) enum Command {
 pub(crate) type Question = Box<dyn Fn(u64) -> Message + Send>;
 
 /// Starts the task on a connection that was made.
-pub(crate) fn start(connected: Connected, address: &str, hello: Hello) -> mpsc::Sender<Command> {
+pub(crate) fn start(
+    connected: Connected,
+    address: &str,
+    hello: Hello,
+    options: ConnectionOptions,
+) -> mpsc::Sender<Command> {
     let (commands, queue) = mpsc::channel(QUEUE);
     let (link_events, arrivals) = mpsc::channel(QUEUE);
-    let mut links = Links::new(hello, link_events);
+    let mut links = Links::new(hello, options, link_events);
     let register = connected.welcome.node;
     let addresses = BTreeMap::from([(register, address.to_owned())]);
     links.adopt(connected);

@@ -72,6 +72,7 @@ pub use seriatim_model::{
     Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, SessionId, ShardId,
     record::Header, storage::Stored, view::NodeId,
 };
+pub use seriatim_net::DelayLine;
 pub use seriatim_protocol::control::LogEntry;
 pub use seriatim_protocol::parts::ShardChoice;
 pub use subscription::{Event, SubscribeOptions, Subscription};

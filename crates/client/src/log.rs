@@ -241,11 +241,11 @@ impl Log {
     }
 
     /// Ends the session, once everything appended so far is settled: from then on no replica takes anything
-    /// of it any more, whatever is still on its way or comes from another program that goes on with it. The
-    /// next append opens a new one. Appends that are submitted meanwhile may fail.
+    /// of it any more, whatever is still on its way. The next append opens a new one. Appends that are submitted
+    /// meanwhile may fail.
     ///
     /// # Errors
-    /// If not all sequencing replicas confirm in time.
+    /// If not all sequencing replicas confirm in time, or the session was resumed and is forgotten.
     pub async fn end_session(&self) -> Result<(), AppendError> {
         for handle in &self.inner.handles {
             self.end(*handle).await?;
@@ -261,6 +261,9 @@ impl Log {
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(Reply::Ended(_))) => Ok(()),
             Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),
+            Ok(Ok(Reply::Failed(Failure::SessionExpired(session)))) => {
+                Err(AppendError::SessionExpired(session))
+            }
             Ok(_) => Err(AppendError::Stopped),
             Err(_) => Err(self.too_late(handle, deadline).await),
         }

@@ -2,8 +2,8 @@
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Address, Effect, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Placement, Position,
-    Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Address, Effect, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Order, Placement,
+    Position, Record, RecordId, SessionId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::{Message, shard};
@@ -35,7 +35,7 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
     LogEntry {
         id: LogId(9),
         name: "orders".into(),
-        config: LogConfig::default(),
+        config: LogConfig { order: Order::ErwinBb, ..LogConfig::default() },
         sequencers: vec![],
         shards: vec![],
         leaving: vec![],

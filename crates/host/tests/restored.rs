@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use seriatim_host::{Event, Host, HostConfig, RegisterPlace};
 use seriatim_model::{
-    Address, ConnectionId, Durability, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position,
-    Record, SessionId, ShardId, Time, View,
+    Address, ConnectionId, Durability, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Order, Peer,
+    Position, Record, SessionId, ShardId, Time, View,
 };
 use seriatim_protocol::control::{self, register::Register};
 use seriatim_protocol::parts::Content;
@@ -48,6 +48,7 @@ impl Cluster {
         (1..=3).for_each(|node| cluster.start(node));
         cluster.run(500);
         let config = LogConfig {
+            order: Order::ErwinBb,
             durability: Durability::Disk,
             sequencers: 3,
             replicas: 3,

@@ -12,10 +12,10 @@ use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum};
 pub enum Order {
     /// Lazily, with records passing through the sequencing layer to shards that are black boxes
     /// (LazyLog §4).
-    #[default]
     ErwinBb,
     /// Lazily, with records going straight to a shard of the client's choice, and only their names through
     /// the sequencing layer (LazyLog §5).
+    #[default]
     ErwinSt,
     /// First: a record gets its position, and then its client writes it down the chain of the position's shard
     /// (Corfu, NSDI '12).

@@ -171,7 +171,7 @@ pub async fn greet(
     .await;
     match outcome {
         Ok((hello, version)) => {
-            Ok(Guest { stranger, hello, version, identity: *identity, options: *options })
+            Ok(Guest { stranger, hello, version, identity: *identity, options: options.clone() })
         }
         Err(error) => {
             stranger.turn_away(&error).await;

@@ -11,12 +11,14 @@
 //! ```
 //!
 //! Reading order: [`frame`] (pure), [`envelope`], [`hello`], [`handshake`], [`connection`], then
-//! [`listener`]; `intake`, `queue` and `writer` are the insides of a connection.
+//! [`listener`]; `intake`, `queue` and `writer` are the insides of a connection. [`delay`] and [`timer`] are for
+//! benchmarks.
 //!
 //! Architecture invariants: nothing here decides anything about a protocol, or resends.
 //! Sending never waits. There is no linger timer: batches form because the writer takes all there is.
 
 pub mod connection;
+pub mod delay;
 pub mod envelope;
 pub mod frame;
 pub mod handshake;
@@ -26,11 +28,13 @@ pub mod limits;
 pub mod links;
 pub mod listener;
 mod queue;
+pub mod timer;
 mod writer;
 
 pub use connection::{
     CloseReason, ConnectError, Connected, Connection, Receiver, SendError, Sender, connect,
 };
+pub use delay::DelayLine;
 pub use envelope::{Envelope, message_frame, open_message};
 pub use frame::{Frame, FrameDecoder, FrameError, FrameKind, FrameTooLarge};
 pub use handshake::{HandshakeError, Identity};
@@ -38,3 +42,4 @@ pub use hello::{Caller, ClusterId, Credential, Hello, Refusal, RefusalCode, Vers
 pub use limits::ConnectionOptions;
 pub use links::{LinkEvent, Links};
 pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};
+pub use timer::Timer;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use seriatim_model::limits::MAX_FRAME_BYTES;
 
+use crate::delay::DelayLine;
+
 /// How many bytes wait to be written to one connection before it is overloaded.
 pub const QUEUE_BYTES: usize = 64 << 20;
 
@@ -72,8 +74,8 @@ const _: () = {
     assert!(COALESCE_BELOW_BYTES < COALESCED_BYTES && COALESCED_BYTES <= WRITE_BYTES);
 };
 
-/// The bounds that a deployment or a test may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The bounds that a deployment or a test may change, and how far the peer is away.
+#[derive(Clone, Debug)]
 pub struct ConnectionOptions {
     /// See [`QUEUE_BYTES`].
     pub queue_bytes: usize,
@@ -85,6 +87,8 @@ pub struct ConnectionOptions {
     pub answer_within: Duration,
     /// See [`FLUSH_FOR`].
     pub flush_for: Duration,
+    /// Holds back what this end sends, for benchmarks. Without one, nothing is held back, at no cost.
+    pub delay: Option<DelayLine>,
 }
 
 impl Default for ConnectionOptions {
@@ -95,6 +99,7 @@ impl Default for ConnectionOptions {
             ping_after: PING_AFTER,
             answer_within: ANSWER_WITHIN,
             flush_for: FLUSH_FOR,
+            delay: None,
         }
     }
 }

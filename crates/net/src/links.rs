@@ -35,6 +35,7 @@ pub enum LinkEvent {
 #[derive(Debug)]
 pub struct Links {
     hello: Hello,
+    options: ConnectionOptions,
     events: mpsc::Sender<LinkEvent>,
     links: BTreeMap<NodeId, Link>,
 }
@@ -47,10 +48,10 @@ enum Link {
 }
 
 impl Links {
-    /// Links that introduce themselves with `hello` and report to `events`.
+    /// Links within the bounds of `options`, which introduce themselves with `hello` and report to `events`.
     #[must_use]
-    pub fn new(hello: Hello, events: mpsc::Sender<LinkEvent>) -> Self {
-        Self { hello, events, links: BTreeMap::new() }
+    pub fn new(hello: Hello, options: ConnectionOptions, events: mpsc::Sender<LinkEvent>) -> Self {
+        Self { hello, options, events, links: BTreeMap::new() }
     }
 
     /// Sends whole frames to a node at `address`, as far as it can be reached.
@@ -71,7 +72,8 @@ impl Links {
                 let Some(address) = address else { return };
                 let bytes = frames.iter().map(Bytes::len).sum();
                 self.links.insert(node, Link::Connecting { waiting: frames, bytes });
-                tokio::spawn(dial(node, address.to_owned(), self.hello.clone(), self.events.clone()));
+                let (hello, options) = (self.hello.clone(), self.options.clone());
+                tokio::spawn(dial(node, address.to_owned(), hello, options, self.events.clone()));
             }
         }
     }
@@ -115,8 +117,14 @@ impl Links {
     }
 }
 
-async fn dial(node: NodeId, address: String, hello: Hello, events: mpsc::Sender<LinkEvent>) {
-    let outcome = match connect(&address, &hello, &ConnectionOptions::default()).await {
+async fn dial(
+    node: NodeId,
+    address: String,
+    hello: Hello,
+    options: ConnectionOptions,
+    events: mpsc::Sender<LinkEvent>,
+) {
+    let outcome = match connect(&address, &hello, &options).await {
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
         // An address that another node has taken over is as good as no address.
         Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node)),

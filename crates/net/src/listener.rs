@@ -52,7 +52,7 @@ pub enum BindError {
 }
 
 /// The bounds of a listener, and of the connections that it accepts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ListenOptions {
     /// See [`MAX_CLIENTS`].
     pub max_clients: usize,

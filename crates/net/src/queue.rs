@@ -5,13 +5,16 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use seriatim_model::LogId;
 use tokio::sync::Notify;
 
 use crate::connection::{CloseReason, SendError};
+use crate::delay::{DelayLine, Way};
 use crate::frame::{FrameKind, frame_chunks};
+use crate::timer::Timer;
 
 /// How far the writing side has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +32,8 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 struct State {
     chunks: VecDeque<Bytes>,
+    /// What is held back by a delay line, before it comes to `chunks`.
+    way: Option<Way<Vec<Bytes>>>,
     stage: Stage,
     /// A Ping and a Pong to be written. Flags, not chunks: a peer that floods us with pings makes the
     /// queue no longer.
@@ -38,6 +43,31 @@ struct State {
     reader_done: bool,
 }
 
+impl State {
+    /// Makes ready what has come to the end of its way.
+    fn let_arrive(&mut self) {
+        let Some(way) = &mut self.way else { return };
+        let now = Instant::now();
+        let arrived: Vec<Vec<Bytes>> = std::iter::from_fn(|| way.arrived(now)).collect();
+        arrived.into_iter().for_each(|chunks| self.arrive(chunks));
+    }
+
+    fn arrive(&mut self, chunks: Vec<Bytes>) {
+        self.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
+    }
+}
+
+/// What there was to take.
+enum Taken<'a> {
+    Something,
+    /// Nothing now; maybe later.
+    NothingYet,
+    /// Nothing before this instant, unless it is urgent.
+    NothingBefore(Instant, &'a Timer),
+    /// Nothing, and there will be nothing any more.
+    Nothing,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -45,6 +75,7 @@ pub(crate) struct Queue {
     /// Bytes taken and not yet written to the socket. Increased under the lock of `state`.
     queued_bytes: AtomicUsize,
     bound_bytes: usize,
+    delay: Option<DelayLine>,
     /// Why the connection ends or ended: the first cause.
     reason: OnceLock<CloseReason>,
     /// There is something for the writer.
@@ -54,9 +85,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(bound_bytes: usize) -> Self {
+    pub(crate) fn new(bound_bytes: usize, delay: Option<DelayLine>) -> Self {
         let state = State {
             chunks: VecDeque::new(),
+            way: delay.as_ref().map(DelayLine::way),
             stage: Stage::Open,
             ping: false,
             pong: false,
@@ -66,6 +98,7 @@ impl Queue {
             state: Mutex::new(state),
             queued_bytes: AtomicUsize::new(0),
             bound_bytes,
+            delay,
             reason: OnceLock::new(),
             work: Notify::new(),
             changed: Notify::new(),
@@ -99,16 +132,23 @@ impl Queue {
         if queued_bytes > 0 && queued_bytes.saturating_add(bytes) > self.bound_bytes {
             return Err(SendError::Overloaded { queued_bytes, bound_bytes: self.bound_bytes });
         }
+        // Whoever waits for something that is on its way need not be told of what comes behind it.
+        let is_waited_for = state.way.as_ref().is_some_and(|way| way.next_at().is_some());
         self.append(&mut state, chunks);
         drop(state);
-        self.work.notify_one();
+        if !is_waited_for {
+            self.work.notify_one();
+        }
         Ok(())
     }
 
     fn append(&self, state: &mut State, chunks: Vec<Bytes>) {
         let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
         self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        state.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
+        match &mut state.way {
+            Some(way) => way.send(Instant::now(), chunks),
+            None => state.arrive(chunks),
+        }
     }
 
     pub(crate) fn ping(&self) {
@@ -147,7 +187,8 @@ impl Queue {
         let mut state = self.state();
         let _ = self.reason.set(reason);
         state.stage = Stage::Ended;
-        let dropped = std::mem::take(&mut state.chunks);
+        let mut dropped = std::mem::take(&mut state.chunks);
+        dropped.extend(state.way.iter_mut().flat_map(Way::lose).flatten());
         drop(state);
         self.written(dropped.iter().map(Bytes::len).sum());
         self.notify();
@@ -173,22 +214,29 @@ impl Queue {
     /// For the writer: waits until there is something to write, and moves all of it to `batch`. False if
     /// there is nothing and never will be.
     ///
-    /// This is where frames leave. A delay line for benchmarks belongs here: it would hold each push back
-    /// until its time has come.
+    /// This is where frames leave, and where a delay line holds them back.
     pub(crate) async fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {
         loop {
-            if let Some(more) = self.try_take(batch) {
-                return more;
+            match self.try_take(batch) {
+                Taken::Something => return true,
+                Taken::Nothing => return false,
+                Taken::NothingYet => self.work.notified().await,
+                Taken::NothingBefore(at, timer) => {
+                    tokio::select! {
+                        () = timer.exactly(at) => {}
+                        () = self.work.notified() => {}
+                    }
+                }
             }
-            self.work.notified().await;
         }
     }
 
-    fn try_take(&self, batch: &mut VecDeque<Bytes>) -> Option<bool> {
+    fn try_take(&self, batch: &mut VecDeque<Bytes>) -> Taken<'_> {
         let mut state = self.state();
         if state.stage == Stage::Ended {
-            return Some(false);
+            return Taken::Nothing;
         }
+        state.let_arrive();
         for (wanted, kind) in [(state.ping, FrameKind::Ping), (state.pong, FrameKind::Pong)] {
             if wanted {
                 let frame = frame_chunks(kind, LogId(0), |_| {}).expect("an empty body fits");
@@ -202,10 +250,12 @@ impl Queue {
         } else {
             batch.append(&mut state.chunks);
         }
-        match (batch.is_empty(), state.stage) {
-            (false, _) => Some(true),
-            (true, Stage::Open) => None,
-            (true, _) => Some(false),
+        let next_at = state.way.as_ref().and_then(Way::next_at);
+        match (batch.is_empty(), next_at.zip(self.delay.as_ref()), state.stage) {
+            (false, ..) => Taken::Something,
+            (true, Some((at, delay)), _) => Taken::NothingBefore(at, delay.timer()),
+            (true, None, Stage::Open) => Taken::NothingYet,
+            (true, None, _) => Taken::Nothing,
         }
     }
 

@@ -56,7 +56,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`. `register` is
+    /// Starts a node on `disk` that listens with `listener`, within the bounds of `listening`; the connections
+    /// that it makes itself are within those of `listening` for one connection. `register` is
     /// given if, and only if, `config` says that the register is outside of all nodes. To be called within a
     /// tokio runtime.
     ///
@@ -88,10 +89,10 @@ impl Node {
         let (health, watched) = watch::channel(Health::default());
         let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
+        let (link_events, link_arrivals) = mpsc::channel(INBOX);
+        let links = (Links::new(hello, listening.connection.clone(), link_events), link_arrivals);
         let incoming = listener.serve(identity, listening);
         tokio::spawn(accept(incoming, inbox.clone()));
-        let (link_events, link_arrivals) = mpsc::channel(INBOX);
-        let links = (Links::new(hello, link_events), link_arrivals);
         let trouble = register.as_ref().map(EtcdRegister::trouble);
         let register = register.map(|register| register.attend(node));
         let driver = Driver::new(host, arrivals, links, syncer, register, (health, warning));

@@ -38,7 +38,7 @@ pub struct NodeOptions {
     pub limits: Limits,
     /// Sizes of its journal.
     pub journal: JournalOptions,
-    /// Bounds of what it accepts.
+    /// Bounds of what it accepts, and of each of its connections.
     pub listening: ListenOptions,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn start_node(
         journal: options.journal,
         shard_options: ShardOptions::default(),
     };
-    tokio::task::block_in_place(|| Node::start(config, disk, listener, options.listening, etcd))
+    tokio::task::block_in_place(|| Node::start(config, disk, listener, options.listening.clone(), etcd))
 }
 
 /// An address that clients on this machine can connect to.

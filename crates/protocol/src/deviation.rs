@@ -88,6 +88,12 @@ pub enum Deviation {
     AgainInDoubt,
     /// A shard tells readers the owners of positions that are not final, and a reader goes by them for ever.
     MapBeyondStable,
+    /// In which sessions clients went on with ended ones is lost in a view change.
+    SuccessorForgotten,
+    /// A client that goes on with a session appends before what the earlier run left is final.
+    ResumedUnsettled,
+    /// A shard replica tells a client that an append became a no-op before all replicas hold that.
+    RefusedEarly,
     /// A sequencer starts a view where its flush began, not where it ended.
     SequencedTooLow,
     /// The head of a chain writes junk over what it holds.

@@ -1,9 +1,17 @@
 //! The command line. Scripts depend on it: names stay as they are.
 
+mod bench;
+
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use seriatim_model::{Durability, Order};
+
+pub(crate) use bench::{
+    BenchCommand, ComparisonArguments, FailoverArguments, LatencyArguments, LoadArguments, MetadataArguments,
+    PacedArguments, ReadBenchArguments, RegisterKind, ScaleArguments, StallArguments, ThroughputArguments,
+    Victim,
+};
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
 /// order is paid for.
@@ -143,8 +151,9 @@ pub(crate) enum LogCommand {
 pub(crate) struct CreateArguments {
     /// Its name: letters, digits, '-', '_' and '.'.
     pub(crate) name: String,
-    /// When order is paid for.
-    #[arg(long, default_value = "erwin-bb")]
+    /// When order is paid for: `erwin-st`, lazily, with records going straight to a shard that their client chooses, or
+    /// `erwin-bb`, lazily, with records passing through the sequencing replicas to shards that take turns.
+    #[arg(long, default_value_t = Order::default())]
     pub(crate) order: Order,
     /// How many shards it is spread over.
     #[arg(long, default_value_t = 2)]
@@ -233,214 +242,4 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         accept_loss: bool,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Latency of appends at a given rate, as a multiple of the floor.
-    Latency(BenchArguments),
-    /// Appends that become stable, with as many in flight as the clients keep.
-    Throughput(BenchArguments),
-    /// How long appends stand still when a node is lost, and with what that time is spent.
-    Failover(FailoverArguments),
-    /// How appends that become stable grow with the number of shards, and where the ceiling is.
-    Scale(ScaleArguments),
-    /// How long a read takes of what was just appended, or appended a while ago.
-    Read(ReadBenchArguments),
-    /// How many names one sequencing replica orders alone, in one thread, without its sockets.
-    Metadata(MetadataArguments),
-    /// How long others wait for stable records when a client dies between its names and its records.
-    Stall(StallArguments),
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ScaleArguments {
-    /// The orderings to measure, separated by commas.
-    #[arg(long, default_value = "erwin-st,erwin-bb", value_delimiter = ',')]
-    pub(crate) order: Vec<Order>,
-    /// The numbers of shards to measure, separated by commas.
-    #[arg(long, default_value = "1,2,4,8", value_delimiter = ',')]
-    pub(crate) shards: Vec<u32>,
-    /// Bytes of a record.
-    #[arg(long, default_value_t = 100)]
-    pub(crate) size: usize,
-    /// Seconds of each round.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) duration: u64,
-    /// How often each is measured, in turn with the others.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// How many clients.
-    #[arg(long, default_value_t = 8)]
-    pub(crate) clients: usize,
-    /// How many appends each client keeps in flight.
-    #[arg(long, default_value_t = 256)]
-    pub(crate) in_flight: usize,
-    /// Where an acknowledged record is.
-    #[arg(long, default_value = "memory")]
-    pub(crate) durability: Durability,
-    /// How many replicas each shard has.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) replicas: u32,
-    /// Write the figures to a file, as JSON.
-    #[arg(long, value_name = "F")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ReadBenchArguments {
-    /// The orderings to measure, separated by commas.
-    #[arg(long, default_value = "erwin-st,erwin-bb", value_delimiter = ',')]
-    pub(crate) order: Vec<Order>,
-    /// How long after its acknowledgement a record is read, in milliseconds; several, separated by commas.
-    #[arg(long, default_value = "0,3", value_delimiter = ',')]
-    pub(crate) lag: Vec<u64>,
-    /// Appends, and reads, per second.
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) rate: u64,
-    /// Bytes of a record.
-    #[arg(long, default_value_t = 4096)]
-    pub(crate) size: usize,
-    /// Seconds of each round.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) duration: u64,
-    /// How often each is measured, in turn with the others.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Where an acknowledged record is.
-    #[arg(long, default_value = "memory")]
-    pub(crate) durability: Durability,
-    /// How many shards.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) shards: u32,
-    /// How many replicas each shard has.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) replicas: u32,
-    /// Write the figures to a file, as JSON.
-    #[arg(long, value_name = "F")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct MetadataArguments {
-    /// How many followers confirm what the leader ordered.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=8))]
-    pub(crate) followers: u32,
-    /// How many shards.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) shards: u32,
-    /// How many clients.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    pub(crate) clients: u64,
-    /// How many names a client sends at once.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=2048))]
-    pub(crate) batch: u64,
-    /// Seconds of each round.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) duration: u64,
-    /// How often it is measured.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Write the figures to a file, as JSON.
-    #[arg(long, value_name = "F")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct StallArguments {
-    /// How many clients die, one after the other: in turn before their records and before their names.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Appends per second of the others, each of which waits for its position.
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) rate: u64,
-    /// Where an acknowledged record is.
-    #[arg(long, default_value = "memory")]
-    pub(crate) durability: Durability,
-    /// How many shards.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) shards: u32,
-    /// How many replicas each shard has.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) replicas: u32,
-    /// Write the figures to a file, as JSON.
-    #[arg(long, value_name = "F")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct FailoverArguments {
-    /// The ordering to measure.
-    #[arg(long, default_value = "erwin-bb")]
-    pub(crate) order: Order,
-    /// Whose node is lost in each round.
-    #[arg(long, value_enum, default_value_t = Victim::Sequencer)]
-    pub(crate) kill: Victim,
-    /// Stop the node's process in the middle (SIGSTOP) instead of killing it (SIGKILL).
-    #[arg(long)]
-    pub(crate) pause: bool,
-    /// Where the nodes have their view register.
-    #[arg(long, value_enum, default_value_t = RegisterKind::Embedded)]
-    pub(crate) register: RegisterKind,
-    /// How many losses.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Where an acknowledged record is.
-    #[arg(long, default_value = "memory")]
-    pub(crate) durability: Durability,
-    /// Write the figures to a file, as JSON.
-    #[arg(long, value_name = "F")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Victim {
-    /// The leader and a follower, in turn.
-    Sequencer,
-    /// The sequencing replica that leads.
-    Leader,
-    /// A sequencing replica that follows.
-    Follower,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RegisterKind {
-    /// In a node that is not lost.
-    Embedded,
-    /// In an etcd that is started for it.
-    Etcd,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BenchArguments {
-    /// The orderings to measure, separated by commas.
-    #[arg(long, default_value = "erwin-bb", value_delimiter = ',')]
-    pub(crate) order: Vec<Order>,
-    /// Bytes of a record [default: 4096 for latency, 100 for throughput].
-    #[arg(long)]
-    pub(crate) size: Option<usize>,
-    /// Appends per second, over all clients; latency only.
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) rate: u64,
-    /// Seconds [default: 10].
-    #[arg(long, default_value_t = 10)]
-    pub(crate) duration: u64,
-    /// How many clients [default: 4 for latency, 8 for throughput].
-    #[arg(long)]
-    pub(crate) clients: Option<usize>,
-    /// How many appends each client keeps in flight; throughput only.
-    #[arg(long, default_value_t = 256)]
-    pub(crate) in_flight: usize,
-    /// Where an acknowledged record is.
-    #[arg(long, default_value = "memory")]
-    pub(crate) durability: Durability,
-    /// How many shards.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) shards: u32,
-    /// How many replicas each shard has.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) replicas: u32,
-    /// Write the figures to a file, as JSON.
-    #[arg(long, value_name = "F")]
-    pub(crate) json: Option<PathBuf>,
 }

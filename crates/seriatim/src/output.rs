@@ -121,6 +121,18 @@ pub(crate) fn progress(len: Option<u64>, unit: &str) -> indicatif::ProgressBar {
     bar.with_style(style)
 }
 
+/// A bar on a terminal for work of a few long steps, each with a message that says what it is; nothing elsewhere.
+pub(crate) fn steps(len: u64) -> indicatif::ProgressBar {
+    if !io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let template = "{bar:32} {pos}/{len}, {elapsed}, {msg}";
+    let style = indicatif::ProgressStyle::with_template(template).expect("the template is well-formed");
+    let bar = indicatif::ProgressBar::new(len).with_style(style);
+    bar.enable_steady_tick(std::time::Duration::from_millis(250));
+    bar
+}
+
 /// A line on standard output, at once.
 pub(crate) fn print_line(line: impl fmt::Display) {
     // If nobody reads it, nothing is lost.

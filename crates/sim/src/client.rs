@@ -40,8 +40,11 @@ pub struct Producer {
     machine: LogClient,
     /// Counts sessions, over all clients.
     session: u32,
-    /// The appends of the present session, by number.
+    /// The appends of the present session, by number; if it was resumed, also of those before it.
     in_session: Vec<usize>,
+    /// What the application wrote down about its session when it was resumed: session, number, and how many of
+    /// `in_session` come before that.
+    noted: Option<(SessionId, u64, usize)>,
     /// Those without an outcome.
     pending: BTreeSet<usize>,
     unanswered_tails: BTreeSet<usize>,
@@ -69,14 +72,14 @@ pub struct Legacy {
     session: u32,
     in_session: Vec<usize>,
     pending: BTreeSet<usize>,
-    resume: Option<(SessionId, u64)>,
+    noted: Option<(SessionId, u64, usize)>,
 }
 
 impl Legacy {
     /// The session to go on with, if there is one, and its next number.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
-        self.resume
+        self.noted.map(|(session, number, _)| (session, number))
     }
 }
 
@@ -112,6 +115,7 @@ impl Producer {
             machine,
             session,
             in_session: vec![],
+            noted: None,
             pending: BTreeSet::new(),
             unanswered_tails: BTreeSet::new(),
             remaining,
@@ -126,16 +130,17 @@ impl Producer {
     #[must_use]
     pub fn resume(mut self, legacy: Legacy, now: Time, history: &mut History) -> Self {
         self.remaining = legacy.remaining;
-        let Some((_, lowest)) = legacy.resume else {
+        let Some((_, _, lowest)) = legacy.noted else {
             for append in legacy.pending {
                 history.complete(now, append, Outcome::Unknown);
             }
             return self;
         };
+        self.noted = legacy.noted;
         self.session = legacy.session;
         self.pending = legacy.pending;
         self.in_session = legacy.in_session;
-        let again = self.in_session[lowest as usize..].to_vec();
+        let again = self.in_session[lowest..].to_vec();
         for append in again {
             let payload = history.appends[append].payload.clone();
             self.request(now, append, &payload, Terms::default());
@@ -144,19 +149,25 @@ impl Producer {
     }
 
     /// What is left when the client dies now. It may know its session if `remembers`: not if it let the session
-    /// append again, because then it does not know its numbers.
+    /// append again, because then it does not know its numbers. It may have written down the session that it appended
+    /// to last, or count on from the one that it went on with: that is the same.
     #[must_use]
-    pub fn die(self, remembers: bool) -> Legacy {
+    pub fn die(self, remembers: bool, random: &mut Random) -> Legacy {
         let unsettled = |index: &usize| self.pending.contains(index);
         let lowest = self.in_session.iter().position(unsettled).unwrap_or(self.in_session.len());
-        let resume =
-            self.machine.session().filter(|_| remembers).map(|(session, _)| (session, lowest as u64));
+        let known = self.machine.session().and_then(|(session, next)| {
+            let after = (self.in_session.len() - lowest) as u64;
+            Some((session, next.checked_sub(after)?, lowest))
+        });
+        let counted = |(session, number, index)| (session, number + (lowest - index) as u64, lowest);
+        let first = self.noted.map(counted);
+        let noted = if random.percent(50) { known.or(first) } else { first.or(known) };
         Legacy {
             remaining: self.remaining,
             session: self.session,
             in_session: self.in_session,
             pending: self.pending,
-            resume,
+            noted: noted.filter(|_| remembers),
         }
     }
 
@@ -241,15 +252,11 @@ impl Producer {
         history: &mut History,
         out: &mut Vec<Post>,
     ) {
-        let before = self.session_id();
+        let had_one = self.machine.session().is_some();
         let mut effects = vec![];
         self.machine.step(now, input, &mut effects);
-        let lost = before.is_some() && self.session_id() != before;
+        let lost = had_one && self.machine.session().is_none();
         self.perform(now, effects, lost, history, out);
-    }
-
-    fn session_id(&self) -> Option<SessionId> {
-        self.machine.session().map(|(session, _)| session)
     }
 
     /// The application asks for what it wants next, and the machine does what is due.
@@ -353,6 +360,7 @@ impl Producer {
             self.expired += 1;
             self.session = history.open_session();
             self.in_session.clear();
+            self.noted = None;
         }
     }
 

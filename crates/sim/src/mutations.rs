@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 45] = [
+pub const MUTATIONS: [Mutation; 48] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -53,14 +53,14 @@ pub const MUTATIONS: [Mutation; 45] = [
     mutation(Deviation::SealNotDurable, "kept_promises", 10, profiles::power_losses),
     mutation(Deviation::SealedDrops, "no_unstable_reads", 150, profiles::churn),
     // No reader is given a wrong record: records keep their versions.
-    mutation(Deviation::FenceSkipped, "kept_promises", 20, profiles::churn),
+    mutation(Deviation::FenceSkipped, "kept_promises", 10, profiles::racing_controllers),
     mutation(Deviation::StageDestroys, "durability", 15, profiles::half_seen),
     // Found by the assertion that drops come in order, before any checker.
     mutation(Deviation::DropsUnordered, "assertion", 3, profiles::disorder),
     mutation(Deviation::FirstAfterFlush, "durability", 5, profiles::half_seen),
     mutation(Deviation::FlushReversed, "session_order", 3, profiles::churn),
     mutation(Deviation::AmnesiaAcknowledges, "amnesia", 30, Plan::from_seed),
-    mutation(Deviation::ConfirmBeforeSync, "durability", 10, profiles::power_losses),
+    mutation(Deviation::ConfirmBeforeSync, "durability", 30, profiles::power_losses),
     mutation(Deviation::MixedViews, "durability", 40, profiles::half_seen),
     mutation(Deviation::OneAcknowledgement, "durability", 20, profiles::dying_leaders),
     mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
@@ -68,7 +68,7 @@ pub const MUTATIONS: [Mutation; 45] = [
     mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 200, profiles::half_seen),
     mutation(Deviation::FenceDrops, "durability", 20, profiles::dying_attempts),
     // The loser of a race believes that its view is registered, and speaks for it.
-    mutation(Deviation::ClaimUnchecked, "amnesia", 20, profiles::churn),
+    mutation(Deviation::ClaimUnchecked, "amnesia", 20, profiles::racing_controllers),
     mutation(Deviation::StableBeforeRegister, "no_unstable_reads", 20, profiles::dying_attempts),
     mutation(Deviation::OneNumberTwice, "total_order", 60, profiles::churn),
     mutation(Deviation::FollowerBeforeSync, "durability", 100, profiles::power_losses),
@@ -91,6 +91,9 @@ pub const MUTATIONS: [Mutation; 45] = [
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::reshaped),
     mutation(Deviation::AgainInDoubt, "at_most_once", 10, profiles::appended_again),
     mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
+    mutation(Deviation::SuccessorForgotten, "at_most_once", 20, profiles::resumed),
+    mutation(Deviation::RefusedEarly, "at_most_once", 20, profiles::undecided_records),
+    mutation(Deviation::ResumedUnsettled, "session_order", 20, profiles::resumed),
     mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
     mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),
     mutation(Deviation::WrittenWhileFenced, "durability", 30, profiles::chains),

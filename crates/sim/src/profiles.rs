@@ -18,6 +18,7 @@ pub fn quiet(seed: u64) -> Plan {
         nodes: 5,
         earlier_logs: 1,
         config: LogConfig {
+            order: Order::ErwinBb,
             durability: Durability::Disk,
             shards: 2,
             replicas: 2,
@@ -254,6 +255,27 @@ pub fn lost_records(seed: u64) -> Plan {
     plan
 }
 
+/// Records reach neither replica of the only shard in time, and come when the primary has decided what is to become of
+/// them; it cannot tell the other one any more, and dies. For logs whose clients put records on shards themselves.
+#[must_use]
+pub fn undecided_records(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x11);
+    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    plan.config.shards = 1;
+    plan.workload = Workload { appends: 40, window: 3, ..busy() };
+    for round in 0..4 {
+        let from = 20 + round * 700;
+        for _ in 0..3 {
+            let cut = at(&mut random, FaultKind::ClientPartition, Target::Shard, from, from + 5);
+            plan.faults.push(Fault { lasting: random.millis(120, 200), ..cut });
+        }
+        let cut = at(&mut random, FaultKind::OneWay, Target::Shard, from + 100, from + 115);
+        plan.faults.push(Fault { lasting: random.millis(300, 600), ..cut });
+        plan.faults.push(at(&mut random, FaultKind::Kill, Target::Shard, from + 205, from + 300));
+    }
+    plan
+}
+
 /// The same, while applications let their records be appended again, out of order.
 #[must_use]
 pub fn appended_again(seed: u64) -> Plan {
@@ -294,6 +316,29 @@ pub fn orphans(seed: u64) -> Plan {
             let target = random.pick(&[Target::Leader, Target::Leader, Target::Follower, Target::Shard]);
             let kind = random.pick(&[FaultKind::Kill, FaultKind::Close]);
             plan.faults.push(at(&mut random, kind, target, from + 100, from + 500));
+        }
+    }
+    plan
+}
+
+/// Clients die again and again, in the middle of what they append, and go on with their sessions while views change and
+/// sequencing replicas die: the session of one run after the other ends. For logs whose clients put records on shards
+/// themselves.
+#[must_use]
+pub fn resumed(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5E);
+    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    plan.network.noise_permille = (random.between(0, 60), 20, 20);
+    plan.workload = Workload { resume_percent: 100, ends: random.percent(30), ..busy() };
+    for round in 0..8 {
+        let from = 20 + round * 250;
+        for _ in 0..random.between(1, 3) {
+            plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, from + 200));
+        }
+        if random.percent(40) {
+            let target = random.pick(&[Target::Leader, Target::Leader, Target::Follower, Target::Shard]);
+            let kind = random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::ClientPartition]);
+            plan.faults.push(at(&mut random, kind, target, from, from + 250));
         }
     }
     plan

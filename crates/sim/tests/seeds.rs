@@ -75,6 +75,7 @@ fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     all_clean("lost records", profiles::lost_records, 0..20);
     all_clean("lookups", profiles::lookups, 0..20);
     all_clean("orphans", profiles::orphans, 0..20);
+    all_clean("resumed", profiles::resumed, 0..20);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::ErwinSt);
     for (name, profile) in [
         ("churn", profiles::churn as fn(u64) -> Plan),
@@ -112,6 +113,8 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
         62_008_269, //
         // A put of a record that was void was acknowledged when the mark had been forgotten.
         65_008_155,
+        // A client whose session was forgotten put a record again and again, and asked nobody who would say so.
+        97_000_210, 97_003_604,
     ];
     for seed in seeds {
         all_clean("all faults, erwin-st", st, seed..seed + 1);

@@ -64,7 +64,8 @@ fn memory() -> ShardMemory {
     history.push(ViewNumber(1), Position(0));
     history.push(ViewNumber(4), Position(60));
     let claim = ViewNumber(5);
-    ShardMemory { incarnation: Incarnation(77), config: LogConfig::default(), claim, view: None, history }
+    let config = LogConfig { order: Order::ErwinBb, ..LogConfig::default() };
+    ShardMemory { incarnation: Incarnation(77), config, claim, view: None, history }
 }
 
 /// What happened before the checkpoint, and after it.

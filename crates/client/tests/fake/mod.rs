@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use seriatim_client::{LogConfig, LogEntry, NodeId, Position, RecordId, SessionId};
 use seriatim_model::storage::Stored;
 use seriatim_model::{
-    Endpoint, Incarnation, LogId, Member, Placement, Record, ShardId, ShardMembers, View, ViewHistory,
+    Endpoint, Incarnation, LogId, Member, Order, Placement, Record, ShardId, ShardMembers, View, ViewHistory,
     ViewNumber,
 };
 use seriatim_net::{
@@ -111,7 +111,8 @@ fn log_entry(nodes: Vec<u32>) -> LogEntry {
     LogEntry {
         id: LogId(7),
         name: "orders".into(),
-        config: LogConfig::default(),
+        // The replicas here take whole records.
+        config: LogConfig { order: Order::ErwinBb, ..LogConfig::default() },
         sequencers: vec![],
         shards: vec![],
         leaving: vec![],

@@ -1,14 +1,14 @@
 //! A connection in use, at its bounds, and at its end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{count_in_order, frames_until_end, message, node, opened, pair};
 use bytes::Bytes;
 use seriatim_model::LogId;
 use seriatim_net::frame::{HEADER_BYTES, frame_chunks};
 use seriatim_net::{
-    CloseReason, Connection, ConnectionOptions, FrameError, FrameKind, Hello, ListenOptions, Refusal,
-    RefusalCode, SendError, connect,
+    CloseReason, Connection, ConnectionOptions, DelayLine, FrameError, FrameKind, Hello, ListenOptions,
+    Refusal, RefusalCode, SendError, connect,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -60,6 +60,56 @@ async fn many_frames_both_ways_arrive_in_order() {
         count
     };
     assert_eq!(tokio::join!(run(client), run(server)), (MESSAGES, MESSAGES));
+}
+
+/// Far longer than a message takes by itself, even on a busy machine.
+const ONE_WAY: Duration = Duration::from_millis(50);
+
+fn far() -> ConnectionOptions {
+    ConnectionOptions { delay: Some(DelayLine::start(ONE_WAY).unwrap()), ..options() }
+}
+
+#[tokio::test]
+async fn a_delay_line_holds_frames_back_and_keeps_their_order() {
+    let (client, mut server) = pair(far(), options()).await;
+    let sent = Instant::now();
+    for number in 0..1000 {
+        client.sender.send(message(number, &payload(10))).unwrap();
+    }
+    assert!(client.sender.queued_bytes() > 10_000, "what is on its way counts as queued");
+    // Closing takes nothing from what is on its way.
+    client.sender.close();
+    assert_eq!(count_in_order(&mut server.receiver).await, 1000);
+    assert!(sent.elapsed() >= ONE_WAY);
+    client.sender.finish().await.unwrap();
+    assert_eq!(client.sender.queued_bytes(), 0);
+}
+
+#[tokio::test]
+async fn each_end_of_a_connection_delays_what_it_sends() {
+    let (mut client, mut server) = pair(far(), far()).await;
+    for number in 0..3 {
+        let sent = Instant::now();
+        client.sender.send(message(number, &payload(10))).unwrap();
+        server.receiver.receive().await.unwrap().unwrap();
+        assert!(sent.elapsed() >= ONE_WAY);
+        server.sender.send(message(number, &payload(10))).unwrap();
+        client.receiver.receive().await.unwrap().unwrap();
+        assert!(sent.elapsed() >= 2 * ONE_WAY);
+    }
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_is_lost_with_the_connection() {
+    let (client, server) = pair(far(), options()).await;
+    client.sender.send(message(0, &payload(10))).unwrap();
+    drop(server);
+    let Connection { sender, mut receiver } = client;
+    assert_eq!(receiver.receive().await.unwrap().map(|frames| frames.len()), None);
+    drop(receiver);
+    // Whether the peer's end was noticed before the frame came there or not.
+    let _ = sender.finish().await;
+    assert_eq!(sender.queued_bytes(), 0);
 }
 
 #[tokio::test]

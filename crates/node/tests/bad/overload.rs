@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use seriatim_client::{Event, Log, LogConfig, Position, RecordId, SubscribeOptions};
-use seriatim_model::{Endpoint, Record, SessionId, ShardId};
+use seriatim_model::{Endpoint, Order, Record, SessionId, ShardId};
 use seriatim_net::{Connected, ConnectionOptions, connect, message_frame};
 use seriatim_protocol::{Message, erwin, shard};
 
@@ -112,7 +112,7 @@ async fn ten_thousand_appends_against_a_full_ring() {
 async fn a_full_ring_answers_busy_and_says_from_where() {
     let cluster = small_ring().await;
     let witness = cluster.witness().await;
-    let log = cluster.log("full", LogConfig::default()).await;
+    let log = cluster.log("full", LogConfig { order: Order::ErwinBb, ..LogConfig::default() }).await;
     let entry = log.entry().clone();
     let mut raw = Raw::connect(&cluster.address()).await;
     let session = SessionId::new(Position(0), 9);

@@ -5,8 +5,8 @@ use seriatim_client::{
     AppendError, AppendOptions, ControlError, Event, Header, LogConfig, Position, ReadError, Record,
     SubscribeOptions,
 };
-use seriatim_model::SessionId;
 use seriatim_model::limits::{MAX_RECORD_BYTES, MAX_RECORD_OVERHEAD_BYTES};
+use seriatim_model::{Order, SessionId};
 use seriatim_protocol::{Message, erwin};
 
 use crate::support::{Cluster, PATIENCE, Raw, read_range, says, within};
@@ -90,7 +90,8 @@ async fn a_key_or_headers_beyond_their_bound_are_refused_at_once() {
 async fn the_server_checks_the_limit_itself() {
     let cluster = Cluster::start().await;
     let witness = cluster.witness().await;
-    let log = cluster.log("checked", limited(100)).await;
+    let config = LogConfig { order: Order::ErwinBb, ..limited(100) };
+    let log = cluster.log("checked", config).await;
     let entry = log.entry().clone();
     let session = SessionId::new(Position(0), 77);
     let mut raw = Raw::connect(&cluster.address()).await;

@@ -14,6 +14,7 @@ use seriatim_model::{
 use super::ending::Ending;
 use super::message::Message;
 use super::putting::{Putting, Target};
+use super::resuming::{Past, Resuming};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
@@ -64,6 +65,9 @@ pub struct LogClient {
     /// Who wants the session to end, and how far that is.
     pub(super) end_asker: Option<u64>,
     pub(super) ending: Option<Ending>,
+    /// What an earlier run left, where this one cannot go on under its names.
+    pub(super) resuming: Option<Resuming>,
+    pub(super) past: Past,
     jitter: u64,
     pub(super) work_is_due: bool,
 }
@@ -166,7 +170,9 @@ impl Machine for LogClient {
         let ending = self.ending.as_ref().filter(|_| self.view().is_some()).map(Ending::deadline);
         let is_open = matches!(self.session, Session::Open(_));
         let puts = self.putting.deadline(self.end()).filter(|_| is_open);
-        [refresh, members, puts, tails, self.locate_at, ending].into_iter().flatten().min()
+        let earlier = self.resuming.as_ref().and_then(Resuming::deadline).or_else(|| self.past.deadline());
+        let earlier = earlier.filter(|_| self.view().is_some());
+        [refresh, members, puts, tails, self.locate_at, ending, earlier].into_iter().flatten().min()
     }
 }
 
@@ -174,10 +180,13 @@ impl LogClient {
     /// A client of the log that `entry` describes.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
+        let by_name = entry.config.order.places_by_position();
         let (session, base) = match config.resume {
-            Some((session, number)) => (Session::Open(session), number),
-            None => (Session::None, 0),
+            Some((session, number)) if by_name => (Session::Open(session), number),
+            _ => (Session::None, 0),
         };
+        let resumed = config.resume.filter(|_| !by_name);
+        let resuming = resumed.map(|(session, number)| Resuming::new(session, number));
         let jitter = config.random | 1;
         let mut client = Self {
             config,
@@ -200,6 +209,8 @@ impl LogClient {
             unavailable: None,
             end_asker: None,
             ending: None,
+            resuming,
+            past: Past::default(),
             jitter,
             work_is_due: false,
         };
@@ -207,11 +218,12 @@ impl LogClient {
         client
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append.
+    /// The session that appends go to, once one is open, and the number of the next append. While an earlier run's
+    /// appends are made again, it is theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         match self.session {
-            Session::Open(session) => Some((session, self.end())),
+            Session::Open(session) => self.past.next().or(Some((session, self.end()))),
             _ => None,
         }
     }
@@ -231,24 +243,41 @@ impl LogClient {
     /// The members of the view that did not acknowledge everything that was submitted, and whether they said
     /// that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
-        let end = self.end();
+        let resumes = self.resuming.is_some();
+        let end = if resumes { 0 } else { self.end() };
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
-        behind.map(|(node, member)| (*node, member.busy)).chain(self.putting.waits_for())
+        let behind = behind.map(|(node, member)| (*node, member.busy));
+        // It is the leader who knows what an earlier run left.
+        let leader = self.view().filter(|_| resumes || self.past.in_flight() > 0).map(|view| view.leader);
+        behind.chain(self.putting.waits_for(end)).chain(leader.map(|leader| (leader, None)))
     }
 
     /// How many appends wait for something.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.past.in_flight()
+    }
+
+    /// Whether somebody waits for an answer that needs a view.
+    fn is_waiting(&self) -> bool {
+        let wants_session = !self.session_askers.is_empty();
+        self.in_flight() > 0 || !self.tails.is_empty() || self.ending.is_some() || wants_session
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
-        if let Some(failure) = self.objection(&record, terms.shard) {
+        // What an earlier run appended is not objected to, and who did that is not known yet while this one resumes.
+        if self.past.claim(token, terms.sync) {
+            self.work_is_due = true;
+            return;
+        }
+        if self.resuming.is_none()
+            && let Some(failure) = self.objection(&record, terms.shard)
+        {
             return out.push(reply(token, Reply::Failed(failure)));
         }
+        self.work_is_due = true;
         let target = Target::default();
         self.pending.push_back(Pending { token, record, terms, again: 0, settled: false, target });
-        self.work_is_due = true;
     }
 
     pub(super) fn view(&self) -> Option<&View> {
@@ -260,6 +289,9 @@ impl LogClient {
     }
 
     fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
+        if self.earlier_answered(&message, out) {
+            return;
+        }
         let current = self.entry.view_number();
         match message {
             Message::Acknowledged { view, session, next }
@@ -436,7 +468,7 @@ impl LogClient {
             member.not_before = now + REFRESH_EVERY;
         }
         self.putting.disconnected(now, node, self.base);
-        if !self.pending.is_empty() || !self.tails.is_empty() {
+        if self.is_waiting() {
             self.ask_register(now);
         }
     }
@@ -487,12 +519,18 @@ impl LogClient {
         let random =
             self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         self.sessions_opened += 1;
-        self.session = Session::Open(SessionId::new(tail, random));
-        self.tell_session(out);
+        let session = SessionId::new(tail, random);
+        if let Some(resuming) = &mut self.resuming {
+            resuming.begin(session);
+            self.work_is_due = true;
+        } else {
+            self.session = Session::Open(session);
+            self.tell_session(out);
+        }
     }
 
     /// Answers those who asked for the session, once it is open.
-    fn tell_session(&mut self, out: &mut Out) {
+    pub(super) fn tell_session(&mut self, out: &mut Out) {
         self.work_is_due = true;
         if let Some((session, next)) = self.session() {
             let askers = std::mem::take(&mut self.session_askers);
@@ -504,11 +542,13 @@ impl LogClient {
         self.work_is_due = false;
         self.refresh_if_due(now, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        let ends = self.resuming.is_some() && self.end_asker.is_some();
+        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty() || ends;
         if self.session == Session::None && is_wanted && self.view().is_some() {
             self.session = Session::Opening;
             self.ask_tail(now, None, out);
         }
+        self.go_on_resuming(now, out);
         if let Session::Open(session) = self.session {
             self.choose_shards(session);
             self.send_appends(now, session, out);
@@ -522,10 +562,7 @@ impl LogClient {
         if now < at {
             return;
         }
-        let waits = !self.pending.is_empty()
-            || !self.tails.is_empty()
-            || self.ending.is_some()
-            || self.entry.view.is_none();
+        let waits = self.is_waiting() || self.entry.view.is_none();
         self.refresh = if waits { Refresh::Due(now + self.refresh_pause) } else { Refresh::Idle };
         self.refresh_pause = (self.refresh_pause * 2).min(REFRESH_EVERY);
         self.look_up(out);
@@ -577,12 +614,16 @@ impl LogClient {
         let (base, end, view) = (self.base, self.end(), self.entry.view_number());
         let limits = self.config.options.limits;
         let mut is_silent = self.send_puts(now, session, out);
+        if is_silent {
+            self.ask_leader_again();
+        }
         for (node, member) in &mut self.members {
             if now < member.not_before {
                 continue;
             }
             member.not_before = Time::ZERO;
-            if member.acknowledged < end && now >= member.heard_at + member.patience {
+            let waits = member.acknowledged.max(base) < member.sent;
+            if waits && now >= member.heard_at + member.patience {
                 // Nothing heard for too long: what was sent, or what was answered, may be lost.
                 is_silent = true;
                 member.sent = member.acknowledged.max(base);
@@ -614,6 +655,15 @@ impl LogClient {
         }
         if is_silent {
             self.wonder(out);
+        }
+    }
+
+    /// A shard says nothing about records of a session that nobody would admit anything of any more, nor about names
+    /// that it knows to be void and said so once. The leader is told the names again, and answers.
+    fn ask_leader_again(&mut self) {
+        let leader = self.view().map(|view| view.leader);
+        if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {
+            member.sent = self.base;
         }
     }
 

@@ -24,9 +24,8 @@ pub(super) struct Ending {
 impl LogClient {
     /// Ends the session, if that is wanted and nothing is in flight.
     pub(super) fn end_session(&mut self, now: Time, out: &mut Out) {
-        if self.pending.is_empty()
-            && let Some(token) = self.end_asker.take_if(|_| self.session != Session::Opening)
-        {
+        let may_end = self.in_flight() == 0 && self.session != Session::Opening && self.resuming.is_none();
+        if let Some(token) = self.end_asker.take_if(|_| may_end) {
             match self.session {
                 Session::Open(_) => {
                     self.ending = Some(Ending { token, view: ViewNumber::NONE, say_at: Time::ZERO });
@@ -45,7 +44,7 @@ impl LogClient {
         }
         let is_repeated = ending.view == number;
         (ending.view, ending.say_at) = (number, now + SAY_AGAIN);
-        out.push(send(leader, Message::Close { view: number, session: *session }));
+        out.push(send(leader, Message::Close { view: number, session: *session, successor: None }));
         if is_repeated {
             // The leader may be slow, or leader no more.
             self.look_up(out);

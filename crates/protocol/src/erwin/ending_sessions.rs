@@ -12,6 +12,9 @@
 //!   |   (or Undecided)   |                  |
 //! ```
 //!
+//! A client that goes on in another session names it as the successor, which is written down with the end: whoever
+//! knows the first session of a program finds the one that it appends to, however often it was restarted.
+//!
 //! What is frozen is so in one view only. An end that not all members confirmed may get lost with the view, and nobody
 //! was told of it; one that all confirmed is in every snapshot that a later view can be recovered from. Below the end
 //! somebody holds every number, and forwards it to the leader; where such a number is lost with the view, the session
@@ -36,8 +39,9 @@ pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
 #[derive(Clone, Debug)]
 struct Ending {
-    /// Who is to be told.
-    askers: BTreeSet<Address>,
+    /// Who is to be told, and the successor that it named.
+    askers: BTreeMap<Address, Option<SessionId>>,
+    successor: Option<SessionId>,
     step: Step,
     /// The followers that have not answered.
     unanswered: BTreeSet<NodeId>,
@@ -57,7 +61,7 @@ impl Ending {
         self.said_at = now;
         let message = match self.step {
             Step::Freezing { .. } => Message::Freeze { view, session },
-            Step::Ending { at, .. } => Message::End { view, session, at },
+            Step::Ending { at, .. } => Message::End { view, session, at, successor: self.successor },
         };
         for node in &self.unanswered {
             reply(Address::Node(*node, Endpoint::Sequencer), message.clone(), out);
@@ -88,8 +92,18 @@ impl Endings {
 
 impl Sequencer {
     /// Leader: a client closes its session. A follower may know it that the leader has forgotten.
-    pub(super) fn close(&mut self, now: Time, client: Address, session: SessionId, out: &mut Out) {
-        self.begin_end(now, client, session, out);
+    pub(super) fn close(
+        &mut self,
+        now: Time,
+        client: Address,
+        session: SessionId,
+        successor: Option<SessionId>,
+        out: &mut Out,
+    ) {
+        // No client of ours goes on where it ended.
+        if successor != Some(session) {
+            self.begin_end(now, client, session, successor, out);
+        }
     }
 
     /// Leader: a shard replica has records that have been lying there for long, without names. The session of a
@@ -104,35 +118,52 @@ impl Sequencer {
             if is_known || self.is_too_old(run.session) {
                 self.tell_end(replica, run.session, out);
             } else {
-                self.begin_end(now, replica, run.session, out);
+                self.begin_end(now, replica, run.session, None, out);
             }
         }
     }
 
     /// Leader: ends a session, unless it has ended, and tells whoever asked.
-    fn begin_end(&mut self, now: Time, asker: Address, session: SessionId, out: &mut Out) {
-        let has_ended = self.sessions.end_of(session).is_some();
-        let is_new = self.sessions.next(session).is_none();
-        let highest = self.sessions.next(session).unwrap_or(0);
+    fn begin_end(
+        &mut self,
+        now: Time,
+        asker: Address,
+        session: SessionId,
+        successor: Option<SessionId>,
+        out: &mut Out,
+    ) {
+        let (end, known) = (self.sessions.end_of(session), self.sessions.next(session));
+        let is_too_old = self.is_too_old(session);
         let Some(orderer) = &mut self.orderer else { return };
         if let Some(ending) = orderer.endings.0.get_mut(&session) {
-            ending.askers.insert(asker);
+            ending.askers.insert(asker, successor);
+            if matches!(ending.step, Step::Freezing { .. }) {
+                ending.successor = ending.successor.or(successor);
+            }
             return;
         }
-        if has_ended {
+        if successor.is_some() && is_too_old {
+            // What became of its numbers is not known any more.
+            return reply(asker, Message::Expired { session }, out);
+        }
+        if end.is_some() && (successor.is_none() || self.sessions.successor_of(session).is_some()) {
             return self.tell_end(asker, session, out);
         }
         let under_way = orderer.endings.0.len();
         if under_way >= limits::MAX_ENDINGS
-            || is_new && self.sessions.len() + under_way >= limits::MAX_SESSIONS
+            || known.is_none() && self.sessions.len() + under_way >= limits::MAX_SESSIONS
         {
             // Whoever asks does so again.
             return;
         }
-        self.frozen.insert(session);
+        // One that has ended is frozen for good, and asking finds that out.
+        if end.is_none() {
+            self.frozen.insert(session);
+        }
         let mut ending = Ending {
-            askers: BTreeSet::from([asker]),
-            step: Step::Freezing { highest },
+            askers: BTreeMap::from([(asker, successor)]),
+            successor,
+            step: Step::Freezing { highest: end.or(known).unwrap_or(0) },
             unanswered: orderer.followers().collect(),
             said_at: now,
         };
@@ -153,7 +184,7 @@ impl Sequencer {
                 let next = end.or(self.sessions.next(session)).unwrap_or(0);
                 reply(from, Message::Frozen { view, session, next }, out);
             }
-            Message::End { view, session, at } => {
+            Message::End { view, session, at, successor } => {
                 // Also one that is not known here, however old: it may come back with what the leader orders.
                 if self.sessions.end_of(session).is_none() {
                     let is_too_low = at < self.sessions.next(session).unwrap_or(0);
@@ -162,17 +193,31 @@ impl Sequencer {
                         !is_too_low || may_be,
                         "session {session} ends at {at}, below what was frozen here"
                     );
-                    self.sessions.end(session, at);
-                    self.persist(&JournalRecord::Ended { session, at }, out);
+                    self.end_here(session, at, out);
                 }
+                self.succeed_here(session, successor, out);
                 self.frozen.remove(&session);
-                self.gate.confirm(from, Message::Ended { view, session, at }, out);
+                let successor = self.sessions.successor_of(session);
+                self.gate.confirm(from, Message::Ended { view, session, at, successor }, out);
             }
             Message::Frozen { session, next, .. } => self.answered(from, session, Some(next)),
             Message::Ended { session, .. } => self.answered(from, session, None),
             _ => {}
         }
         self.go_on_ending(now, out);
+    }
+
+    fn end_here(&mut self, session: SessionId, at: u64, out: &mut Out) {
+        self.sessions.end(session, at);
+        self.persist(&JournalRecord::Ended { session, at }, out);
+    }
+
+    /// Notes in which session the client of one that has ended goes on, unless that is known.
+    fn succeed_here(&mut self, session: SessionId, successor: Option<SessionId>, out: &mut Out) {
+        if let Some(successor) = successor.filter(|_| self.sessions.successor_of(session).is_none()) {
+            self.sessions.succeed(session, successor, self.ordered);
+            self.persist(&JournalRecord::Succeeded { session, successor }, out);
+        }
     }
 
     /// Leader: a follower is frozen at a number, or has ended the session.
@@ -200,20 +245,23 @@ impl Sequencer {
             orderer.endings.0.iter().filter(all_answered).map(|(id, _)| *id).collect();
         for session in ready {
             self.end_at_highest(now, session, out);
-            self.finish_end(session, out);
+            self.finish_end(now, session, out);
         }
     }
 
     fn end_at_highest(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let own = self.sessions.next(session).unwrap_or(0);
         let ending = self.orderer.as_ref().and_then(|orderer| orderer.endings.0.get(&session));
-        let Some(Step::Freezing { highest }) = ending.map(|ending| ending.step) else { return };
-        let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { highest };
+        let Some(Ending { step: Step::Freezing { highest }, successor, .. }) = ending else { return };
+        let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { *highest };
+        let (at, successor) = (self.sessions.end_of(session).unwrap_or(at), *successor);
         self.frozen.remove(&session);
         // What the leader has forgotten, and is too old to come back, has no need of an end.
         if !self.is_too_old(session) {
-            self.sessions.end(session, at);
-            self.persist(&JournalRecord::Ended { session, at }, out);
+            if self.sessions.end_of(session).is_none() {
+                self.end_here(session, at, out);
+            }
+            self.succeed_here(session, successor, out);
         }
         let ticket = self.gate.issued();
         let Some(orderer) = &mut self.orderer else { return };
@@ -224,7 +272,7 @@ impl Sequencer {
     }
 
     /// All members have ended it durably: it cannot be undone any more.
-    fn finish_end(&mut self, session: SessionId, out: &mut Out) {
+    fn finish_end(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some(orderer) = &mut self.orderer else { return };
         let Some(Ending { step: Step::Ending { at, ticket }, unanswered, .. }) =
             orderer.endings.0.get(&session)
@@ -236,16 +284,21 @@ impl Sequencer {
         }
         let (at, view) = (*at, self.number);
         let askers = orderer.endings.0.remove(&session).map(|ending| ending.askers).unwrap_or_default();
-        for asker in askers {
+        for (asker, wanted) in askers {
+            let successor = self.sessions.successor_of(session);
             match asker {
-                Address::Client(..) => reply(asker, Message::Ended { view, session, at }, out),
+                // It asked when the end was on its way already, without a successor.
+                Address::Client(..) if wanted.is_some() && successor.is_none() => {
+                    self.begin_end(now, asker, session, wanted, out);
+                }
+                Address::Client(..) => reply(asker, Message::Ended { view, session, at, successor }, out),
                 Address::Node(..) => self.tell_end(asker, session, out),
             }
         }
     }
 
     /// Says where a session ended, to its client; to a shard, which of its numbers may still get positions.
-    fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
+    pub(super) fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
         let view = self.number;
         let end = self.sessions.end_of(session).filter(|_| !orderer.endings.is_under_way(session));
@@ -259,7 +312,10 @@ impl Sequencer {
                 let end = end.unwrap_or(u64::MAX);
                 reply(asker, shard::Message::Undecided { view, session, first, end }, out);
             }
-            (client, Some(at)) => reply(client, Message::Ended { view, session, at }, out),
+            (client, Some(at)) => {
+                let successor = self.sessions.successor_of(session);
+                reply(client, Message::Ended { view, session, at, successor }, out);
+            }
             (_, None) => {}
         }
     }

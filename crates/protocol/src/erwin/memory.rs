@@ -24,6 +24,7 @@ pub(super) enum JournalRecord {
     Snapshot(Snapshot),
     Forgotten { session: SessionId },
     Ended { session: SessionId, at: u64 },
+    Succeeded { session: SessionId, successor: SessionId },
 }
 
 wire_enum! {
@@ -36,6 +37,7 @@ wire_enum! {
         6 => Snapshot(snapshot),
         7 => Forgotten { session },
         8 => Ended { session, at },
+        9 => Succeeded { session, successor },
     }
 }
 
@@ -121,6 +123,9 @@ impl Sequencer {
             JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
             JournalRecord::Forgotten { session } => self.forget(session),
             JournalRecord::Ended { session, at } => self.sessions.end(session, at),
+            JournalRecord::Succeeded { session, successor } => {
+                self.sessions.succeed(session, successor, self.ordered);
+            }
         }
     }
 

@@ -136,6 +136,8 @@ pub enum Message {
         view: ViewNumber,
         /// The session.
         session: SessionId,
+        /// The session in which it goes on, unless another one was named before.
+        successor: Option<SessionId>,
     },
     /// Leader to followers: admit nothing more of this session until it is told where it ends.
     Freeze {
@@ -161,6 +163,8 @@ pub enum Message {
         session: SessionId,
         /// The first number that is refused.
         at: u64,
+        /// The session in which it goes on, if its client said so.
+        successor: Option<SessionId>,
     },
     /// Follower to leader: ended, and durable so. Leader to client: ended, and durable so on all replicas.
     Ended {
@@ -170,6 +174,8 @@ pub enum Message {
         session: SessionId,
         /// The first number that is refused.
         at: u64,
+        /// The session in which it goes on, if there is one.
+        successor: Option<SessionId>,
     },
 
     /// Follower to leader: entries that the leader may not have.
@@ -250,10 +256,10 @@ wire_enum! {
         15 => Dropped { view, ordered },
         16 => Status { request },
         18 => ForwardExpired { view, session, ordered },
-        19 => End { view, session, at },
-        20 => Ended { view, session, at },
+        19 => End { view, session, at, successor },
+        20 => Ended { view, session, at, successor },
         21 => NotAppended { view, session, next, voids },
-        22 => Close { view, session },
+        22 => Close { view, session, successor },
         23 => Freeze { view, session },
         24 => Frozen { view, session, next },
         17 => StatusIs { request, view, open, ordered, held, sessions },

@@ -39,6 +39,7 @@ pub mod message;
 mod orderer;
 mod push;
 mod putting;
+mod resuming;
 pub mod rules;
 pub mod sequencer;
 mod settling;

@@ -155,6 +155,11 @@ impl Orderer {
     }
 
     /// Takes note of what a shard knows to be stable.
+    /// Positions below are final.
+    pub(super) fn stable(&self) -> Position {
+        self.stable
+    }
+
     pub(super) fn stable_known(&mut self, shard: ShardId, stable: Position) {
         if let Some(progress) = self.shards.get_mut(&shard) {
             progress.known = progress.known.max(stable);

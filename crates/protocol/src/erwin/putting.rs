@@ -129,8 +129,11 @@ impl Putting {
     }
 
     /// The replicas that have not stored all that was sent, and whether they said that they have no room.
-    pub(super) fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
-        let behind = self.replicas.iter().filter(|(_, progress)| progress.unanswered > 0);
+    pub(super) fn waits_for(&self, end: u64) -> impl Iterator<Item = (NodeId, Option<bool>)> {
+        let is_behind = move |progress: &Progress| {
+            progress.unanswered > 0 || progress.busy.is_some() && progress.sent < end
+        };
+        let behind = self.replicas.iter().filter(move |(_, progress)| is_behind(progress));
         behind.map(|((_, node), progress)| (*node, progress.busy))
     }
 }
@@ -157,8 +160,7 @@ impl LogClient {
         target.shard.map_or_else(|| record.clone().into(), Content::Shard)
     }
 
-    /// Chooses shards for the appends that have none. The choice follows from the name, or the record's key:
-    /// who goes on with a session puts its records where they were put before.
+    /// Chooses shards for the appends that have none. The choice follows from the name, or the record's key.
     pub(super) fn choose_shards(&mut self, session: SessionId) {
         let config = &self.entry.config;
         let Some(view) = self.entry.view.as_ref().filter(|_| !config.order.places_by_position()) else {

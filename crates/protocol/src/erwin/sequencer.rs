@@ -209,7 +209,9 @@ impl Sequencer {
             Message::Locate { view, session, number } if self.accepts(view) && self.orderer.is_some() => {
                 self.locate(from, RecordId { session, number }, out);
             }
-            Message::Close { view, session } if self.accepts(view) => self.close(now, from, session, out),
+            Message::Close { view, session, successor } if self.accepts(view) => {
+                self.close(now, from, session, successor, out);
+            }
             Message::Append { .. }
             | Message::CheckTail { .. }
             | Message::Locate { .. }
@@ -249,6 +251,15 @@ impl Sequencer {
         let idle = self.options.limits.session_idle_positions;
         if self.sessions.next(session).is_none() && self.ordered.since(session.opened_at()) > idle {
             return reply(asker, Message::Expired { session }, out);
+        }
+        let end = self.sessions.end_of(session);
+        if end.is_some_and(|end| number >= end) {
+            return self.tell_end(asker, session, out);
+        }
+        let stable = self.orderer.as_ref().map_or(Position::ZERO, Orderer::stable);
+        if end.is_some() && !self.sessions.is_bound_below(session, stable) {
+            // What is asked may still be lost, and the end with it. Who asks does so again.
+            return;
         }
         let is_bound = number < self.sessions.next(session).unwrap_or(0)
             && self.ring.first_number(session).is_none_or(|first| number < first);
@@ -635,6 +646,9 @@ impl Sequencer {
         }
         if self.options.deviates(Deviation::SessionEndLost) {
             self.sessions.forget_ends();
+        }
+        if self.options.deviates(Deviation::SuccessorForgotten) {
+            self.sessions.forget_successors();
         }
         if self.options.deviates(Deviation::VoidsForgotten) {
             self.sessions.forget_voids();

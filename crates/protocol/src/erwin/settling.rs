@@ -13,7 +13,7 @@ impl LogClient {
             self.base += 1;
         }
         // Who wants the session to end waits for this.
-        self.work_is_due |= self.pending.is_empty() && self.end_asker.is_some();
+        self.work_is_due |= self.in_flight() == 0 && self.end_asker.is_some();
     }
 
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
@@ -97,6 +97,10 @@ impl LogClient {
         if let Some(ending) = self.ending.take() {
             out.push(reply(ending.token, Reply::Ended(Some((session, self.end())))));
         }
+        for token in self.past.give_up() {
+            out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
+        }
+        self.resuming = None;
         self.session = Session::None;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
         self.locate_at = None;
@@ -113,7 +117,9 @@ impl LogClient {
         }
         let ending = self.ending.take().map(|ending| ending.token);
         let askers = std::mem::take(&mut self.session_askers);
-        for token in askers.into_iter().chain(ending).chain(self.end_asker.take()) {
+        self.resuming = None;
+        for token in askers.into_iter().chain(ending).chain(self.end_asker.take()).chain(self.past.give_up())
+        {
             out.push(reply(token, failure()));
         }
         for question in std::mem::take(&mut self.tails).into_values() {

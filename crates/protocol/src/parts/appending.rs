@@ -115,7 +115,8 @@ pub struct LogClientConfig {
     pub control: NodeId,
     /// Drawn at random for each client: names its sessions and spreads its retries.
     pub random: u64,
-    /// A session of an earlier run to go on with, and its next number.
+    /// A session of an earlier run to go on with, and its next number: those of the sessions in which other runs went
+    /// on with it follow its own.
     pub resume: Option<(SessionId, u64)>,
     /// Bounds, and deliberate defects for the simulator.
     pub options: Options,

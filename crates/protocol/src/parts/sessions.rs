@@ -28,6 +28,8 @@ struct Session {
     bound: Vec<BoundRun>,
     /// If the session has ended: the first number that is refused.
     end: Option<u64>,
+    /// If it has ended: the session in which its client went on.
+    successor: Option<SessionId>,
     /// Numbers that became no-ops, in order: first, and how many. Also below `lowest`: a client that forgot how
     /// far it was must not take them for appended. When there are many, the oldest go that are settled.
     voids: Vec<(u64, u64)>,
@@ -39,13 +41,16 @@ const HAS_END: u64 = 1 << 63;
 const MOST_VOIDS: usize = 64;
 /// So does this one say that some numbers became no-ops.
 const HAS_VOIDS: u64 = 1 << 62;
+/// And this one that the session has a successor.
+const HAS_SUCCESSOR: u64 = 1 << 61;
 
 impl Wire for Session {
     fn encode(&self, out: &mut Encoder) {
         self.id.encode(out);
         self.next.encode(out);
         let has_voids = if self.voids.is_empty() { 0 } else { HAS_VOIDS };
-        (self.lowest | self.end.map_or(0, |_| HAS_END) | has_voids).encode(out);
+        let has_successor = self.successor.map_or(0, |_| HAS_SUCCESSOR);
+        (self.lowest | self.end.map_or(0, |_| HAS_END) | has_voids | has_successor).encode(out);
         self.last_bound.encode(out);
         self.bound.encode(out);
         if let Some(end) = self.end {
@@ -54,14 +59,19 @@ impl Wire for Session {
         if !self.voids.is_empty() {
             self.voids.encode(out);
         }
+        if let Some(successor) = self.successor {
+            successor.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let (id, next, lowest) = (Wire::decode(input)?, Wire::decode(input)?, u64::decode(input)?);
+        let (id, next, marked) = (Wire::decode(input)?, Wire::decode(input)?, u64::decode(input)?);
         let (last_bound, bound) = (Wire::decode(input)?, Wire::decode(input)?);
-        let end = if lowest & HAS_END == 0 { None } else { Some(Wire::decode(input)?) };
-        let voids = if lowest & HAS_VOIDS == 0 { vec![] } else { Wire::decode(input)? };
-        Ok(Self { id, next, lowest: lowest & !(HAS_END | HAS_VOIDS), last_bound, bound, end, voids })
+        let end = if marked & HAS_END == 0 { None } else { Some(Wire::decode(input)?) };
+        let voids = if marked & HAS_VOIDS == 0 { vec![] } else { Wire::decode(input)? };
+        let successor = if marked & HAS_SUCCESSOR == 0 { None } else { Some(Wire::decode(input)?) };
+        let lowest = marked & !(HAS_END | HAS_VOIDS | HAS_SUCCESSOR);
+        Ok(Self { id, next, lowest, last_bound, bound, end, successor, voids })
     }
 }
 
@@ -173,8 +183,32 @@ impl Sessions {
 
     /// Ends a session at `at`, which does not make it live longer. What was seen is never at or above its end.
     pub fn end(&mut self, id: SessionId, at: u64) {
-        let session = self.entry(id, id.opened_at());
+        let session = self.entry(id, Position::ZERO);
         session.end = Some(at.max(session.next));
+    }
+
+    /// Whether all that was bound of a session has positions below `stable`.
+    #[must_use]
+    pub fn is_bound_below(&self, session: SessionId, stable: Position) -> bool {
+        self.sessions.get(&session).is_none_or(|session| session.last_bound <= stable)
+    }
+
+    /// The session in which the client of an ended one went on.
+    #[must_use]
+    pub fn successor_of(&self, session: SessionId) -> Option<SessionId> {
+        self.sessions.get(&session)?.successor
+    }
+
+    /// The client of an ended session goes on in another one. The first one that is named stays, and is remembered for
+    /// as long as the ended one, also if nothing is appended in it.
+    pub fn succeed(&mut self, id: SessionId, successor: SessionId, ordered: Position) {
+        let successor = *self.entry(id, Position::ZERO).successor.get_or_insert(successor);
+        self.entry(successor, ordered);
+    }
+
+    /// A defect: nobody knows any more in which sessions the clients of ended ones went on.
+    pub(crate) fn forget_successors(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.successor = None);
     }
 
     /// A view begins with these sessions. What ended sessions still wait for was held by nobody that counts:
@@ -312,6 +346,7 @@ impl Sessions {
             last_bound: now,
             bound: vec![],
             end: None,
+            successor: None,
             voids: vec![],
         })
     }
@@ -479,6 +514,19 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_final_when_its_last_position_is_wherever_it_was_opened() {
+        let mut sessions = Sessions::default();
+        let id = SessionId::new(Position(50), 1);
+        sessions.end(id, 2);
+        sessions.bind(IdRun { session: id, first: 0, count: 2 }, Position(40));
+        assert!(!sessions.is_bound_below(id, Position(41)) && sessions.is_bound_below(id, Position(42)));
+        sessions.succeed(id, session(2), Position(42));
+        sessions.succeed(id, session(3), Position(43));
+        assert_eq!((sessions.successor_of(id), sessions.next(session(2))), (Some(session(2)), Some(0)));
+        assert_eq!(sessions.next(session(3)), None);
+    }
+
+    #[test]
     fn no_ops_are_remembered_up_to_a_number() {
         let mut sessions = Sessions::default();
         for (first, is_void) in [(0, false), (2, true), (4, false), (6, true)] {
@@ -502,6 +550,7 @@ mod tests {
         sessions.bind(run(9, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
         sessions.end(session(2), 9);
+        sessions.succeed(session(2), session(3), Position(12));
         let bytes = seriatim_model::wire::encode_one(&sessions);
         assert_eq!(seriatim_model::wire::decode_one::<Sessions>(bytes).unwrap(), sessions);
     }

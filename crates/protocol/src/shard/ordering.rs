@@ -64,7 +64,7 @@ impl Replica {
             return;
         }
         self.unordered.hear(now, self.stable, session, self.options.limits.unnamed_for);
-        let sorted = self.unordered.sort(names);
+        let sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
         let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
         if !self.unordered.has_room(fresh) {

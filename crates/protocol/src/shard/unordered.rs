@@ -239,8 +239,11 @@ impl Unordered {
     }
 
     /// Sorts the names of a put by what is to happen to them.
-    pub(super) fn sort(&self, names: IdRun) -> Sorted {
+    pub(super) fn sort(&self, names: IdRun, refuses_early: bool) -> Sorted {
         let mut sorted = Sorted { refused: self.refused.within(names), ..Sorted::default() };
+        if refuses_early {
+            sorted.refused.extend(self.voids.within(names));
+        }
         // Nor are those that come after the end of their session.
         let end = self.ended.get(&names.session).copied().unwrap_or(u64::MAX);
         let names = names.head(end.saturating_sub(names.first).min(names.count));

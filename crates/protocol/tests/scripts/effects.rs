@@ -56,11 +56,17 @@ fn sequencing(message: &erwin::Message) -> String {
         Located { session, number, position, .. } => {
             format!("located {} at={position}", id(*session, *number))
         }
-        Close { view, session: of } => format!("close v{view} {}", session(*of)),
+        Close { view, session: of, successor } => {
+            format!("close v{view} {}{}", session(*of), in_which(*successor))
+        }
         Freeze { view, session: of } => format!("freeze v{view} {}", session(*of)),
         Frozen { view, session: of, next } => format!("frozen v{view} {}", id(*of, *next)),
-        End { view, session: of, at } => format!("end v{view} {}", id(*of, *at)),
-        Ended { view, session: of, at } => format!("ended v{view} {}", id(*of, *at)),
+        End { view, session: of, at, successor } => {
+            format!("end v{view} {}{}", id(*of, *at), in_which(*successor))
+        }
+        Ended { view, session: of, at, successor } => {
+            format!("ended v{view} {}{}", id(*of, *at), in_which(*successor))
+        }
         CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
         Tail { request, view, count, .. } => format!("tail v{view} request={request} count={count}"),
         Forward { view, session, first, entries, .. } => {
@@ -397,6 +403,10 @@ pub(crate) fn command(command: &StorageCommand) -> String {
         }
         StorageCommand::Discard(of) => format!("discard{}", ids(&[*of])),
     }
+}
+
+fn in_which(successor: Option<SessionId>) -> String {
+    successor.map(|of| format!(" successor={}", session(of))).unwrap_or_default()
 }
 
 pub(crate) fn reply(reply: &Reply) -> String {

@@ -136,15 +136,19 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
 fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
     use erwin::Message::*;
     let message = match kind {
-        "close" => Close { view: words.view()?, session: words.session()? },
+        "close" => {
+            let successor = words.session_in("successor")?;
+            Close { view: words.view()?, session: words.session()?, successor }
+        }
         "freeze" => Freeze { view: words.view()?, session: words.session()? },
         "frozen" | "end" | "ended" => {
+            let successor = words.session_in("successor")?;
             let (RecordId { session, number: at }, _) = words.record()?;
             let view = words.view()?;
             match kind {
                 "frozen" => Frozen { view, session, next: at },
-                "end" => End { view, session, at },
-                _ => Ended { view, session, at },
+                "end" => End { view, session, at, successor },
+                _ => Ended { view, session, at, successor },
             }
         }
         _ => return Ok(None),

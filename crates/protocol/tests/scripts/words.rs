@@ -81,6 +81,12 @@ impl Words {
         self.one("a session", |word| read_session(word).filter(|(_, rest)| rest.is_empty()).map(|(id, _)| id))
     }
 
+    /// `name=a`.
+    pub(crate) fn session_in(&mut self, name: &str) -> Parsed<Option<SessionId>> {
+        let Some(word) = self.value::<String>(name)? else { return Ok(None) };
+        Words::new(&word).session().map(Some)
+    }
+
     pub(crate) fn records(&mut self) -> Vec<(RecordId, Record)> {
         self.all(read_record)
     }
@@ -160,9 +166,16 @@ impl Words {
             let (name, next) = state.rsplit_once(':').ok_or_else(wrong)?;
             let (session, _) = read_session(name).ok_or_else(wrong)?;
             let (next, end) = next.split_once('/').map_or((next, None), |(next, end)| (next, Some(end)));
+            let (end, successor) = match end.and_then(|end| end.split_once('>')) {
+                Some((end, successor)) => (Some(end), read_session(successor)),
+                None => (end, None),
+            };
             sessions.admit(session, next.parse().map_err(|_| wrong())?, 0, ordered);
             if let Some(end) = end {
                 sessions.end(session, end.parse().map_err(|_| wrong())?);
+            }
+            if let Some((successor, _)) = successor {
+                sessions.succeed(session, successor, ordered);
             }
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
                 if let Some(number) = pair.strip_prefix('!') {
@@ -415,7 +428,7 @@ pub(crate) fn history(history: &ViewHistory) -> String {
     list(steps.chain(gaps), ",", |word| word)
 }
 
-/// The next number of each session, after `/` where it ended, and where its numbers are bound, as far as it remembers; `!` for no-ops.
+/// The next number of each session, after `/` where it ended, after `>` in which it goes on, and where its numbers are bound, as far as it remembers; `!` for no-ops.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
     let names = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
     let known = names.filter_map(|id| Some((id, sessions.next(id)?)));
@@ -428,8 +441,10 @@ pub(crate) fn sessions(sessions: &Sessions) -> String {
             });
             let bound = list(bound, "+", |word| word);
             let end = sessions.end_of(id).map(|end| format!("/{end}")).unwrap_or_default();
+            let successor =
+                sessions.successor_of(id).map(|id| format!(">{}", session(id))).unwrap_or_default();
             format!(
-                "{}:{next}{end}{}",
+                "{}:{next}{end}{successor}{}",
                 session(id),
                 if bound.is_empty() { bound } else { format!("({bound})") }
             )

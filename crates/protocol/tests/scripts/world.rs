@@ -7,8 +7,8 @@ use bytes::Bytes;
 use seriatim_model::limits::Limits;
 use seriatim_model::storage::{ReadFailure, StorageCommand, StorageFailure};
 use seriatim_model::{
-    Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Position,
-    Record, ShardId, Ticket, Time, ViewHistory, ViewNumber,
+    Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Order,
+    Position, Record, ShardId, Ticket, Time, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
@@ -171,7 +171,7 @@ impl World {
         entry.leaving = words.shards("leaving")?;
         let config = &mut entry.config;
         config.durability = words.value("durability")?.unwrap_or(Durability::Memory);
-        config.order = words.value("order")?.unwrap_or_default();
+        config.order = words.value("order")?.unwrap_or(Order::ErwinBb);
         config.stripe = words.value("stripe")?.unwrap_or(1);
         config.shards = entry.shards.len() as u32;
         config.sequencers = entry.sequencers.len() as u32;
@@ -251,11 +251,34 @@ impl World {
                 let resume = words.value::<String>("resume")?;
                 let resume = resume.map(|word| Words::new(&word).record()).transpose()?;
                 let resume = resume.map(|(id, _)| (id.session, id.number));
-                let config = LogClientConfig { control: CONTROL, random: 1, resume, options };
+                let random = words.value("random")?.unwrap_or(1);
+                let config = LogClientConfig { control: CONTROL, random, resume, options };
                 Role::Client(Box::new(LogClient::new(config, self.entry.clone())))
             }
         });
-        if words.has("in") { self.join(words.view()?) } else { Ok(()) }
+        if words.has("opened") {
+            self.open_session()
+        } else if words.has("in") {
+            self.join(words.view()?)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets the client open a session, in an empty log.
+    fn open_session(&mut self) -> Parsed<()> {
+        self.command("request 0 session")?;
+        self.drain()?;
+        let members = self.entry.view.as_ref().map(|view| view.sequencers.clone()).unwrap_or_default();
+        for member in members {
+            self.command(&format!(
+                "seq{}: tail v{} request=1 count=0",
+                member.node.0,
+                self.entry.view_number()
+            ))?;
+        }
+        self.take_effects();
+        Ok(())
     }
 
     /// Lets the machine start a view, which is registered for it unless it is.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{AppendOptions, LogOptions};
+use seriatim_client::{AppendError, AppendOptions, LogOptions, Position};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::cluster::{Cluster, connect};
@@ -48,16 +48,38 @@ async fn what_has_no_meaning_where_positions_come_first_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_of_erwin_st_is_not_resumed() {
+async fn a_program_that_kept_its_first_session_goes_on_however_often_it_is_restarted() {
     let cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());
-    cli.good(&["log", "create", "straight", "--order", "erwin-st"]).await;
-    let client = connect(cluster.address(), Duration::from_secs(30)).await;
-    let log = client.log("straight").await.expect("it is there");
-    let receipt = log.append("once", AppendOptions::default()).await.expect("it is appended");
-    let resumed = client.log_with("straight", LogOptions::resume(receipt.id.session, 0)).await;
-    let refused = resumed.expect_err("two runs could put different records under one name").to_string();
-    assert!(refused.contains("cannot be resumed"), "{refused}");
+    for order in ["erwin-bb", "erwin-st"] {
+        cli.good(&["log", "create", order, "--order", order, "--shards", "2"]).await;
+        let mut first = None;
+        for lives in 1..=4 {
+            let client = connect(cluster.address(), Duration::from_secs(30)).await;
+            let mut options = LogOptions::default();
+            options.resume = first;
+            let log = client.log_with(order, options).await.expect("it is there");
+            let session = log.session().await.expect("it has a session");
+            // From the start, again and again, and each time one more. What an earlier life was told stays so.
+            for line in 0..lives {
+                match log.append_sync(format!("line {line}")).await {
+                    Ok(position) => assert_eq!(position, Position(line), "{order}, life {lives}"),
+                    Err(cause) => {
+                        assert!(cause == AppendError::Settled && line + 1 < lives, "{order}: {cause}")
+                    }
+                }
+            }
+            assert_eq!(*first.get_or_insert(session), session, "{order}, life {lives}");
+        }
+        let lines = cli.good(&["read", order]).await;
+        assert_eq!(text(&lines), "line 0\nline 1\nline 2\nline 3\n", "{order}");
+        let mut beyond = LogOptions::default();
+        beyond.resume = first.map(|(session, _)| (session, 5));
+        let client = connect(cluster.address(), Duration::from_secs(30)).await;
+        let log = client.log_with(order, beyond).await.expect("it is there");
+        let failed = log.append_sync("a number that nobody ever reached").await.expect_err("it is refused");
+        assert!(matches!(failed, AppendError::SessionExpired(_)), "{order}: {failed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,6 @@ use std::time::Duration;
 use rustix::process::Signal;
 use seriatim_client::{Client, LogConfig, LogEntry, NodeId, Order};
 
-use crate::command::{CommandLine, text};
 use crate::members::{Members, Register, has_etcd};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
@@ -312,46 +311,4 @@ async fn a_node_that_does_not_come_back_is_replaced() {
     logs.whole(&client, &lost, &members).await;
     logs.go_on("with another node in its place", &members).await;
     logs.finish(&members).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_other_benches_measure_something() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let json = directory.path().join("figures.json");
-    let path = json.to_str().expect("a path in plain letters");
-    let cli = CommandLine::new("127.0.0.1:1");
-    let brief = ["--duration", "1", "--rounds", "1", "--json", path];
-    for (bench, more, figure) in [
-        ("scale", &["--shards", "1", "--order", "erwin-st"][..], "rate_per_s"),
-        ("metadata", &[][..], "names_per_s"),
-        ("read", &["--lag", "1", "--order", "erwin-st"][..], "p50_us"),
-        ("stall", &[][..], "largest_ms"),
-    ] {
-        // How long somebody stalls is not to be chosen.
-        let brief = if bench == "stall" { &brief[2..] } else { &brief };
-        cli.good(&[&["bench", bench], more, brief].concat()).await;
-        let written = std::fs::read(&json).expect("it is written");
-        let report: serde_json::Value = serde_json::from_slice(&written).expect("it is JSON");
-        assert!(report["rows"][0][figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bench_finds_the_gap_and_its_parts() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let json = directory.path().join("failover.json");
-    let path = json.to_str().expect("a path in plain letters");
-    let cli = CommandLine::new("127.0.0.1:1");
-    let printed = cli.good(&["bench", "failover", "--rounds", "2", "--json", path]).await;
-    let (printed, written) = (text(&printed), std::fs::read(&json).expect("it is written"));
-    let report: serde_json::Value = serde_json::from_slice(&written).expect("it is JSON");
-    for (index, name) in ["erwin-bb, leader killed", "erwin-bb, follower killed"].into_iter().enumerate() {
-        let row = &report["rows"][index];
-        assert!(row["name"] == name && printed.contains(name), "{printed}{report}");
-        let round = &row["rounds"][0];
-        assert!(round["gap_ms"].as_f64().is_some_and(|gap| gap > 0.0), "{report}");
-        for part in ["detect", "claim", "seal", "fence", "flush", "stage", "register", "resume"] {
-            assert!(round["parts_ms"][part].is_f64(), "{part}: {report}");
-        }
-    }
 }

@@ -8,12 +8,14 @@
 //! * [`shards`]: shards that join and leave under load;
 //! * [`disks`]: a disk that fills up, bytes that change;
 //! * [`guide`]: the commands of `docs/cluster.md`;
+//! * [`bench`]: what `seriatim bench` writes;
 //! * [`acceptance`], [`output`]: the command line, as scripts use it.
 //!
 //! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
 //! sleeping: each wait is for an event and has a deadline.
 
 mod acceptance;
+mod bench;
 mod catalog;
 mod cluster;
 mod command;

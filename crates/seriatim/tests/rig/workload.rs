@@ -36,10 +36,16 @@ pub(crate) enum Style {
     Unordered(usize),
 }
 
-/// One program of each kind that a log of this order allows.
-pub(crate) fn all_styles(order: Order) -> [Style; 3] {
-    let last = if may_have_no_ops(order) { Style::Unordered(32) } else { Style::Resuming };
-    [Style::Pipelined(32), Style::Synchronous, last]
+/// One program of each kind that makes a difference in a log of this order.
+pub(crate) fn all_styles(order: Order) -> Vec<Style> {
+    let mut styles = vec![Style::Pipelined(32), Style::Synchronous];
+    if order.is_lazy() {
+        styles.push(Style::Resuming);
+    }
+    if may_have_no_ops(order) {
+        styles.push(Style::Unordered(32));
+    }
+    styles
 }
 
 /// One log and the programs that work on it.
@@ -320,6 +326,9 @@ impl Writer {
         let mut options = LogOptions::default();
         options.resume = *known;
         let log = client.log_with(&self.log, options).await.expect("the log is there");
+        if known.is_none() {
+            *known = log.session().await;
+        }
         let mut in_flight = VecDeque::new();
         for (_, payload) in pending.iter() {
             in_flight.push_back(log.submit(payload.clone()).await.expect("there is room"));
@@ -333,28 +342,38 @@ impl Writer {
             let Some(oldest) = in_flight.pop_front() else { return };
             let outcome = oldest.await;
             let (index, _) = pending.pop_front().expect("it is as long as what is in flight");
-            let (id, position) = self.outcome(outcome, *known);
-            self.history.acknowledge(index, Some(id), position, 0);
-            *known = Some((id.session, id.number + 1));
+            *known = Some(self.outcome(index, outcome, *known));
         }
     }
 
+    /// Notes what an append came to. The session and the number to go on with.
     fn outcome(
         &self,
+        index: usize,
         outcome: Result<Receipt, AppendError>,
         known: Option<(SessionId, u64)>,
-    ) -> (RecordId, Option<Position>) {
+    ) -> (SessionId, u64) {
         match (outcome, known) {
-            (Ok(receipt), None) => (receipt.id, receipt.position),
-            (Ok(receipt), Some((session, number))) => {
-                let expected = RecordId { session, number };
-                if receipt.id != expected {
-                    self.history.violation(format!("acknowledged as {}, not as {expected}", receipt.id));
+            (Ok(Receipt { id, position, .. }), _) => {
+                // Another session may follow that of the run before.
+                if let Some((session, number)) = known.filter(|(session, _)| *session == id.session)
+                    && id.number != number
+                {
+                    self.history.violation(format!("acknowledged as {id}, not as {session}:{number}"));
                 }
-                (receipt.id, receipt.position)
+                self.history.acknowledge(index, Some(id), position, 0);
+                (id.session, id.number + 1)
             }
             // An earlier life was told, and died before it could say so.
-            (Err(AppendError::Settled), Some((session, number))) => (RecordId { session, number }, None),
+            (Err(AppendError::Settled), Some((session, number))) => {
+                let id = RecordId { session, number };
+                self.history.acknowledge(index, Some(id), None, 0);
+                (session, number + 1)
+            }
+            (Err(AppendError::NotAppended), Some((session, number))) if self.history.may_have_no_ops() => {
+                self.history.refuse(index);
+                (session, number + 1)
+            }
             (Err(cause), _) => panic!("{}: {cause}", self.label),
         }
     }

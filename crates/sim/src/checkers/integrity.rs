@@ -1,9 +1,16 @@
 //! What is read is what was appended, under the name that its client was told.
 
+use std::collections::BTreeMap;
+
+use seriatim_model::RecordId;
+
 use super::Finding;
 use crate::history::History;
 
 pub(super) fn check(history: &History) -> Finding {
+    // How many appends of an application came before number 0 of a session: an application that is restarted may go on
+    // in another one.
+    let mut earlier = BTreeMap::new();
     for append in &history.appends {
         if append.ids.len() > 1 {
             return Err(format!(
@@ -12,10 +19,16 @@ pub(super) fn check(history: &History) -> Finding {
             ));
         }
         // In one session every record that is appended again moves those after it up.
-        let is_right = |number: u64| {
-            number == append.number || history.unordered && number >= append.number + u64::from(append.again)
+        let mut is_right = |id: &RecordId| {
+            if history.unordered {
+                return id.number >= append.number + u64::from(append.again);
+            }
+            let Some(before) = append.number.checked_sub(id.number) else { return false };
+            let may_differ = !history.config.order.places_by_position();
+            *earlier.entry((append.session, id.session)).or_insert(before) == before
+                && (before == 0 || may_differ)
         };
-        if let Some(id) = append.ids.first().filter(|id| !is_right(id.number)) {
+        if let Some(id) = append.ids.first().filter(|id| !is_right(id)) {
             return Err(format!(
                 "{:?} is number {} of its session, and was named {id}",
                 append.payload, append.number

@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use seriatim_model::{Position, ShardId};
 
 use super::Finding;
-use crate::history::{End, History, MapTold, Served};
+use crate::history::{End, History, MapTold, Moment, Served};
 
 pub(super) fn check(history: &History) -> Finding {
     if let Some(hole) = history.holes.first() {
         return Err(hole.clone());
     }
     if history.config.order.places_by_position() {
-        let last = history.placement();
-        history.served.iter().try_for_each(|served| match history.accepted {
-            Some(_) => complete(history, &history.placement_at(served.at), served),
-            None => complete(history, &last, served),
-        })?;
+        let placement = history.placement();
+        // Who had a position that was given again later may not be the one to have it now.
+        let last = |served: &Served| Position(served.upto.0.saturating_sub(1));
+        let counts = |served: &&Served| !history.was_lost(last(served), served.at, Moment::MAX);
+        history.served.iter().filter(counts).try_for_each(|served| complete(history, &placement, served))?;
     } else {
         let owners = owners(history)?;
         history.served.iter().try_for_each(|served| gave_its_own(history, &owners, served))?;

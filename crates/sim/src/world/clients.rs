@@ -122,7 +122,7 @@ impl World {
         let legacies: BTreeMap<u64, Legacy> = client
             .producers
             .into_iter()
-            .map(|(machine, producer)| (machine, producer.die(remembers)))
+            .map(|(machine, producer)| (machine, producer.die(remembers, &mut self.random)))
             .collect();
         self.trace.line(self.now, format_args!("client {number} is killed"));
         self.dead_clients.insert(number, legacies);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_model::{
-    Durability, Incarnation, LogConfig, LogId, Member, NodeId, Position, RecordId, SessionId, ShardId, Time,
-    View, ViewNumber, limits,
+    Durability, Incarnation, LogConfig, LogId, Member, NodeId, Order, Position, RecordId, SessionId, ShardId,
+    Time, View, ViewNumber, limits,
 };
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
@@ -217,6 +217,7 @@ impl Cluster {
 
     fn config(&self) -> LogConfig {
         LogConfig {
+            order: Order::ErwinBb,
             durability: Durability::Memory,
             sequencers: self.sequencers,
             min_sequencers: self.least,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use seriatim_model::storage::{Lacking, ReadRange, Run, ShardMemory, StorageCommand};
 use seriatim_model::{
-    Incarnation, LogConfig, LogId, NodeId, Placement, Position, Record, RecordId, SessionId, ShardId, View,
-    ViewHistory, ViewNumber,
+    Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId, ShardId,
+    View, ViewHistory, ViewNumber,
 };
 
 use super::{OpenMode, ShardOptions, ShardStore, StoreError};
@@ -134,7 +134,7 @@ fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> ShardM
         first: start,
         start,
     };
-    let (incarnation, config) = (Incarnation(1), LogConfig::default());
+    let (incarnation, config) = (Incarnation(1), LogConfig { order: Order::ErwinBb, ..LogConfig::default() });
     ShardMemory { incarnation, config, claim: number, view: Some(view), history }
 }
 

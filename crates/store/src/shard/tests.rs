@@ -47,7 +47,7 @@ fn remember(steps: &[(u64, u64)]) -> StorageCommand {
     }
     StorageCommand::Remember(ShardMemory {
         incarnation: Incarnation(1),
-        config: LogConfig::default(),
+        config: LogConfig { order: Order::ErwinBb, ..LogConfig::default() },
         claim: history.latest(),
         view: None,
         history,

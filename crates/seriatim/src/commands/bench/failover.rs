@@ -17,11 +17,10 @@ use seriatim_model::ViewNumber;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::figures::Report;
+use super::figures::{Report, check_files};
 use super::pace::Pace;
 use crate::arguments::{FailoverArguments, Victim};
-use crate::commands::signals::Signals;
-use crate::output::{Failure, Outcome, progress};
+use crate::output::{Failure, Outcome, steps};
 use cluster::Cluster;
 use report::{PARTS, Round, Row, milliseconds};
 
@@ -47,24 +46,18 @@ const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
-    let mut signals = Signals::new()?;
-    tokio::select! {
-        outcome = measure(arguments) => outcome,
-        // What was started ends with the measurement.
-        () = signals.told() => Err(Failure::new("interrupted; nothing was measured")),
-    }
-}
-
-async fn measure(arguments: &FailoverArguments) -> Outcome {
+    let repeat = &arguments.repeat;
+    check_files([repeat.json.as_deref()])?;
     let mut bench = Bench::start(arguments).await?;
-    let bar = progress(Some(arguments.rounds.into()), "rounds");
+    let bar = steps(repeat.rounds.into());
     let mut rounds: BTreeMap<&str, Vec<Round>> = BTreeMap::new();
-    for number in 0..arguments.rounds {
+    for number in 0..repeat.rounds {
         let loses_leader = match arguments.kill {
             Victim::Sequencer => number % 2 == 0,
             Victim::Leader => true,
             Victim::Follower => false,
         };
+        bar.set_message(format!("a {} is lost", if loses_leader { "leader" } else { "follower" }));
         let round = bench.round(loses_leader, arguments.pause).await?;
         rounds.entry(if loses_leader { "leader" } else { "follower" }).or_default().push(round);
         bar.inc(1);
@@ -74,7 +67,7 @@ async fn measure(arguments: &FailoverArguments) -> Outcome {
     let row = |(whom, rounds)| Row::new(format!("{}, {whom} {how}", arguments.order), rounds);
     let report = Report::new(rounds.into_iter().rev().map(row).collect());
     report::print(&report);
-    arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
+    report.write(repeat.json.as_deref())
 }
 
 /// A cluster, a log, and somebody who appends to it all the time.
@@ -115,7 +108,7 @@ impl Bench {
         // The first three nodes have the sequencing replicas; no shard needs another node for a lost one.
         let config = LogConfig {
             order: arguments.order,
-            durability: arguments.durability,
+            durability: arguments.durable.durability,
             sequencers: 3,
             min_sequencers: 2,
             replicas: 3,
@@ -246,8 +239,7 @@ async fn append_for_ever(log: Log, acknowledged: Acknowledged) -> Outcome {
         }
         Ok::<_, Failure>(())
     });
-    let mut paces = Pace::split(RATE, 1, FOR_EVER);
-    let pace = &mut paces[0];
+    let mut pace = Pace::new(RATE, FOR_EVER)?;
     while pace.next().await.is_some() {
         let append = log.submit("a record").await?;
         if appends.send(append).await.is_err() {

@@ -10,7 +10,6 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use seriatim_client::{Durability, LogConfig, Order, Position, SessionId};
 use seriatim_model::{
@@ -23,9 +22,10 @@ use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::{Message, Options, erwin, shard};
 
-use super::figures::{Report, median};
+use super::figures::{Report, Spread, check_files};
+use super::machine::cpu_time_of_this_thread;
 use crate::arguments::MetadataArguments;
-use crate::output::{Failure, Outcome, print_line};
+use crate::output::{Failure, Outcome, print_line, steps};
 
 const LOG: LogId = LogId(1);
 const VIEW: ViewNumber = ViewNumber(1);
@@ -43,28 +43,34 @@ struct Row {
 }
 
 pub(super) fn run(arguments: &MetadataArguments) -> Outcome {
-    let rounds = (0..arguments.rounds).map(|_| round(arguments)).collect::<Result<Vec<_>, Failure>>()?;
-    let (rounds, on_the_clock): (Vec<f64>, Vec<f64>) = rounds.into_iter().unzip();
-    let names_per_clock_s = median(on_the_clock);
+    let repeat = &arguments.repeat;
+    check_files([repeat.json.as_deref()])?;
+    let bar = steps(repeat.rounds.into());
+    let mut found = vec![];
+    for number in 1..=repeat.rounds {
+        bar.set_message(format!("round {number}"));
+        found.push(round(arguments)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let (rounds, on_the_clock): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+    let spread = |figures: &[f64]| Spread::of(figures.iter().copied()).expect("there are rounds");
+    let (of_processor, of_clock) = (spread(&rounds), spread(&on_the_clock));
     let name = format!(
         "one leader, {} followers, {} shards, {} clients, {} names at once",
         arguments.followers, arguments.shards, arguments.clients, arguments.batch
     );
-    let report =
-        Report::new(vec![Row { name, names_per_s: median(rounds.clone()), rounds, names_per_clock_s }]);
-    for Row { name, names_per_s, rounds, names_per_clock_s } in &report.rows {
-        let least = rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = rounds.iter().copied().fold(0.0, f64::max);
-        print_line(format_args!(
-            "{name}: {names_per_s:.0} names per second of one processor (least {least:.0}, most {most:.0}), \
-             {names_per_clock_s:.0} on the clock"
-        ));
-    }
+    print_line(format_args!(
+        "{name}: {:.0} names per second of one processor (least {:.0}, most {:.0}), {:.0} on the clock",
+        of_processor.p50, of_processor.min, of_processor.max, of_clock.p50
+    ));
     print_line(
         "with decoding, admission, ordering, dropping and encoding; without sockets, tasks and journal",
     );
+    let (names_per_s, names_per_clock_s) = (of_processor.p50, of_clock.p50);
+    let report = Report::new(vec![Row { name, names_per_s, rounds, names_per_clock_s }]);
     print_line(&report.machine);
-    arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
+    report.write(repeat.json.as_deref())
 }
 
 /// Names per second of a processor, and of the clock.
@@ -174,7 +180,7 @@ impl<'a> Bench<'a> {
             self.next += self.arguments.batch;
             self.sent += self.arguments.batch * self.arguments.clients;
         }
-        let (began, before) = (Instant::now(), thread_time());
+        let (began, before) = (Instant::now(), cpu_time_of_this_thread());
         let mut decoder = FrameDecoder::new();
         for (from, chunks) in frames {
             chunks.iter().for_each(|chunk| decoder.feed(chunk));
@@ -187,7 +193,7 @@ impl<'a> Bench<'a> {
             self.machine.step(Time::ZERO, Input::Timer, &mut out);
             self.perform(out)?;
         }
-        self.took += thread_time().saturating_sub(before);
+        self.took += cpu_time_of_this_thread().saturating_sub(before);
         self.on_the_clock += began.elapsed();
         Ok(())
     }
@@ -229,12 +235,6 @@ impl<'a> Bench<'a> {
         }
         Ok(())
     }
-}
-
-/// The processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// What others answer to the leader.

@@ -1,47 +1,83 @@
 //! Arrivals on a schedule, whatever happens to those before.
 
+use std::io;
+use std::iter::Peekable;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use seriatim_net::Timer;
 
-/// How many arrivals may wait to be taken: a stall of this many is still counted in full.
-const BACKLOG: usize = 1 << 16;
+/// After how long the schedule starts: by then everyone is ready for it.
+const START_AFTER: Duration = Duration::from_millis(50);
 
 /// The arrivals of one client: the instants at which it should have begun an append. Latency counts from
 /// them, so that a stall is charged to every append that it delays.
 pub(super) struct Pace {
-    arrivals: mpsc::Receiver<Instant>,
+    timer: Timer,
+    schedule: Peekable<Schedule>,
+}
+
+/// Every so manieth of all arrivals.
+struct Schedule {
+    start: Instant,
+    rate: u64,
+    next: u64,
+    step: usize,
+    total: u64,
+}
+
+impl Iterator for Schedule {
+    type Item = Instant;
+
+    fn next(&mut self) -> Option<Instant> {
+        let number = self.next;
+        self.next += self.step as u64;
+        (number < self.total).then(|| self.start + Duration::from_secs_f64(number as f64 / self.rate as f64))
+    }
 }
 
 impl Pace {
-    /// Spreads `rate` arrivals a second evenly over the clients. A thread of its own keeps the time: the
-    /// runtime's timers are a millisecond coarse.
-    pub(super) fn split(rate: u64, clients: usize, duration: Duration) -> Vec<Self> {
-        let (senders, paces): (Vec<_>, Vec<_>) = (0..clients)
-            .map(|_| {
-                let (sender, arrivals) = mpsc::channel(BACKLOG);
-                (sender, Self { arrivals })
-            })
-            .unzip();
+    /// Spreads `rate` arrivals a second evenly over the clients.
+    pub(super) fn split(rate: u64, clients: usize, duration: Duration) -> io::Result<Vec<Self>> {
+        let (timer, start) = (Timer::start()?, Instant::now() + START_AFTER);
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
-        let start = Instant::now() + Duration::from_millis(50);
-        std::thread::spawn(move || {
-            for number in 0..total {
-                let at = start + Duration::from_secs_f64(number as f64 / rate as f64);
-                if let Some(left) = at.checked_duration_since(Instant::now()) {
-                    std::thread::sleep(left);
-                }
-                // Waits if the backlog is full; the instant counts all the same.
-                if senders[number as usize % senders.len()].blocking_send(at).is_err() {
-                    return;
-                }
-            }
-        });
-        paces
+        let schedule = |client| Schedule { start, rate, next: client, step: clients, total };
+        let pace = |client| Self { timer: timer.clone(), schedule: schedule(client).peekable() };
+        Ok((0..clients as u64).map(pace).collect())
     }
 
-    /// The next arrival, when its time has come.
+    /// Those of the only client.
+    pub(super) fn new(rate: u64, duration: Duration) -> io::Result<Self> {
+        Ok(Self::split(rate, 1, duration)?.swap_remove(0))
+    }
+
+    /// The next arrival, when its time has come. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Instant> {
-        self.arrivals.recv().await
+        let at = *self.schedule.peek()?;
+        self.timer.until(at).await;
+        self.schedule.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_take_turns_and_together_keep_the_rate() {
+        let start = Instant::now();
+        let of = |client| Schedule { start, rate: 1000, next: client, step: 3, total: 7 };
+        let at = |client| of(client).map(|at| (at - start).as_millis()).collect::<Vec<_>>();
+        assert_eq!([at(0), at(1), at(2)], [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
+    }
+
+    #[tokio::test]
+    async fn who_is_late_gets_what_was_missed_at_once() {
+        let start = Instant::now() - Duration::from_secs(1);
+        let schedule = Schedule { start, rate: 1000, next: 0, step: 1, total: 10 }.peekable();
+        let mut pace = Pace { timer: Timer::start().unwrap(), schedule };
+        for number in 0..10 {
+            assert_eq!(pace.next().await, Some(start + Duration::from_millis(number)));
+        }
+        assert_eq!(pace.next().await, None);
     }
 }

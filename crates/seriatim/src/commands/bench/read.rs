@@ -6,90 +6,116 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_client::{Append, Log, Position};
+use seriatim_client::{Append, Log, Order, Position};
+use seriatim_net::Timer;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::figures::{Latencies, Report, Row, cpu_time};
+use super::cluster::Cluster;
+use super::comparison::{Comparison, with_floor};
+use super::figures::{Figure, Latencies, Measured, Subject};
+use super::floor::{Exchange, Floor};
+use super::latency::{BACKLOG, curves};
+use super::machine::cpu_time;
 use super::pace::Pace;
-use super::{Cluster, Shape};
-use crate::arguments::ReadBenchArguments;
-use crate::output::{Failure, Outcome, progress};
+use crate::arguments::{PacedArguments, ReadBenchArguments};
+use crate::output::{Failure, Outcome};
 
 /// How long a read may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// One ordering with one lag, over all rounds.
-struct Cell {
-    shape: Shape,
-    lag: Duration,
-    latencies: Latencies,
-    cpu: Duration,
-    took: Duration,
-}
+const FIGURES: [Figure; 8] = [
+    Figure::P50,
+    Figure::P90,
+    Figure::P99,
+    Figure::Max,
+    Figure::BothP50,
+    Figure::BothP99,
+    Figure::Rate,
+    Figure::Cpu,
+];
 
 pub(super) async fn run(arguments: &ReadBenchArguments) -> Outcome {
-    let ReadBenchArguments { durability, shards, replicas, .. } = *arguments;
-    let mut cells = vec![];
-    for order in &arguments.order {
-        for lag in &arguments.lag {
-            let shape = Shape { order: *order, durability, shards, replicas };
-            let (latencies, lag) = (Latencies::new(), Duration::from_millis(*lag));
-            cells.push(Cell { shape, lag, latencies, cpu: Duration::ZERO, took: Duration::ZERO });
-        }
-    }
-    let bar = progress(Some(cells.len() as u64 * u64::from(arguments.rounds)), "rounds");
-    for _ in 0..arguments.rounds {
-        for cell in &mut cells {
-            round(cell, arguments).await?;
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
-    let report = Report::new(cells.iter().map(row).collect());
-    report.print();
-    arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
+    let comparison = Comparison::new(&arguments.comparison)?;
+    let subject = |order: Order, lag: Duration| {
+        (Subject { lag_ms: Some(lag.as_secs_f64() * 1e3), ..Subject::named(order) }, (order, lag))
+    };
+    let orders = arguments.comparison.order.iter();
+    let others = orders.flat_map(|order| arguments.lag.iter().map(|lag| subject(*order, *lag)));
+    let measure = async |setting: &Option<(Order, Duration)>| {
+        let Some((order, lag)) = setting else { return floor(&comparison, arguments.paced).await };
+        let shape = comparison.shape(*order, arguments.shards);
+        let cluster = Cluster::start(shape, &Handle::current()).await?;
+        let measured = reads(&cluster, arguments.paced, comparison.duration, *lag).await?;
+        cluster.stop().await?;
+        Ok(measured)
+    };
+    let rows = comparison.run(&with_floor(others), measure).await?;
+    let remark = "both: an append and the read of its record, without the lag between them";
+    comparison.tell(rows, &FIGURES, |_, table| table.remark(remark), curves)
 }
 
-fn row(cell: &Cell) -> Row {
-    let name = format!("{}, lag {} ms", cell.shape.order, cell.lag.as_millis());
-    let count = cell.latencies.count();
-    Row::new(&name, &cell.latencies, count as f64 / cell.took.as_secs_f64(), cell.cpu, count)
+/// A record for a short question.
+async fn floor(comparison: &Comparison<'_>, paced: PacedArguments) -> Result<Measured, Failure> {
+    let exchange = Exchange::read(paced.size);
+    let floor = Floor::start(exchange, comparison.delay.clone(), &Handle::current()).await?;
+    floor.on_schedule(1, paced.rate, comparison.duration).await
 }
 
-async fn round(cell: &mut Cell, arguments: &ReadBenchArguments) -> Outcome {
-    let cluster = Cluster::start(cell.shape, &Handle::current()).await?;
+/// An append that was acknowledged.
+struct Appended {
+    position: Position,
+    scheduled: Instant,
+    acknowledged: Instant,
+}
+
+async fn reads(
+    cluster: &Cluster,
+    paced: PacedArguments,
+    duration: Duration,
+    lag: Duration,
+) -> Result<Measured, Failure> {
     let (appender, reader) = (cluster.log().await?, cluster.log().await?);
-    let payload = Bytes::from(vec![7; arguments.size]);
+    let payload = Bytes::from(vec![7; paced.size]);
     // Both have made their connections before anything counts.
-    appender.append_sync(payload.clone()).await?;
-    reader.read(Position(0), 1, READ_WITHIN).await?;
-    let (acknowledged, reads) = mpsc::channel(1 << 16);
-    let (cpu, began) = (cpu_time(), Instant::now());
-    let reading = tokio::spawn(read_after(reader, reads, cell.lag));
-    let mut paces = Pace::split(arguments.rate, 1, Duration::from_secs(arguments.duration));
-    append(appender, payload, &mut paces[0], acknowledged).await?;
-    cell.latencies.merge(&reading.await??);
-    cell.cpu += cpu_time() - cpu;
-    cell.took += began.elapsed();
-    Ok(cluster.dev.stop().await?)
+    let first = appender.append_sync(payload.clone()).await?;
+    reader.read(first, 1, READ_WITHIN).await?;
+    let (appended, reads) = mpsc::channel(BACKLOG);
+    let (cpu, pace) = (cpu_time(), Pace::new(paced.rate, duration)?);
+    let reading = tokio::spawn(read_after(reader, reads, lag));
+    append(appender, payload, pace, first, appended).await?;
+    let (latencies, both) = reading.await??;
+    let mut measured = Measured::scheduled(latencies, paced.rate, cpu_time() - cpu);
+    let both = [(Figure::BothP50, both.us(0.5)), (Figure::BothP99, both.us(0.99))];
+    measured.figures.extend(both);
+    Ok(measured)
 }
 
-/// Appends on a schedule, and tells when each append was acknowledged.
-async fn append(log: Log, payload: Bytes, pace: &mut Pace, acknowledged: mpsc::Sender<Instant>) -> Outcome {
-    let (appends, mut in_flight) = mpsc::channel::<Append>(1 << 16);
+/// Appends on a schedule, and tells when each append was acknowledged. Where no position comes with an
+/// acknowledgement, the records lie one behind the other.
+async fn append(
+    log: Log,
+    payload: Bytes,
+    mut pace: Pace,
+    first: Position,
+    appended: mpsc::Sender<Appended>,
+) -> Outcome {
+    let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
     let settle = tokio::spawn(async move {
-        while let Some(append) = in_flight.recv().await {
-            append.await?;
-            if acknowledged.send(Instant::now()).await.is_err() {
+        let mut next = first + 1;
+        while let Some((scheduled, append)) = in_flight.recv().await {
+            let position = append.await?.position.unwrap_or(next);
+            let acknowledged = Instant::now();
+            next += 1;
+            if appended.send(Appended { position, scheduled, acknowledged }).await.is_err() {
                 break;
             }
         }
         Ok::<_, Failure>(())
     });
-    while pace.next().await.is_some() {
-        if appends.send(log.submit(payload.clone()).await?).await.is_err() {
+    while let Some(scheduled) = pace.next().await {
+        if appends.send((scheduled, log.submit(payload.clone()).await?)).await.is_err() {
             break;
         }
     }
@@ -97,35 +123,38 @@ async fn append(log: Log, payload: Bytes, pace: &mut Pace, acknowledged: mpsc::S
     settle.await?
 }
 
-/// Reads each record, which lie one behind the other, as long after its acknowledgement as is wanted. How long
-/// that took counts from then on.
+/// Reads each record as long after its acknowledgement as is wanted: the latencies from then on, and those of
+/// append and read together.
 async fn read_after(
     log: Log,
-    mut acknowledged: mpsc::Receiver<Instant>,
+    mut appended: mpsc::Receiver<Appended>,
     lag: Duration,
-) -> Result<Latencies, Failure> {
-    let mut latencies = Latencies::new();
-    let mut reads: JoinSet<Result<Duration, Failure>> = JoinSet::new();
-    // The one that made the connections is at position 0.
-    let mut next = Position(1);
-    while let Some(at) = acknowledged.recv().await {
-        let (log, position) = (log.clone(), next);
-        next += 1;
+) -> Result<(Latencies, Latencies), Failure> {
+    let timer = Timer::start()?;
+    let (mut latencies, mut both) = (Latencies::new(), Latencies::new());
+    let mut record = |appended: &Appended, done: Instant| {
+        latencies.record_between(appended.acknowledged + lag, done);
+        both.record_between(appended.scheduled + lag, done);
+    };
+    let mut reads: JoinSet<Result<(Appended, Instant), Failure>> = JoinSet::new();
+    while let Some(appended) = appended.recv().await {
+        let (log, timer) = (log.clone(), timer.clone());
         reads.spawn(async move {
-            tokio::time::sleep_until((at + lag).into()).await;
-            let due = Instant::now();
-            let records = log.read(position, 1, READ_WITHIN).await?;
-            if records.first().is_none_or(|stored| stored.position != position) {
-                return Err(Failure::new(format!("position {position} was not read")));
+            timer.until(appended.acknowledged + lag).await;
+            let records = log.read(appended.position, 1, READ_WITHIN).await?;
+            if records.first().is_none_or(|stored| stored.position != appended.position) {
+                return Err(Failure::new(format!("position {} was not read", appended.position)));
             }
-            Ok(due.elapsed())
+            Ok((appended, Instant::now()))
         });
         while let Some(done) = reads.try_join_next() {
-            latencies.record(done??);
+            let (appended, done) = done??;
+            record(&appended, done);
         }
     }
     while let Some(done) = reads.join_next().await {
-        latencies.record(done??);
+        let (appended, done) = done??;
+        record(&appended, done);
     }
-    Ok(latencies)
+    Ok((latencies, both))
 }

@@ -17,11 +17,12 @@ use seriatim_protocol::{Message, erwin, shard};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::figures::{Report, median};
+use super::cluster::{Cluster, LOG, Shape};
+use super::figures::{Report, Spread, check_files};
 use super::pace::Pace;
-use super::{Cluster, Shape};
+use super::table::Table;
 use crate::arguments::StallArguments;
-use crate::output::{Failure, Outcome, print_line, progress};
+use crate::output::{Failure, Outcome, print_line, steps};
 
 /// How many names a client sends, or records it puts, before it dies.
 const COUNT: u64 = 8;
@@ -50,22 +51,30 @@ enum Left {
 }
 
 pub(super) async fn run(arguments: &StallArguments) -> Outcome {
-    let StallArguments { durability, shards, replicas, .. } = *arguments;
-    let shape = Shape { order: Order::ErwinSt, durability, shards, replicas };
+    let (repeat, copies) = (&arguments.repeat, arguments.copies);
+    check_files([repeat.json.as_deref()])?;
+    let shape = Shape {
+        order: Order::ErwinSt,
+        durability: copies.durable.durability,
+        shards: arguments.shards,
+        replicas: copies.replicas,
+        delay: None,
+    };
     let cluster = Cluster::start(shape, &Handle::current()).await?;
     let finals = Finals::default();
-    let rounds_take = WATCHED_FOR * arguments.rounds * 3 + WARM_UP * 4;
+    let rounds_take = WATCHED_FOR * repeat.rounds * 3 + WARM_UP * 4;
     let appending = tokio::spawn(append(cluster.log().await?, finals.clone(), arguments.rate, rounds_take));
     tokio::time::sleep(WARM_UP).await;
-    let bar = progress(Some(u64::from(arguments.rounds)), "rounds");
+    let bar = steps(repeat.rounds.into());
     let all = [Left::Nothing, Left::Names, Left::Records];
     let mut gaps: [Vec<f64>; 3] = Default::default();
-    for round in 0..arguments.rounds {
+    for round in 0..repeat.rounds {
+        bar.set_message(format!("round {} of {}", round + 1, repeat.rounds));
         for (left, gaps) in all.iter().zip(&mut gaps) {
             finals.take();
             let began = Instant::now();
             if *left != Left::Nothing {
-                die(&cluster.address, *left, u64::from(round)).await?;
+                die(cluster.address(), *left, u64::from(round)).await?;
             }
             tokio::time::sleep(WATCHED_FOR).await;
             gaps.push(longest_gap(began, &finals.take()).as_secs_f64() * 1e3);
@@ -74,11 +83,11 @@ pub(super) async fn run(arguments: &StallArguments) -> Outcome {
     }
     bar.finish_and_clear();
     appending.abort();
-    cluster.dev.stop().await?;
+    cluster.stop().await?;
     let rows = all.into_iter().zip(gaps).map(|(left, gaps)| row(left, gaps)).collect();
     let report = Report::new(rows);
     print(&report);
-    arguments.json.as_deref().map_or(Ok(()), |path| report.write(path))
+    report.write(repeat.json.as_deref())
 }
 
 fn row(left: Left, gaps_ms: Vec<f64>) -> Row {
@@ -87,21 +96,20 @@ fn row(left: Left, gaps_ms: Vec<f64>) -> Row {
         Left::Names => "names without records",
         Left::Records => "records without names",
     };
+    let spread = Spread::of(gaps_ms.iter().copied()).expect("there are rounds");
     Row {
         name: name.to_owned(),
-        median_ms: median(gaps_ms.clone()),
-        largest_ms: gaps_ms.iter().copied().fold(0.0, f64::max),
+        median_ms: spread.p50,
+        largest_ms: spread.max,
         gaps_ms,
         bound_ms: limits::MISSING_FOR.as_secs_f64() * 1e3,
     }
 }
 
 fn print(report: &Report<Row>) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["a client dies and leaves", "rounds", "median ms", "largest ms", "bound ms"]);
+    let mut table = Table::new(["a client dies and leaves", "rounds", "median ms", "largest ms", "bound ms"]);
     for row in &report.rows {
-        table.add_row([
+        table.line([
             row.name.clone(),
             row.gaps_ms.len().to_string(),
             format!("{:.1}", row.median_ms),
@@ -109,8 +117,8 @@ fn print(report: &Report<Row>) {
             format!("{:.0}", row.bound_ms),
         ]);
     }
-    print_line(&table);
-    print_line("the longest time in which no append of the others became final");
+    table.remark("the longest time in which no append of the others became final");
+    table.print();
     print_line(&report.machine);
 }
 
@@ -147,8 +155,8 @@ async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outc
         }
         Ok::<_, Failure>(())
     });
-    let mut paces = Pace::split(rate, 1, duration);
-    while paces[0].next().await.is_some() {
+    let mut pace = Pace::new(rate, duration)?;
+    while pace.next().await.is_some() {
         let append = log.submit_with("a record", AppendOptions::sync()).await?;
         if appends.send(append).await.is_err() {
             break;
@@ -161,9 +169,9 @@ async fn append(log: Log, finals: Finals, rate: u64, duration: Duration) -> Outc
 /// A client that sends one half of its appends, to everyone that it should, and dies.
 async fn die(address: &str, left: Left, round: u64) -> Outcome {
     let client = Client::connect(address).await?;
-    let (entry, nodes) = (client.lookup("bench").await?, client.list().await?.1);
+    let (entry, nodes) = (client.lookup(LOG).await?, client.list().await?.1);
     let address_of = |node| nodes.iter().find(|known| known.node == node).map(|known| known.address.clone());
-    let tail = client.log("bench").await?.check_tail().await?;
+    let tail = client.log(LOG).await?.check_tail().await?;
     let session = SessionId::new(tail, 0x5EED << 32 | round);
     for (node, endpoint, message) in messages(&entry, left, session) {
         let address = address_of(node).ok_or_else(|| Failure::new("a node without an address"))?;

@@ -1,55 +1,96 @@
-//! As many appends as the clients keep in flight, counted when they are stable.
+//! `seriatim bench throughput`: as many appends as the clients keep in flight, counted when they are stable.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_client::{Append, Log};
+use seriatim_client::{Append, Client, Log};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
-use super::Cluster;
-use super::figures::{Latencies, Row, cpu_time};
-use crate::output::Failure;
+use super::chart::Chart;
+use super::cluster::{Cluster, stable};
+use super::comparison::{Comparison, with_floor};
+use super::figures::{Figure, Latencies, Measured, Subject};
+use super::floor::{Exchange, Floor, all};
+use super::machine::cpu_time;
+use crate::arguments::{LoadArguments, ThroughputArguments};
+use crate::output::{Failure, Outcome};
 
 /// How long appends run before they are counted.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// What the clients do.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) clients: usize,
-    /// How many appends each of them keeps in flight.
-    pub(super) in_flight: usize,
-    /// Bytes of a record.
-    pub(super) size: usize,
-    /// For how long.
-    pub(super) duration: Duration,
+const FIGURES: [Figure; 6] =
+    [Figure::Rate, Figure::Cpu, Figure::StableLag, Figure::P50, Figure::P99, Figure::Max];
+
+pub(super) async fn run(arguments: &ThroughputArguments) -> Outcome {
+    let comparison = Comparison::new(&arguments.comparison)?;
+    let orders = &arguments.comparison.order;
+    let subjects = with_floor(orders.iter().map(|order| (Subject::named(order), *order)));
+    let measure = async |order: &Option<_>| {
+        let nodes = Handle::current();
+        let Some(order) = order else { return floor(&comparison, arguments.load, &nodes).await };
+        let cluster = Cluster::start(comparison.shape(*order, arguments.shards), &nodes).await?;
+        let measured = load(&cluster, arguments.load, comparison.duration).await?;
+        cluster.stop().await?;
+        Ok(measured)
+    };
+    let rows = comparison.run(&subjects, measure).await?;
+    let remark = "per s: exchanges of the floor, stable records of the others";
+    comparison.tell(
+        rows,
+        &FIGURES,
+        |_, table| table.remark(remark),
+        |rows| {
+            let rates = Chart::bars("Stable records per second", rows, Figure::Rate);
+            vec![rates, Chart::latencies("Latency under this load by percentile, all rounds together", rows)]
+        },
+    )
+}
+
+/// The same load on raw TCP.
+pub(super) async fn floor(
+    comparison: &Comparison<'_>,
+    load: LoadArguments,
+    nodes: &Handle,
+) -> Result<Measured, Failure> {
+    let floor = Floor::start(Exchange::append(load.size), comparison.delay.clone(), nodes).await?;
+    floor.closed(load.clients as usize, load.in_flight as usize, comparison.duration).await
 }
 
 /// Closed loop with many in flight; counts what became stable.
-pub(super) async fn throughput(cluster: &Cluster, name: &str, load: Load) -> Result<Row, Failure> {
-    let Load { clients, in_flight, size, duration } = load;
+pub(super) async fn load(
+    cluster: &Cluster,
+    load: LoadArguments,
+    duration: Duration,
+) -> Result<Measured, Failure> {
+    let (watcher, payload) = (cluster.client().await?, Bytes::from(vec![7; load.size]));
+    let (mut logs, mut tasks) = (vec![], JoinSet::new());
+    for _ in 0..load.clients {
+        logs.push(cluster.log().await?);
+    }
     let stop = Instant::now() + WARM_UP + duration;
-    let mut tasks = vec![];
-    for _ in 0..clients {
-        let log = cluster.log().await?;
-        tasks.push(tokio::spawn(append_until(log, in_flight, size, stop)));
+    for log in logs {
+        tasks.spawn(append_until(log, load.in_flight as usize, payload.clone(), stop));
     }
     tokio::time::sleep(WARM_UP).await;
-    let (cpu, before, started) = (cpu_time(), cluster.stable().await?, Instant::now());
+    let (before, cpu, began) = (stable(&watcher).await?, cpu_time(), Instant::now());
     tokio::time::sleep_until(stop.into()).await;
-    let (cpu, after, elapsed) = (cpu_time() - cpu, cluster.stable().await?, started.elapsed());
-    let mut latencies = Latencies::new();
-    for task in tasks {
-        latencies.merge(&task.await??);
-    }
-    let stable = after - before;
-    let mut row = Row::new(name, &latencies, stable as f64 / elapsed.as_secs_f64(), cpu, stable);
-    row.stable_lag_ms = Some(stable_lag(cluster, latencies.count()).await?.as_secs_f64() * 1e3);
-    Ok(row)
+    let (after, cpu, took) = (stable(&watcher).await?, cpu_time() - cpu, began.elapsed());
+    let latencies = all(tasks).await?;
+    let lag = stable_lag(&watcher, latencies.count()).await?;
+    let count = after - before;
+    let mut measured = Measured::new(latencies, count as f64 / took.as_secs_f64(), cpu, count);
+    measured.figures.insert(Figure::StableLag, lag.as_secs_f64() * 1e3);
+    Ok(measured)
 }
 
-async fn append_until(log: Log, in_flight: usize, size: usize, stop: Instant) -> Result<Latencies, Failure> {
-    let payload = Bytes::from(vec![7; size]);
+async fn append_until(
+    log: Log,
+    in_flight: usize,
+    payload: Bytes,
+    stop: Instant,
+) -> Result<Latencies, Failure> {
     let mut latencies = Latencies::new();
     let mut window: VecDeque<(Instant, Append)> = VecDeque::new();
     while Instant::now() < stop {
@@ -58,20 +99,20 @@ async fn append_until(log: Log, in_flight: usize, size: usize, stop: Instant) ->
         }
         if let Some((began, append)) = window.pop_front() {
             append.await?;
-            latencies.record(began.elapsed());
+            latencies.record(began);
         }
     }
     for (began, append) in window {
         append.await?;
-        latencies.record(began.elapsed());
+        latencies.record(began);
     }
     Ok(latencies)
 }
 
 /// How long the shards need, after the last acknowledgement, until everything is stable.
-async fn stable_lag(cluster: &Cluster, appended: u64) -> Result<Duration, Failure> {
+async fn stable_lag(watcher: &Client, appended: u64) -> Result<Duration, Failure> {
     let began = Instant::now();
-    while cluster.stable().await? < appended {
+    while stable(watcher).await? < appended {
         if began.elapsed() > Duration::from_secs(30) {
             return Err(Failure::new("what was acknowledged did not become stable within 30 s"));
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::bench::figures::Report;
+use crate::commands::bench::figures::{Report, Spread};
+use crate::commands::bench::table::Table;
 use crate::output::print_line;
 
 /// The parts of a gap, in their order: each ends with the step that it is named after. The first begins
@@ -42,42 +43,22 @@ pub(super) struct Row {
     rounds: Vec<Round>,
 }
 
-/// Median, least and most.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Spread {
-    p50: f64,
-    min: f64,
-    max: f64,
-}
-
-impl Spread {
-    /// None of no figures.
-    fn of(mut figures: Vec<f64>) -> Option<Self> {
-        figures.sort_by(f64::total_cmp);
-        let (min, max) = (*figures.first()?, *figures.last()?);
-        let (low, high) = (figures[(figures.len() - 1) / 2], figures[figures.len() / 2]);
-        Some(Self { p50: f64::midpoint(low, high), min, max })
-    }
-}
-
 impl Row {
     /// # Panics
     /// If there was no round.
     pub(super) fn new(name: String, rounds: Vec<Round>) -> Self {
-        let gap_ms = Spread::of(rounds.iter().map(|round| round.gap_ms).collect()).expect("there are rounds");
+        let gap_ms = Spread::of(rounds.iter().map(|round| round.gap_ms)).expect("there are rounds");
         let parts = PARTS.into_iter().filter_map(|part| {
             let figures = rounds.iter().filter_map(|round| round.parts_ms.get(part).copied());
-            Spread::of(figures.collect()).map(|spread| (part, spread))
+            Spread::of(figures).map(|spread| (part, spread))
         });
-        let core_ms = Spread::of(rounds.iter().filter_map(Round::core_ms).collect());
+        let core_ms = Spread::of(rounds.iter().filter_map(Round::core_ms));
         Self { name, gap_ms, core_ms, parts_ms: parts.collect(), rounds }
     }
 }
 
 pub(super) fn print(report: &Report<Row>) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["", "rounds", "ms", "gap"].into_iter().chain(PARTS).chain(["seal to flush"]));
+    let mut table = Table::new(["", "rounds", "ms", "gap"].into_iter().chain(PARTS).chain(["seal to flush"]));
     for row in &report.rows {
         let spreads = |figure: fn(Spread) -> f64| {
             let shown = move |spread: Option<Spread>| {
@@ -88,11 +69,11 @@ pub(super) fn print(report: &Report<Row>) {
         };
         let rounds = row.rounds.len().to_string();
         let head = |name: &str, rounds: &str, which: &str| [name, rounds, which].map(str::to_owned);
-        table.add_row(head(&row.name, &rounds, "median").into_iter().chain(spreads(|spread| spread.p50)));
-        table.add_row(head("", "", "min").into_iter().chain(spreads(|spread| spread.min)));
-        table.add_row(head("", "", "max").into_iter().chain(spreads(|spread| spread.max)));
+        table.line(head(&row.name, &rounds, "median").into_iter().chain(spreads(|spread| spread.p50)));
+        table.line(head("", "", "least").into_iter().chain(spreads(|spread| spread.min)));
+        table.line(head("", "", "most").into_iter().chain(spreads(|spread| spread.max)));
     }
-    print_line(table);
+    table.print();
     print_line(&report.machine);
 }
 
@@ -106,9 +87,6 @@ mod tests {
 
     #[test]
     fn a_row_has_the_median_and_the_extremes() {
-        assert_eq!(Spread::of(vec![]), None);
-        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { p50: 2.0, min: 1.0, max: 3.0 }));
-        assert_eq!(Spread::of(vec![4.0, 1.0]), Some(Spread { p50: 2.5, min: 1.0, max: 4.0 }));
         let round = |gap_ms, parts: &[(&'static str, f64)]| Round {
             gap_ms,
             parts_ms: parts.iter().copied().collect(),

@@ -1,0 +1,361 @@
+//! The command line of `seriatim bench`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS};
+use seriatim_model::{Durability, Order};
+
+/// The longest round trip: beyond it nodes that are only far away would count as lost.
+const MAX_RTT: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Latency of appends at a given rate, as a multiple of the floor.
+    Latency(LatencyArguments),
+    /// Appends that become stable, with as many in flight as the clients keep.
+    Throughput(ThroughputArguments),
+    /// How long a read takes of what was just appended, or appended a while ago.
+    Read(ReadBenchArguments),
+    /// How appends that become stable grow with the number of shards, and where the ceiling is.
+    Scale(ScaleArguments),
+    /// How long appends stand still when a node is lost, and with what that time is spent.
+    #[command(mut_arg("rounds", |rounds| rounds.default_value("30")))]
+    Failover(FailoverArguments),
+    /// How many names one sequencing replica orders alone, in one thread, without its sockets.
+    #[command(mut_arg("rounds", |rounds| rounds.default_value("5")))]
+    Metadata(MetadataArguments),
+    /// How long others wait for stable records when a client dies between its names and its records.
+    #[command(mut_arg("rounds", |rounds| rounds.default_value("20")))]
+    Stall(StallArguments),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LatencyArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    #[command(flatten)]
+    pub(crate) paced: PacedArguments,
+    /// Append as soon as the last append of the same client returned, instead of on a schedule.
+    #[arg(long, conflicts_with = "rate")]
+    pub(crate) closed: bool,
+    /// How many clients.
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: u32,
+    /// How many shards.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ThroughputArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    #[command(flatten)]
+    pub(crate) load: LoadArguments,
+    /// How many shards.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReadBenchArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    #[command(flatten)]
+    pub(crate) paced: PacedArguments,
+    /// How long after its acknowledgement a record is read, such as 3ms; several, separated by commas.
+    #[arg(long, default_value = "0,3ms", value_delimiter = ',', value_parser = duration)]
+    pub(crate) lag: Vec<Duration>,
+    /// How many shards.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ScaleArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    #[command(flatten)]
+    pub(crate) load: LoadArguments,
+    /// The numbers of shards to measure: several, separated by commas, or from..to.
+    #[arg(long, default_value = "1,2,4,8")]
+    pub(crate) shards: ShardCounts,
+}
+
+/// What all comparisons of orderings have.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ComparisonArguments {
+    /// The orderings to measure, separated by commas.
+    #[arg(long, default_value = "erwin-bb,erwin-st", value_delimiter = ',')]
+    pub(crate) order: Vec<Order>,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(1..=3600))]
+    pub(crate) duration: u64,
+    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were further apart.
+    #[arg(long, default_value = "0", value_parser = rtt)]
+    pub(crate) rtt: Duration,
+    /// Write a page with the figures and their curves to a file, as HTML.
+    #[arg(long, value_name = "F")]
+    pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) copies: CopiesArguments,
+    #[command(flatten)]
+    pub(crate) repeat: RepeatArguments,
+}
+
+/// How often something is measured, and where the figures go.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RepeatArguments {
+    /// How often each is measured, in turn with the others.
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Write the figures to a file, as JSON.
+    #[arg(long, value_name = "F")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Where the records of a throw-away cluster of three nodes are.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct CopiesArguments {
+    #[command(flatten)]
+    pub(crate) durable: DurabilityArgument,
+    /// How many replicas each shard has.
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..=3))]
+    pub(crate) replicas: u32,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct DurabilityArgument {
+    /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
+    #[arg(long, default_value = "memory")]
+    pub(crate) durability: Durability,
+}
+
+/// Appends on a schedule.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PacedArguments {
+    /// Bytes of a record.
+    #[arg(long, default_value_t = 4096, value_parser = size)]
+    pub(crate) size: usize,
+    /// Appends per second, over all clients.
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: u64,
+}
+
+/// Appends as many as there is room for.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LoadArguments {
+    /// Bytes of a record.
+    #[arg(long, default_value_t = 100, value_parser = size)]
+    pub(crate) size: usize,
+    /// How many clients.
+    #[arg(long, default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: u32,
+    /// How many appends each client keeps in flight.
+    #[arg(long, default_value_t = 256, value_parser = value_parser!(u32).range(1..=MAX_IN_FLIGHT as i64))]
+    pub(crate) in_flight: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FailoverArguments {
+    /// The ordering to measure.
+    #[arg(long, default_value = "erwin-bb")]
+    pub(crate) order: Order,
+    /// Whose node is lost in each round.
+    #[arg(long, value_enum, default_value_t = Victim::Sequencer)]
+    pub(crate) kill: Victim,
+    /// Stop the node's process in the middle (SIGSTOP) instead of killing it (SIGKILL).
+    #[arg(long)]
+    pub(crate) pause: bool,
+    /// Where the nodes have their view register.
+    #[arg(long, value_enum, default_value_t = RegisterKind::Embedded)]
+    pub(crate) register: RegisterKind,
+    #[command(flatten)]
+    pub(crate) durable: DurabilityArgument,
+    #[command(flatten)]
+    pub(crate) repeat: RepeatArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Victim {
+    /// The leader and a follower, in turn.
+    Sequencer,
+    /// The sequencing replica that leads.
+    Leader,
+    /// A sequencing replica that follows.
+    Follower,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RegisterKind {
+    /// In a node that is not lost.
+    Embedded,
+    /// In an etcd that is started for it.
+    Etcd,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MetadataArguments {
+    /// How many followers confirm what the leader ordered.
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(0..=8))]
+    pub(crate) followers: u32,
+    /// How many shards.
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(1..=64))]
+    pub(crate) shards: u32,
+    /// How many clients.
+    #[arg(long, default_value_t = 8, value_parser = value_parser!(u64).range(1..=1024))]
+    pub(crate) clients: u64,
+    /// How many names a client sends at once.
+    #[arg(long, default_value_t = 256, value_parser = value_parser!(u64).range(1..=2048))]
+    pub(crate) batch: u64,
+    /// Seconds of each round.
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u64).range(1..))]
+    pub(crate) duration: u64,
+    #[command(flatten)]
+    pub(crate) repeat: RepeatArguments,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StallArguments {
+    /// Appends per second of the others, each of which waits for its position.
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: u64,
+    /// How many shards.
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: u32,
+    #[command(flatten)]
+    pub(crate) copies: CopiesArguments,
+    #[command(flatten)]
+    pub(crate) repeat: RepeatArguments,
+}
+
+/// Numbers of shards: `1,2,4`, `1..8`, or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShardCounts(pub(crate) Vec<u32>);
+
+impl FromStr for ShardCounts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}': give numbers from 1 to {MAX_SHARDS}, such as 1,2,4 or 1..8");
+        let number = |text: &str| text.trim().parse().ok().filter(|number| (1..=MAX_SHARDS).contains(number));
+        let mut counts = vec![];
+        for part in text.split(',') {
+            let (from, to) = part.split_once("..").unwrap_or((part, part));
+            let (from, to) = number(from).zip(number(to)).ok_or_else(wrong)?;
+            if from > to {
+                return Err(wrong());
+            }
+            counts.extend(from..=to);
+        }
+        Ok(Self(counts))
+    }
+}
+
+/// A time with its unit; without one it is in milliseconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time: give one such as 3ms, 0.2ms, 200us or 1s");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit_us = match &text[digits.len()..] {
+        "us" => 1.0,
+        "" | "ms" => 1e3,
+        "s" => 1e6,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let seconds = number * unit_us / 1e6;
+    let is_sane = (0.0..=3600.0).contains(&seconds);
+    if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+fn rtt(text: &str) -> Result<Duration, String> {
+    let rtt = duration(text)?;
+    if rtt > MAX_RTT {
+        return Err(format!(
+            "a round trip takes at most {MAX_RTT:?}; nodes further away would count as lost"
+        ));
+    }
+    Ok(rtt)
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let most = DEFAULT_MAX_RECORD_BYTES as usize;
+    let size = text.parse().ok().filter(|size| (1..=most).contains(size));
+    size.ok_or_else(|| format!("a record has 1 to {most} bytes here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    fn parsed(line: &str) -> Result<BenchCommand, String> {
+        let words = ["seriatim", "bench"].into_iter().chain(line.split_whitespace());
+        match Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command {
+            Command::Bench(command) => Ok(command),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn each_bench_has_its_own_number_of_rounds() {
+        let Ok(BenchCommand::Latency(latency)) = parsed("latency") else { panic!() };
+        let Ok(BenchCommand::Failover(failover)) = parsed("failover") else { panic!() };
+        let Ok(BenchCommand::Stall(stall)) = parsed("stall --rounds 7") else { panic!() };
+        let rounds = [latency.comparison.repeat.rounds, failover.repeat.rounds, stall.repeat.rounds];
+        assert_eq!(rounds, [3, 30, 7]);
+    }
+
+    #[test]
+    fn times_have_units() {
+        let us = |text| duration(text).map(|duration| duration.as_micros());
+        assert_eq!(
+            ["0", "3", "3ms", "0.2ms", "200us", "1s"].map(us),
+            [0, 3000, 3000, 200, 200, 1_000_000].map(Ok)
+        );
+        for wrong in ["", "ms", "-1ms", "3 ms", "1h", "NaN", "inf", "1e99"] {
+            assert!(us(wrong).is_err_and(|text| text.contains("such as 3ms")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shards_are_a_list_or_a_range() {
+        let counts = |text: &str| text.parse().map(|ShardCounts(counts)| counts);
+        assert_eq!(counts("1,2,4"), Ok(vec![1, 2, 4]));
+        assert_eq!(counts("1..4"), Ok(vec![1, 2, 3, 4]));
+        assert_eq!(counts("1..2,8"), Ok(vec![1, 2, 8]));
+        for wrong in ["", "0", "4..1", "1..", "300", "x"] {
+            assert!(counts(wrong).is_err_and(|text| text.contains("such as 1,2,4")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_what_would_be_right() {
+        for (line, hint) in [
+            ("latency --order erwin", "known: erwin-bb"),
+            ("latency --rtt 1h", "such as 3ms"),
+            ("latency --rtt 1s", "at most 50ms"),
+            ("latency --size 0", "1 to 1048576 bytes"),
+            ("latency --rate 0", "1..=1000000"),
+            ("latency --closed --rate 10", "cannot be used with"),
+            ("latency --replicas 4", "1..=3"),
+            ("throughput --rate 10", "unexpected argument"),
+            ("throughput --in-flight 0", "1..=65536"),
+            ("scale --shards 8..1", "such as 1,2,4"),
+            ("read --lag soon", "such as 3ms"),
+            ("stall --rounds 0", "1.."),
+        ] {
+            assert!(parsed(line).is_err_and(|text| text.contains(hint)), "{line}: {:?}", parsed(line));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A throw-away cluster in this process, with one log.
+
+use std::time::Duration;
+
+use seriatim_client::{Client, ClientOptions, DelayLine, Durability, Log, LogConfig, Order};
+use seriatim_net::{ConnectionOptions, ListenOptions};
+use seriatim_node::{Dev, DevOptions, NodeOptions};
+use tokio::runtime::Handle;
+
+use crate::output::{Failure, Outcome};
+
+/// How many nodes it has.
+pub(super) const NODES: u32 = 3;
+/// The name of its log.
+pub(super) const LOG: &str = "bench";
+
+/// What it is like.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) order: Order,
+    pub(super) durability: Durability,
+    pub(super) shards: u32,
+    pub(super) replicas: u32,
+    pub(super) delay: Option<DelayLine>,
+}
+
+pub(super) struct Cluster {
+    dev: Dev,
+    address: String,
+    delay: Option<DelayLine>,
+    _data: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts it, with its nodes on a runtime.
+    pub(super) async fn start(shape: Shape, nodes: &Handle) -> Result<Self, Failure> {
+        let Shape { order, durability, shards, replicas, delay } = shape;
+        let data = tempfile::tempdir()?;
+        let connection = ConnectionOptions { delay: delay.clone(), ..ConnectionOptions::default() };
+        let listening = ListenOptions { connection, ..ListenOptions::default() };
+        let run = NodeOptions { listening, ..NodeOptions::default() };
+        let options = DevOptions { nodes: Some(NODES), run, ..DevOptions::new(data.path(), "127.0.0.1:0") };
+        let dev = nodes.spawn(Dev::start(options)).await??;
+        let address = dev.address().to_string();
+        let cluster = Self { dev, address, delay, _data: data };
+        let sequencers = NODES;
+        let config = LogConfig { order, durability, shards, replicas, sequencers, ..LogConfig::default() };
+        cluster.client().await?.create(LOG, config).await?;
+        Ok(cluster)
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A client of its own, with its own connections.
+    pub(super) async fn client(&self) -> Result<Client, Failure> {
+        let options = ClientOptions::default().with_delay(self.delay.clone());
+        Ok(Client::connect_with(&self.address, options).await?)
+    }
+
+    /// The log, opened by a client of its own.
+    pub(super) async fn log(&self) -> Result<Log, Failure> {
+        Ok(self.client().await?.log(LOG).await?)
+    }
+
+    pub(super) async fn stop(self) -> Outcome {
+        Ok(self.dev.stop().await?)
+    }
+}
+
+/// The stable bound of the log, as the shards know it.
+pub(super) async fn stable(client: &Client) -> Result<u64, Failure> {
+    let status = client.status(client.lookup(LOG).await?).await;
+    status.stable.map(|stable| stable.0).ok_or_else(|| Failure::new("a shard did not answer"))
+}
+
+/// A delay line in each direction of each connection, unless there is nothing to delay.
+pub(super) fn delay_line(rtt: Duration) -> std::io::Result<Option<DelayLine>> {
+    if rtt.is_zero() { Ok(None) } else { DelayLine::start(rtt / 2).map(Some) }
+}

@@ -1,0 +1,128 @@
+//! `seriatim bench latency`: how long an append takes, on a schedule or one after the other.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use seriatim_client::{Append, Log};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::chart::Chart;
+use super::cluster::Cluster;
+use super::comparison::{Comparison, with_floor};
+use super::figures::{Figure, Latencies, Measured, Row, Subject};
+use super::floor::{Exchange, Floor, all};
+use super::machine::cpu_time;
+use super::pace::Pace;
+use crate::arguments::LatencyArguments;
+use crate::output::{Failure, Outcome};
+
+/// How many appends may be unacknowledged: a stall of this many is still counted in full.
+pub(super) const BACKLOG: usize = 1 << 16;
+
+const FIGURES: [Figure; 8] = [
+    Figure::P50,
+    Figure::P90,
+    Figure::P99,
+    Figure::P999,
+    Figure::Max,
+    Figure::Mean,
+    Figure::Rate,
+    Figure::Cpu,
+];
+
+pub(super) async fn run(arguments: &LatencyArguments) -> Outcome {
+    let comparison = Comparison::new(&arguments.comparison)?;
+    let orders = &arguments.comparison.order;
+    let subjects = with_floor(orders.iter().map(|order| (Subject::named(order), *order)));
+    let measure = async |order: &Option<_>| match order {
+        None => floor(&comparison, arguments).await,
+        Some(order) => {
+            let shape = comparison.shape(*order, arguments.shards);
+            let cluster = Cluster::start(shape, &Handle::current()).await?;
+            let measured = appends(&cluster, &comparison, arguments).await?;
+            cluster.stop().await?;
+            Ok(measured)
+        }
+    };
+    let rows = comparison.run(&subjects, measure).await?;
+    comparison.tell(rows, &FIGURES, |_, _| (), curves)
+}
+
+/// The distribution of each row that has one.
+pub(super) fn curves(rows: &[Row]) -> Vec<Chart> {
+    vec![Chart::latencies("Latency by percentile, all rounds together", rows)]
+}
+
+async fn floor(comparison: &Comparison<'_>, arguments: &LatencyArguments) -> Result<Measured, Failure> {
+    let exchange = Exchange::append(arguments.paced.size);
+    let floor = Floor::start(exchange, comparison.delay.clone(), &Handle::current()).await?;
+    let (clients, duration) = (arguments.clients as usize, comparison.duration);
+    if arguments.closed {
+        return floor.closed(clients, 1, duration).await;
+    }
+    floor.on_schedule(clients, arguments.paced.rate, duration).await
+}
+
+async fn appends(
+    cluster: &Cluster,
+    comparison: &Comparison<'_>,
+    arguments: &LatencyArguments,
+) -> Result<Measured, Failure> {
+    let clients = arguments.clients as usize;
+    let payload = Bytes::from(vec![7; arguments.paced.size]);
+    let mut logs = vec![];
+    for _ in 0..clients {
+        let log = cluster.log().await?;
+        // The session is opened, and the connections made, before anything counts.
+        log.append(payload.clone(), Default::default()).await?;
+        logs.push(log);
+    }
+    let (cpu, stop) = (cpu_time(), Instant::now() + comparison.duration);
+    let mut tasks = JoinSet::new();
+    if arguments.closed {
+        for log in logs {
+            tasks.spawn(append_until(log, payload.clone(), stop));
+        }
+        return Ok(Measured::closed(all(tasks).await?, cpu_time() - cpu));
+    }
+    let rate = arguments.paced.rate;
+    for (log, pace) in logs.into_iter().zip(Pace::split(rate, clients, comparison.duration)?) {
+        tasks.spawn(append_on_schedule(log, payload.clone(), pace));
+    }
+    Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
+}
+
+/// Closed loop: one append after the other.
+async fn append_until(log: Log, payload: Bytes, stop: Instant) -> Result<Latencies, Failure> {
+    let mut latencies = Latencies::new();
+    while Instant::now() < stop {
+        let began = Instant::now();
+        log.append(payload.clone(), Default::default()).await?;
+        latencies.record(began);
+    }
+    Ok(latencies)
+}
+
+/// Open loop: appends begin on a schedule, whatever happens to those before.
+async fn append_on_schedule(log: Log, payload: Bytes, mut pace: Pace) -> Result<Latencies, Failure> {
+    let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
+    let settle = tokio::spawn(async move {
+        let mut latencies = Latencies::new();
+        // A session is acknowledged in order, so waiting in order delays no measurement.
+        while let Some((scheduled, append)) = in_flight.recv().await {
+            append.await?;
+            latencies.record(scheduled);
+        }
+        Ok::<_, Failure>(latencies)
+    });
+    while let Some(scheduled) = pace.next().await {
+        let append = log.submit(payload.clone()).await?;
+        if appends.send((scheduled, append)).await.is_err() {
+            break;
+        }
+    }
+    drop(appends);
+    settle.await?
+}

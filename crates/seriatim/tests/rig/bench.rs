@@ -1,0 +1,104 @@
+//! `seriatim bench` measures what it says. How fast anything is, is not asserted.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::command::{CommandLine, text};
+
+/// Runs a bench briefly. What it wrote as JSON, and what it printed.
+async fn bench(directory: &Path, line: &str) -> (Value, String) {
+    let json = directory.join("figures.json");
+    let path = json.to_str().expect("a path in plain letters");
+    let words = ["bench"].into_iter().chain(line.split_whitespace()).chain(["--json", path]);
+    let printed = CommandLine::new("127.0.0.1:1").good(&words.collect::<Vec<_>>()).await;
+    let written = std::fs::read(&json).expect("it is written");
+    (serde_json::from_slice(&written).expect("it is JSON"), text(&printed).to_owned())
+}
+
+fn is_positive(figure: &Value) -> bool {
+    figure.as_f64().is_some_and(|figure| figure > 0.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orderings_are_compared_with_the_floor_round_by_round() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.html");
+    let report = page.to_str().expect("a path in plain letters");
+    let line = "latency --closed --order erwin-bb,erwin-st --duration 1 --rounds 2 --size 100 --report";
+    let (json, printed) = bench(directory.path(), &format!("{line} {report}")).await;
+    for (row, name) in ["floor", "erwin-bb", "erwin-st"].into_iter().enumerate() {
+        let row = &json["rows"][row];
+        assert!(row["name"] == name && printed.contains(name), "{printed}{json}");
+        assert_eq!(row["rounds"].as_array().map(Vec::len), Some(2), "{json}");
+        for figures in [row, &row["rounds"][0], &row["rounds"][1]] {
+            for figure in ["p50_us", "p90_us", "p99_us", "p999_us", "max_us", "mean_us"] {
+                assert!(is_positive(&figures[figure]), "{figure}: {json}");
+            }
+            for figure in ["rate_per_s", "cpu_s_per_million", "floor_ratio_p50"] {
+                assert!(is_positive(&figures[figure]), "{figure}: {json}");
+            }
+        }
+    }
+    let page = std::fs::read_to_string(&page).expect("it is written");
+    for part in ["<!doctype html>", "<svg", "erwin-st", "x floor", line] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_delay_line_nothing_is_faster_than_a_round_trip() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let line = "latency --rtt 20ms --rate 100 --order erwin-bb --duration 1 --rounds 1";
+    let (json, printed) = bench(directory.path(), line).await;
+    assert!(printed.contains("with 20ms between a message and its answer"), "{printed}");
+    for row in [0, 1] {
+        let row = &json["rows"][row];
+        // A machine that is too busy for it has no latency, and says so.
+        let p50_us = row["p50_us"].as_f64();
+        assert!(p50_us.is_some_and(|p50_us| p50_us >= 20_000.0) || row["note"].is_string(), "{json}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_other_benches_measure_something() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (line, row, figures) in [
+        ("throughput --order erwin-bb --duration 1", 1, &["rate_per_s", "stable_lag_ms", "p50_us"][..]),
+        ("scale --shards 1..2 --order erwin-st --duration 1", 2, &["rate_per_s", "cpu_percent", "shards"]),
+        ("read --rate 100 --lag 1ms --order erwin-st --duration 1", 1, &["rate_per_s", "lag_ms"]),
+        ("metadata --duration 1", 0, &["names_per_s"]),
+        // How long somebody stalls is not to be chosen.
+        ("stall", 0, &["largest_ms"]),
+    ] {
+        let (json, _) = bench(directory.path(), &format!("{line} --rounds 1")).await;
+        for figure in figures {
+            assert!(is_positive(&json["rows"][row][figure]), "{line}, {figure}: {json}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bench_finds_the_gap_and_its_parts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (report, printed) = bench(directory.path(), "failover --rounds 2").await;
+    for (index, name) in ["erwin-bb, leader killed", "erwin-bb, follower killed"].into_iter().enumerate() {
+        let row = &report["rows"][index];
+        assert!(row["name"] == name && printed.contains(name), "{printed}{report}");
+        let round = &row["rounds"][0];
+        assert!(is_positive(&round["gap_ms"]), "{report}");
+        for part in ["detect", "claim", "seal", "fence", "flush", "stage", "register", "resume"] {
+            assert!(round["parts_ms"][part].is_f64(), "{part}: {report}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_measured_or_written_is_told_at_once() {
+    let cli = CommandLine::new("127.0.0.1:1");
+    let (_, said) = cli.bad(&["bench", "latency", "--json", "/nowhere/figures.json"]).await;
+    assert!(said.contains("/nowhere/figures.json"), "{said}");
+    let wrong = cli.run(&["bench", "latency", "--rtt", "1s"]).await;
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("at most 50ms"), "{wrong:?}");
+}
