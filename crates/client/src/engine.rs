@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
 use seriatim_model::{
-    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, Time, limits,
+    Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
 };
 use seriatim_net::{
     Connected, ConnectionOptions, Frame, Hello, LinkEvent, Links, message_frame, open_message,
@@ -15,7 +16,7 @@ use seriatim_net::{
 use seriatim_protocol::LogClient;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::ShardChoice;
-use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -28,6 +29,14 @@ const ASK_AGAIN: Duration = Duration::from_millis(300);
 /// How long a node may leave a question for the register unanswered before the next question goes to another
 /// node. Short, because appends may stand still, and any node will do.
 const REGISTER_PATIENCE: Duration = Duration::from_millis(5);
+
+/// What an appender is told.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    /// Gone when the application has looked at it, or never will.
+    _untold: Option<Arc<()>>,
+}
 
 /// What the handles ask of the task.
 pub(crate) enum Command {
@@ -44,20 +53,20 @@ pub(crate) enum Command {
         shard: ShardChoice,
         /// For how long it is appended again if it became a no-op.
         again_for: Duration,
-        waiter: oneshot::Sender<Reply>,
+        waiter: oneshot::Sender<Answer>,
         room: OwnedSemaphorePermit,
     },
     CheckTail {
         handle: u64,
-        waiter: oneshot::Sender<Reply>,
+        waiter: oneshot::Sender<Answer>,
     },
     Session {
         handle: u64,
-        waiter: oneshot::Sender<Reply>,
+        waiter: oneshot::Sender<Answer>,
     },
     EndSession {
         handle: u64,
-        waiter: oneshot::Sender<Reply>,
+        waiter: oneshot::Sender<Answer>,
     },
     Close {
         handle: u64,
@@ -170,9 +179,22 @@ enum Kind {
 struct Appender {
     machine: LogClient,
     last_token: u64,
-    waiters: BTreeMap<u64, (oneshot::Sender<Reply>, Option<OwnedSemaphorePermit>)>,
+    waiters: BTreeMap<u64, (oneshot::Sender<Answer>, Option<OwnedSemaphorePermit>)>,
+    /// Shared with the failures that the application has not looked at since its session was lost.
+    untold: Arc<()>,
+    lost: Option<SessionId>,
     /// Nobody holds the handle any more: it goes when everything in flight has been answered.
     closed: bool,
+}
+
+impl Appender {
+    fn answer(&mut self, reply: Reply) -> Answer {
+        let Reply::Failed(Failure::SessionExpired(session)) = reply else {
+            return Answer { reply, _untold: None };
+        };
+        self.lost = Some(session);
+        Answer { reply, _untold: Some(Arc::clone(&self.untold)) }
+    }
 }
 
 /// The reads of one log.
@@ -241,12 +263,18 @@ impl Engine {
                     machine: LogClient::new(*config, *entry),
                     last_token: 0,
                     waiters: BTreeMap::new(),
+                    untold: Arc::new(()),
+                    lost: None,
                     closed: false,
                 };
                 let number = self.add(Slot { log, kind: Kind::Appender(Box::new(appender)) });
                 let _ = handle.send(number);
             }
             Command::Append { handle, record, sync, shard, again_for, waiter, room } => {
+                if let Some(answer) = self.lost(handle).filter(|_| again_for.is_zero()) {
+                    let _ = waiter.send(answer);
+                    return;
+                }
                 let terms = Terms { sync, shard, again_until: now + again_for };
                 self.request(now, handle, Request::Append { record, terms }, waiter, Some(room));
             }
@@ -295,7 +323,7 @@ impl Engine {
         now: Time,
         handle: u64,
         request: Request,
-        waiter: oneshot::Sender<Reply>,
+        waiter: oneshot::Sender<Answer>,
         room: Option<OwnedSemaphorePermit>,
     ) {
         let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else {
@@ -305,6 +333,16 @@ impl Engine {
         let token = appender.last_token;
         appender.waiters.insert(token, (waiter, room));
         self.step_appender(now, handle, Input::Request { token, request });
+    }
+
+    /// The answer to a further append of a session that was lost, as long as the application may not know that: it must
+    /// not come before those that failed.
+    fn lost(&mut self, handle: u64) -> Option<Answer> {
+        let Some(Slot { kind: Kind::Appender(appender), .. }) = self.machines.get_mut(&handle) else {
+            return None;
+        };
+        let session = appender.lost.filter(|_| Arc::strong_count(&appender.untold) > 1)?;
+        Some(appender.answer(Reply::Failed(Failure::SessionExpired(session))))
     }
 
     fn read(
@@ -497,7 +535,7 @@ impl Engine {
             match effect {
                 Effect::Reply { token, reply } => {
                     if let Some((waiter, _room)) = appender.waiters.remove(&token) {
-                        let _ = waiter.send(reply);
+                        let _ = waiter.send(appender.answer(reply));
                     }
                 }
                 Effect::Send { to, message } => sends.push((to, message)),

@@ -80,7 +80,9 @@ pub enum AppendError {
         limit: u32,
     },
     /// The session is forgotten: it was idle for too long, or resumed too late. This append, and others
-    /// that were in flight, may or may not be in the log, at most once. Later appends open a new session.
+    /// that were in flight, may or may not be in the log, at most once. Later appends open a new session; those that
+    /// are submitted before the program has looked at every append that failed so, or dropped it, fail as well and are
+    /// not in the log: nothing overtakes what may be appended again.
     #[error("session {0} has expired; appends in flight may or may not be in the log")]
     SessionExpired(SessionId),
     /// An earlier run of the session saw it acknowledged. It is in the log.

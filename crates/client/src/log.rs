@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::{Client, LogOptions};
-use crate::engine::{Command, Question};
+use crate::engine::{Answer, Command, Question};
 use crate::error::{AppendError, ControlError, ReadError};
 use crate::record::Record;
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
@@ -234,7 +234,8 @@ impl Log {
         let (waiter, answer) = oneshot::channel();
         let command = Command::Session { handle, waiter };
         self.inner.client.inner.commands.send(command).await.ok()?;
-        match tokio::time::timeout(self.inner.client.inner.options.deadline, answer).await {
+        let deadline = self.inner.client.inner.options.deadline;
+        match within(deadline, answer).await {
             Ok(Ok(Reply::Session { session, next })) => Some((session, next)),
             _ => None,
         }
@@ -258,7 +259,7 @@ impl Log {
         let command = Command::EndSession { handle, waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| AppendError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
-        match tokio::time::timeout(deadline, answer).await {
+        match within(deadline, answer).await {
             Ok(Ok(Reply::Ended(_))) => Ok(()),
             Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(AppendError::Deleted(name)),
             Ok(Ok(Reply::Failed(Failure::SessionExpired(session)))) => {
@@ -278,7 +279,7 @@ impl Log {
         let command = Command::CheckTail { handle: self.inner.handles[0], waiter };
         self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
         let deadline = self.inner.client.inner.options.deadline;
-        match tokio::time::timeout(deadline, answer).await {
+        match within(deadline, answer).await {
             Ok(Ok(Reply::Tail(tail))) => Ok(tail),
             Ok(Ok(Reply::Failed(Failure::Deleted(name)))) => Err(ReadError::Deleted(name)),
             Ok(_) => Err(ReadError::Stopped),
@@ -405,13 +406,22 @@ impl Log {
     }
 }
 
+/// What the task answers, if it does so in time.
+async fn within(
+    deadline: Duration,
+    answer: oneshot::Receiver<Answer>,
+) -> Result<Result<Reply, oneshot::error::RecvError>, tokio::time::error::Elapsed> {
+    let answered = tokio::time::timeout(deadline, answer).await?;
+    Ok(answered.map(|answer| answer.reply))
+}
+
 /// An append on its way. Resolves to its receipt.
 #[derive(Debug)]
 #[must_use = "an append that is not awaited may fail unnoticed"]
 pub struct Append {
     log: Log,
     handle: u64,
-    answer: oneshot::Receiver<Reply>,
+    answer: oneshot::Receiver<Answer>,
     state: AppendState,
 }
 
@@ -437,7 +447,7 @@ impl Future for Append {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(context) {
-            return Poll::Ready(self.outcome(answer));
+            return Poll::Ready(self.outcome(answer.map(|answer| answer.reply)));
         }
         let this = &mut *self;
         loop {

@@ -142,6 +142,24 @@ async fn a_session_that_is_resumed_stores_nothing_twice() {
 }
 
 #[tokio::test]
+async fn nothing_overtakes_what_failed_with_its_session_until_the_program_knows() {
+    let cluster = Cluster::start(1).await;
+    let log = open(&cluster).await;
+    let (session, _) = log.session().await.unwrap();
+    cluster.faults(1, [Fault::Forget]);
+    let first = log.submit("a").await.unwrap();
+    let second = log.submit("b").await.unwrap();
+    let expired = Err(AppendError::SessionExpired(session));
+    assert_eq!(second.await, expired);
+    // The first one has failed, too, and nobody has looked at it.
+    assert_eq!(log.append("c", AppendOptions::default()).await, expired);
+    assert_eq!(first.await, expired);
+    assert_eq!(log.append("a", AppendOptions::default()).await.unwrap().id.number, 0);
+    assert_eq!(log.append("b", AppendOptions::default()).await.unwrap().id.number, 1);
+    assert_eq!(cluster.held(1), [0, 1]);
+}
+
+#[tokio::test]
 async fn unordered_appends_are_spread_over_sessions() {
     let cluster = Cluster::start(2).await;
     let client = Client::connect(cluster.address(1)).await.unwrap();

@@ -30,6 +30,8 @@ pub(crate) enum Fault {
     Silence,
     /// It holds the records, and closes the connection instead of acknowledging.
     HoldAndDisconnect,
+    /// It does not know the session any more.
+    Forget,
 }
 
 /// Nodes 1 to n. Each hosts a sequencing replica; node 1 leads, and what it holds is the log.
@@ -380,6 +382,7 @@ impl Replica {
             }
             Some(Fault::Disconnect) => return Reaction::Disconnect,
             Some(Fault::Silence) => return Reaction::Ignore,
+            Some(Fault::Forget) => return erwin::Message::Expired { session }.into(),
             Some(Fault::HoldAndDisconnect) | None => {}
         }
         if first > *next {
