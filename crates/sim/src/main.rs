@@ -249,7 +249,7 @@ fn verdict(
         coverage.runs as f64 / seconds,
     );
     let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any) {
-        coverage.missing()
+        coverage.missing(arguments.protocol.order())
     } else {
         vec![]
     };
