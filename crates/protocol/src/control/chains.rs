@@ -104,6 +104,7 @@ impl Attempt {
             let others = members.into_iter().flat_map(|members| &members.replicas);
             let message = shard::Message::Flush {
                 claim: self.claim(),
+                incarnation: source.incarnation,
                 first: *upto,
                 end: *end,
                 placement: view.placement.clone(),

@@ -349,6 +349,7 @@ impl LogClient {
         self.writes = Writes::default();
         self.sequencer = Talk::default();
         self.placed.clear();
+        let mut is_gone = false;
         for (number, pending) in (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.settled)
         {
             pending.place = match pending.place {
@@ -357,7 +358,7 @@ impl LogClient {
                 {
                     self.placed.insert(position, number);
                     let place = Place::Asked { position, tries: 0 };
-                    self.writes.is_due(view, position, &place);
+                    is_gone |= !self.writes.is_due(view, position, &place);
                     place
                 }
                 Place::Overtaken => Place::Overtaken,
@@ -367,6 +368,10 @@ impl LogClient {
         for question in self.tails.values_mut() {
             // Asked again, in the new view, by the timer.
             question.asked_at = Time::ZERO;
+        }
+        if is_gone {
+            // A position is trimmed, and its shard has left: nobody knows what was there.
+            self.session_lost(out);
         }
         self.give_up_positions();
         self.settle_if_known(now, out);

@@ -146,8 +146,12 @@ impl Sequencer {
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Next { view, session, take, untold, first, count, patience_ms }
-                if self.accepts(view) && untold <= first && count <= limits::MAX_IN_FLIGHT as u64 =>
+                if self.accepts(view) && is_possible(untold, first, count) =>
             {
+                if self.unwritten() + count > limits::MOST_AHEAD {
+                    // Who asks does so again, when those before are written or filled.
+                    return;
+                }
                 match self.tokens.give(session, (take, untold), (first, count), self.next) {
                     Answer::Given(spans, next) => {
                         self.give(now, next, Duration::from_millis(patience_ms.into()));
@@ -297,6 +301,12 @@ impl Sequencer {
             self.report_at = now;
         }
     }
+}
+
+/// Whether a client of ours would ask that.
+fn is_possible(untold: u64, first: u64, count: u64) -> bool {
+    let most = limits::MAX_IN_FLIGHT as u64;
+    untold <= first && count <= most && first.checked_add(count).is_some_and(|end| end - untold <= 2 * most)
 }
 
 /// Sends a message.

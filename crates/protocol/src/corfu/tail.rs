@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, ViewNumber};
+use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, View, ViewNumber};
 
 use super::client::{ClientEffect, LogClient, Out, RESEND_FIRST, reply, send};
 use super::message::Message;
@@ -31,18 +31,25 @@ impl LogClient {
         self.next_question += 1;
         let request = self.next_question;
         let view = self.entry.view_number();
-        let mut question = TailQuestion { asker, view, tail: None, missing: BTreeSet::new(), asked_at: now };
+        let mut missing = BTreeSet::new();
         if let Some(known) = self.view() {
-            out.push(send(known.leader, Message::CheckTail { request, view }));
-            // Not always the same shard.
-            let members = &known.shards[request as usize % known.shards.len()];
             let trusts = self.config.options.deviates(Deviation::TailFromLeader);
-            for member in members.replicas.iter().filter(|_| !trusts) {
-                question.missing.insert(member.node);
-                out.push(confirm(member.node, members.shard, request, view));
-            }
+            let witnesses = known.shard(witness(known, request)).filter(|_| !trusts);
+            missing.extend(witnesses.iter().flat_map(|members| &members.replicas).map(|member| member.node));
         }
-        self.tails.insert(request, question);
+        self.tails.insert(request, TailQuestion { asker, view, tail: None, missing, asked_at: now });
+        self.send_tail_question(request, out);
+    }
+
+    /// Asks whoever has not answered.
+    fn send_tail_question(&self, request: u64, out: &mut Out) {
+        let (Some(view), Some(question)) = (self.view(), self.tails.get(&request)) else { return };
+        if question.tail.is_none() {
+            out.push(send(view.leader, Message::CheckTail { request, view: view.number }));
+        }
+        for node in &question.missing {
+            out.push(confirm(*node, witness(view, request), request, view.number));
+        }
     }
 
     pub(super) fn tail_told(&mut self, request: u64, view: ViewNumber, tail: Position, out: &mut Out) {
@@ -78,10 +85,25 @@ impl LogClient {
             self.wonder(out);
         }
         for request in requests {
-            let question = self.tails.remove(&request).expect("just seen");
-            self.ask_tail(now, question.asker, out);
+            let question = self.tails.get_mut(&request).expect("just seen");
+            if question.view == view {
+                // An answer that is late is as good: it is asked under the same number.
+                question.asked_at = now;
+                self.send_tail_question(request, out);
+            } else {
+                let asker = question.asker;
+                self.tails.remove(&request);
+                self.ask_tail(now, asker, out);
+            }
         }
     }
+}
+
+/// The shard whose replicas are asked whether the view is over: not always the same, but one of which later views have to
+/// have an answer.
+fn witness(view: &View, request: u64) -> ShardId {
+    let open = view.open_shards();
+    open[request as usize % open.len()]
 }
 
 fn confirm(node: NodeId, shard: ShardId, request: u64, view: ViewNumber) -> ClientEffect {

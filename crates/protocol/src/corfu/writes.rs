@@ -154,11 +154,13 @@ impl Writes {
         waiting.map(|((_, node), replica)| (*node, replica.talk.busy))
     }
 
-    /// What is at this place goes to its next replica.
-    pub(super) fn is_due(&mut self, view: &View, position: Position, place: &Place) {
-        if let Some(target) = target(view, place) {
+    /// What is at this place goes to its next replica. Says whether there is one.
+    pub(super) fn is_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
+        let target = target(view, place);
+        if let Some(target) = target {
             self.replicas.entry(target).or_default().due.push(position);
         }
+        target.is_some()
     }
 
     /// Whoever is on this node gets what it did not answer again, but not before.

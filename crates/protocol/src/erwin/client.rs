@@ -592,11 +592,16 @@ impl LogClient {
         }
         for request in requests {
             let mut question = self.tails.remove(&request).expect("just seen");
+            // Within a view an answer that is late is as good: it is asked under the same number.
+            let is_same = question.view == view;
             (question.view, question.asked_at) = (view, now);
-            question.counts.clear();
-            self.next_question += 1;
-            self.tails.insert(self.next_question, question);
-            self.send_tail_question(self.next_question, out);
+            if !is_same {
+                question.counts.clear();
+                self.next_question += 1;
+            }
+            let request = if is_same { request } else { self.next_question };
+            self.tails.insert(request, question);
+            self.send_tail_question(request, out);
         }
     }
 

@@ -394,6 +394,8 @@ pub enum Message {
     Flush {
         /// The claim.
         claim: ViewNumber,
+        /// Which life of the replica is meant.
+        incarnation: Incarnation,
         /// The first position.
         first: Position,
         /// The position after the last.
@@ -598,7 +600,7 @@ wire_enum! {
         37 => Overdue { view, settled, overdue },
         38 => Fill { view, spans },
         39 => Filled { view, run },
-        40 => Flush { claim, first, end, placement, backups },
+        40 => Flush { claim, incarnation, first, end, placement, backups },
         41 => Flushed { claim, upto },
         42 => Unflushed { claim },
         43 => Confirm { request, view },

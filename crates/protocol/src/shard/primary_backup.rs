@@ -462,7 +462,9 @@ impl Replica {
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, lacks } = before;
-            (self.memory, self.stable, self.restarted) = (memory, stable, restarted);
+            (self.memory, self.stable) = (memory, stable);
+            // Where clients write, what was written in this view is not known any more.
+            self.restarted = restarted || !self.memory.config.order.is_lazy();
             self.lacks = lacks;
             self.readers.discard_reads();
             self.chain.discard_reads();

@@ -64,6 +64,8 @@ enum OwnRead {
 /// Primary: holes that are being filled.
 #[derive(Clone, Debug)]
 struct Filling {
+    /// Nothing is filled anew before everything below is written, or so much time has passed.
+    end: Position,
     until: Time,
     /// What goes down the chain, and who has not got it.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
@@ -165,7 +167,9 @@ impl Replica {
                 self.fill_as_head(from, view, &spans, out);
             }
             Message::Filled { view, run } if self.serves(from, view, out) => self.filled(view, run, out),
-            Message::Flush { claim, first, end, placement, backups } if claim == self.memory.claim => {
+            Message::Flush { claim, incarnation, first, end, placement, backups }
+                if claim == self.memory.claim && incarnation == self.me().incarnation =>
+            {
                 if self.chain.flushing.is_none() {
                     let (controller, next, batch) = (from, first, None);
                     let flushing = Flushing { claim, controller, placement, backups, next, end, batch };
@@ -208,6 +212,10 @@ impl Replica {
             // Whoever sends what the log does not take is no client of ours.
             return;
         }
+        let is_possible = |run: &Run| run.first.0.checked_add(run.records.len() as u64).is_some();
+        if !runs.iter().all(is_possible) {
+            return;
+        }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
         // What is far ahead waits: whoever makes positions up must not have all those below filled.
         let too_far = self.stable + limits::MOST_AHEAD;
@@ -220,6 +228,10 @@ impl Replica {
             for (position, (id, record)) in (run.first.0..).map(Position).zip(run.records) {
                 if position < self.stable {
                     wanted.push((position, id));
+                    continue;
+                }
+                if !self.owns(position) {
+                    // It is another shard's.
                     continue;
                 }
                 written.push(position);
@@ -236,6 +248,10 @@ impl Replica {
             let spans = Span::of(written.into_iter());
             self.gate.confirm(from, Message::Written { view, spans, others }, out);
         }
+    }
+
+    fn owns(&self, position: Position) -> bool {
+        self.memory.view.as_ref().is_some_and(|view| view.placement.shard_of(position) == self.shard)
     }
 
     /// Holds what is new. Whose write it is, is told if there is no room.
@@ -413,7 +429,8 @@ impl Replica {
 
     /// Primary: has the head say what is at the positions below `overdue` that are not written here.
     fn fill(&mut self, now: Time, view: ViewNumber, overdue: Position, out: &mut Vec<RoleEffect>) {
-        if self.chain.filling.as_ref().is_some_and(|filling| now < filling.until) {
+        let is_filling = |filling: &Filling| now < filling.until && self.stable < filling.end;
+        if self.chain.filling.as_ref().is_some_and(is_filling) {
             return;
         }
         let Some(known) = self.memory.view.as_ref() else { return };
@@ -424,10 +441,9 @@ impl Replica {
         let missing = own_positions(&known.placement, self.shard, self.stable, end)
             .filter(|position| !self.chain.at.contains_key(position));
         let spans = Span::of(missing);
-        if spans.is_empty() {
-            return;
-        }
-        self.chain.filling = Some(Filling { until: now + limits::RESEND_AFTER, runs: vec![] });
+        let Some(last) = spans.last().copied() else { return };
+        let (end, until) = (last.end(), now + limits::RESEND_AFTER);
+        self.chain.filling = Some(Filling { end, until, runs: vec![] });
         let head = Address::Node(head.node, Endpoint::Shard(self.shard));
         send(head, Message::Fill { view, spans }, out);
     }
@@ -520,6 +536,7 @@ impl Replica {
         let mut there = records.into_iter().peekable();
         let mut runs = vec![];
         for position in own_positions(&flushing.placement, self.shard, first, upto) {
+            while there.next_if(|stored| stored.position < position).is_some() {}
             let found = there.next_if(|stored| stored.position == position);
             let named = found.map_or_else(|| junk(position), |stored| (stored.id, stored.record));
             junk::push(&mut runs, position, named);

@@ -1,6 +1,6 @@
 //! How the messages of logs are written and read whose records get their positions first.
 
-use seriatim_model::{Position, RecordId};
+use seriatim_model::{Incarnation, Position, RecordId};
 use seriatim_protocol::parts::junk::junk;
 use seriatim_protocol::shard::Span;
 use seriatim_protocol::{Message, corfu, shard};
@@ -135,7 +135,8 @@ pub(crate) fn read(
             let backups = messages::backups(words)?;
             let placement = entry.view.as_ref().ok_or("there is no view")?.placement.clone();
             let (claim, first) = (words.view()?, words.position("first")?);
-            Flush { claim, first, end: words.position("end")?, placement, backups }
+            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            Flush { claim, incarnation, first, end: words.position("end")?, placement, backups }
         }
         "flushed" => Flushed { claim: words.view()?, upto: words.position("upto")? },
         "unflushed" => Unflushed { claim: words.view()? },

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use seriatim_client::{
-    Append, AppendError, AppendOptions, Client, Event, Log, LogOptions, Order, Position, Receipt, RecordId,
-    SessionId, SubscribeOptions, Subscription,
+    Append, AppendError, AppendOptions, Client, Event, Log, LogOptions, Order, Position, Receipt, SessionId,
+    SubscribeOptions, Subscription,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -366,8 +366,8 @@ impl Writer {
             }
             // An earlier life was told, and died before it could say so.
             (Err(AppendError::Settled), Some((session, number))) => {
-                let id = RecordId { session, number };
-                self.history.acknowledge(index, Some(id), None, 0);
+                // Its name may be one of another session that follows.
+                self.history.acknowledge(index, None, None, 0);
                 (session, number + 1)
             }
             (Err(AppendError::NotAppended), Some((session, number))) if self.history.may_have_no_ops() => {
