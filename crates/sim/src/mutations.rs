@@ -65,7 +65,7 @@ pub const MUTATIONS: [Mutation; 48] = [
     mutation(Deviation::OneAcknowledgement, "durability", 20, profiles::dying_leaders),
     mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
     mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::half_seen),
-    mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 200, profiles::half_seen),
+    mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 300, profiles::half_seen),
     mutation(Deviation::FenceDrops, "durability", 20, profiles::dying_attempts),
     // The loser of a race believes that its view is registered, and speaks for it.
     mutation(Deviation::ClaimUnchecked, "amnesia", 20, profiles::racing_controllers),
@@ -85,7 +85,7 @@ pub const MUTATIONS: [Mutation; 48] = [
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
     mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),
     mutation(Deviation::ScrubbedByTime, "durability", 20, profiles::orphans),
-    mutation(Deviation::EndedAtLeadersNumber, "session_end", 40, profiles::orphans),
+    mutation(Deviation::EndedAtLeadersNumber, "session_end", 80, profiles::orphans),
     mutation(Deviation::VoidNotReplicated, "no_gap", 10, profiles::lost_records),
     mutation(Deviation::PlacedAnew, "no_gap", 20, profiles::reshaped),
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::reshaped),
