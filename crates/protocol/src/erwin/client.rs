@@ -18,7 +18,8 @@ use super::resuming::{Past, Resuming};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
-use crate::parts::Seen;
+use crate::parts::lookup::LOOKUP_MOST;
+use crate::parts::{Lookup, Seen};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -27,11 +28,6 @@ pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Term
 pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait before something is said again.
 pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
-/// How long to wait before the register is asked again at first; doubled up to [`REFRESH_EVERY`]. A view
-/// change takes a few milliseconds.
-pub(super) const REFRESH_FIRST: Duration = Duration::from_millis(2);
-/// The longest wait before the register is asked again.
-pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(20);
 /// The longest pause after `Busy`.
 pub(super) const BUSY_MOST: Duration = Duration::from_millis(64);
 
@@ -54,10 +50,7 @@ pub struct LogClient {
     pub(super) putting: Putting,
     pub(super) tails: BTreeMap<u64, TailQuestion>,
     next_question: u64,
-    pub(super) refresh: Refresh,
-    refresh_pause: Duration,
-    /// The newest view that a replica spoke of.
-    heard_of: ViewNumber,
+    pub(super) lookup: Lookup,
     /// Where numbers below are bound has been asked, and when to ask again.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
@@ -111,13 +104,6 @@ pub(super) struct TailQuestion {
     asked_at: Time,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refresh {
-    Idle,
-    /// Ask the register at this time.
-    Due(Time),
-}
-
 pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
 pub(super) type Out = Vec<ClientEffect>;
 
@@ -161,10 +147,6 @@ impl Machine for LogClient {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        let refresh = match self.refresh {
-            Refresh::Idle => None,
-            Refresh::Due(at) => Some(at),
-        };
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
         let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
         let ending = self.ending.as_ref().filter(|_| self.view().is_some()).map(Ending::deadline);
@@ -172,7 +154,10 @@ impl Machine for LogClient {
         let puts = self.putting.deadline(self.end()).filter(|_| is_open);
         let earlier = self.resuming.as_ref().and_then(Resuming::deadline).or_else(|| self.past.deadline());
         let earlier = earlier.filter(|_| self.view().is_some());
-        [refresh, members, puts, tails, self.locate_at, ending, earlier].into_iter().flatten().min()
+        [self.lookup.deadline(), members, puts, tails, self.locate_at, ending, earlier]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -201,9 +186,7 @@ impl LogClient {
             putting: Putting::default(),
             tails: BTreeMap::new(),
             next_question: 0,
-            refresh: Refresh::Idle,
-            refresh_pause: REFRESH_FIRST,
-            heard_of: ViewNumber::NONE,
+            lookup: Lookup::default(),
             asked_below: base,
             locate_at: None,
             unavailable: None,
@@ -384,25 +367,14 @@ impl LogClient {
 
     fn rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
         self.unavailable = why;
-        if view > self.entry.view_number().max(self.heard_of) {
-            // There is a new view: if the register is asked already, that was too early.
-            self.heard_of = view;
-            self.refresh = Refresh::Idle;
-        }
-        // Whether the replica is ahead of us or waits for a view itself: the register knows.
-        if view >= self.entry.view_number() || self.unavailable.is_some() {
-            self.ask_register(now);
-        } else if self.refresh == Refresh::Idle {
-            self.refresh = Refresh::Due(now + REFRESH_EVERY);
-        }
+        let known = self.entry.view_number();
+        self.lookup.was_rejected(now, view, known, self.unavailable.is_some());
+        self.work_is_due |= self.lookup.deadline() == Some(now);
     }
 
     pub(super) fn ask_register(&mut self, now: Time) {
-        if self.refresh == Refresh::Idle {
-            self.refresh = Refresh::Due(now);
-            self.refresh_pause = REFRESH_FIRST;
-            self.work_is_due = true;
-        }
+        self.lookup.ask(now);
+        self.work_is_due |= self.lookup.deadline() == Some(now);
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
@@ -425,7 +397,7 @@ impl LogClient {
 
     /// Starts over with the members of a new view: nothing that members of another view said counts.
     fn enter_view(&mut self, now: Time) {
-        self.refresh = Refresh::Idle;
+        self.lookup.found();
         let old = std::mem::take(&mut self.members);
         let Some(view) = self.entry.view.clone() else {
             self.ask_register(now);
@@ -465,7 +437,7 @@ impl LogClient {
     fn disconnected(&mut self, now: Time, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
             member.sent = member.acknowledged.max(self.base);
-            member.not_before = now + REFRESH_EVERY;
+            member.not_before = now + LOOKUP_MOST;
         }
         self.putting.disconnected(now, node, self.base);
         if self.is_waiting() {
@@ -540,7 +512,10 @@ impl LogClient {
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
-        self.refresh_if_due(now, out);
+        let waits = self.is_waiting() || self.entry.view.is_none();
+        if self.lookup.is_due(now, waits) {
+            self.look_up(out);
+        }
         self.repeat_tail_questions(now, out);
         let ends = self.resuming.is_some() && self.end_asker.is_some();
         let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty() || ends;
@@ -557,17 +532,6 @@ impl LogClient {
         self.end_session(now, out);
     }
 
-    fn refresh_if_due(&mut self, now: Time, out: &mut Out) {
-        let Refresh::Due(at) = self.refresh else { return };
-        if now < at {
-            return;
-        }
-        let waits = self.is_waiting() || self.entry.view.is_none();
-        self.refresh = if waits { Refresh::Due(now + self.refresh_pause) } else { Refresh::Idle };
-        self.refresh_pause = (self.refresh_pause * 2).min(REFRESH_EVERY);
-        self.look_up(out);
-    }
-
     pub(super) fn look_up(&self, out: &mut Out) {
         let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
         let to = Address::Node(self.config.control, Endpoint::Register);
@@ -577,7 +541,7 @@ impl LogClient {
     /// A member is silent: it may be slow, or somewhere else by now, or no member any more. It is asked
     /// for once for each time that something is said again: a slow member must not cost more.
     fn wonder(&self, out: &mut Out) {
-        if self.refresh == Refresh::Idle {
+        if self.lookup.is_idle() {
             self.look_up(out);
         }
     }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
 use super::client::{
-    BUSY_MOST, ClientEffect, Failure, LogClient, Out, Pending, REFRESH_EVERY, REFRESH_FIRST, RESEND_FIRST,
-    RESEND_MOST, Reply, Session, reply,
+    BUSY_MOST, ClientEffect, Failure, LogClient, Out, Pending, RESEND_FIRST, RESEND_MOST, Reply, Session,
+    reply,
 };
 use crate::deviation::Deviation;
+use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
 use crate::parts::{Content, ShardChoice};
 use crate::shard::Message;
 
@@ -123,7 +124,7 @@ impl Putting {
         for ((_, node), progress) in &mut self.replicas {
             if *node == gone {
                 (progress.sent, progress.unanswered) = (base, 0);
-                progress.not_before = now + REFRESH_EVERY;
+                progress.not_before = now + LOOKUP_MOST;
             }
         }
     }
@@ -277,7 +278,7 @@ impl LogClient {
                 // It is not in that view yet, or not any more.
                 if let Some(progress) = self.putting.replicas.get_mut(&from) {
                     (progress.sent, progress.unanswered) = (self.base, 0);
-                    progress.pause = (progress.pause * 2).clamp(REFRESH_FIRST, BUSY_MOST);
+                    progress.pause = (progress.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
                     progress.not_before = now + progress.pause;
                 }
                 self.ask_register(now);

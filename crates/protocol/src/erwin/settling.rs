@@ -2,7 +2,7 @@
 
 use seriatim_model::{Position, RecordId, SessionId, Time};
 
-use super::client::{Failure, LogClient, Out, RESEND_FIRST, Refresh, Reply, Session, reply, send};
+use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, reply, send};
 use super::message::Message;
 
 impl LogClient {
@@ -127,7 +127,7 @@ impl LogClient {
                 out.push(reply(token, failure()));
             }
         }
-        self.refresh = Refresh::Idle;
+        self.lookup.found();
         self.session = Session::None;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
         self.locate_at = None;

@@ -6,7 +6,7 @@ use seriatim_model::{Time, ViewNumber};
 
 /// How long to wait before the register is asked again at first; doubled up to [`LOOKUP_MOST`]. A view change takes a
 /// few milliseconds.
-const LOOKUP_FIRST: Duration = Duration::from_millis(2);
+pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before the register is asked again.
 pub const LOOKUP_MOST: Duration = Duration::from_millis(20);
 
