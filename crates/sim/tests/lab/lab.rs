@@ -1,224 +1,416 @@
-//! The laboratory: nodes whose messages take one unit of time each, and one client.
+//! The laboratory: nodes and clients whose messages and syncs take a unit of time each, and nothing else takes any.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_host::{Event, Host, HostConfig, Outgoing, RegisterPlace};
 use seriatim_model::limits::Limits;
 use seriatim_model::machine::ConnectionId;
-use seriatim_model::{
-    Address, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Order, Peer, Position,
-    Time,
-};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Peer, Position, Record, ShardId, Time};
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request};
-use seriatim_protocol::{LogClient, Message, Options, shard};
-use seriatim_store::{Disk, JournalOptions, MemoryDisk, ShardOptions};
+use seriatim_protocol::parts::appending::Terms;
+use seriatim_protocol::{Message, Options};
+use seriatim_store::{Disk, JournalOptions, JournalWrite, MemoryDisk, ShardOptions};
 
-/// One network delay, in nanoseconds.
-pub(crate) const DELAY: u64 = 1_000_000;
-const CLIENT: ConnectionId = ConnectionId(1);
-const APPENDER: u64 = 1;
-pub(crate) const READER: u64 = 2;
+use crate::programs::{Ask, Done, Happened, Program, Told};
+use crate::spent::Pace;
 
-struct Flight {
-    peer: Peer,
-    log: LogId,
-    from: Endpoint,
-    to: Endpoint,
-    message: Message,
+/// The node of the register. It hosts nothing else of a log that [`Lab::open_apart`] made.
+pub(crate) const REGISTER: NodeId = NodeId(4);
+/// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard, and the register.
+const NODES: u32 = 7;
+/// The client that creates logs, and speaks to roles by hand.
+pub(crate) const OPERATOR: u64 = 0;
+
+/// Who can be at the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Party {
+    Node(NodeId),
+    Client(u64),
 }
 
-/// Nodes, and one client connection to each of them.
+/// What is going to happen.
+#[derive(Debug)]
+enum Happening {
+    Arrive(Flight),
+    /// The first notices that the process of the second is gone.
+    Lost(Party, NodeId),
+    /// A node's connection to a client is gone.
+    LeftBy(NodeId, u64),
+    Written(NodeId, JournalWrite),
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    source: Party,
+    target: Party,
+    pub(crate) log: LogId,
+    pub(crate) from: Endpoint,
+    pub(crate) to: Endpoint,
+    pub(crate) message: Message,
+}
+
+/// Nodes, and clients with a connection to each of them.
 pub(crate) struct Lab {
     pub(crate) now: Time,
+    pace: Pace,
     hosts: BTreeMap<NodeId, Host>,
     disks: BTreeMap<NodeId, MemoryDisk>,
-    /// By arrival: to a node, or to the client from a node.
-    flights: BTreeMap<(Time, u64), (Option<NodeId>, Flight)>,
+    /// The nodes whose journal is being written.
+    writing: BTreeSet<NodeId>,
+    /// The nodes that do nothing any more, and whether that can be noticed: a process that died closes its
+    /// connections, a node that fell silent does not.
+    away: BTreeMap<NodeId, bool>,
+    programs: BTreeMap<u64, Program>,
+    happenings: BTreeMap<(Time, u64), Happening>,
     sequence: u64,
-    appender: Option<LogClient>,
     log: LogId,
-    /// What the client was told, and when.
-    pub(crate) replies: Vec<(Time, Reply)>,
-    pub(crate) received: Vec<(Time, u64, NodeId, Message)>,
-    /// When whom a node told a stable bound, and which.
-    pub(crate) stable_sent: Vec<(Time, Position)>,
+    /// What clients were told, and when.
+    pub(crate) told: Vec<Told>,
+    /// What arrived for [`OPERATOR`].
+    pub(crate) received: Vec<Message>,
+    /// How many messages were sent for appends and reads of the log.
+    pub(crate) messages: u64,
+    /// How often a node's journal was synced.
+    pub(crate) syncs: u64,
+    /// Who sent a claim to the register last.
+    pub(crate) claimant: Option<NodeId>,
 }
 
 impl Lab {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(pace: Pace) -> Self {
         let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
         let config = |node: u32| HostConfig {
             cluster: 1,
             node: NodeId(node),
             address: node.to_string(),
-            register: RegisterPlace::Node { node: NodeId(1), address: "1".into() },
+            register: RegisterPlace::Node { node: REGISTER, address: REGISTER.to_string() },
             seed: node.into(),
             options: Options { limits, deviation: None },
-            journal: JournalOptions::default(),
+            journal: JournalOptions { file_bytes: 1 << 16, ..JournalOptions::default() },
             shard_options: ShardOptions { segment_bytes: 4096 },
         };
         let disks: BTreeMap<NodeId, MemoryDisk> =
-            (1..=6).map(|node| (NodeId(node), MemoryDisk::new())).collect();
+            (1..=NODES).map(|node| (NodeId(node), MemoryDisk::new())).collect();
         let open = |node: u32| {
             let disk: Arc<dyn Disk> = Arc::new(disks[&NodeId(node)].clone());
             (NodeId(node), Host::open(config(node), disk).expect("an empty disk can be opened"))
         };
-        Self {
+        let mut lab = Self {
             now: Time::ZERO,
-            // The sequencing replicas, the primary, the backup and the register each have a node of their own.
-            hosts: (1..=6).map(open).collect(),
+            pace,
+            hosts: (1..=NODES).map(open).collect(),
             disks,
-            flights: BTreeMap::new(),
+            writing: BTreeSet::new(),
+            away: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            happenings: BTreeMap::new(),
             sequence: 0,
-            appender: None,
             log: LogId(0),
-            replies: vec![],
+            told: vec![],
             received: vec![],
-            stable_sent: vec![],
+            messages: 0,
+            syncs: 0,
+            claimant: None,
+        };
+        // The nodes find each other.
+        lab.wait(Duration::from_millis(100));
+        lab
+    }
+
+    /// Creates a log with one shard.
+    pub(crate) fn open_log(&mut self, config: LogConfig) -> LogEntry {
+        self.create(LogConfig { shards: 1, ..config })
+    }
+
+    /// Creates a log with one shard, no two of whose replicas share a node: neither with each other nor with the
+    /// register. Its shard is the last of four that overlap with the sequencing replicas less and less; the others
+    /// leave it again, before anything is in it.
+    pub(crate) fn open_apart(&mut self, config: LogConfig) -> LogEntry {
+        let entry = self.create(LogConfig { shards: 4, ..config });
+        for shard in 0..3 {
+            let message = control::Message::RemoveShard { request: 2, log: entry.id, shard: ShardId(shard) };
+            self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), message.into());
+            self.wait(Duration::from_millis(100));
         }
+        // A shard that leaves is gone from the second view after that: one without a backup for a moment, and one with
+        // it again.
+        self.tell(NodeId(1), Event::Disconnected(Peer::Node(NodeId(NODES))));
+        self.wait(Duration::from_millis(400));
+        let entry = self.look_up();
+        let view = entry.view.as_ref().expect("it has a view");
+        let mut hosts: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
+        hosts.extend(view.shards.iter().flat_map(|shard| &shard.replicas).map(|member| member.node));
+        hosts.push(REGISTER);
+        let apart: BTreeSet<NodeId> = hosts.iter().copied().collect();
+        assert_eq!(apart.len(), hosts.len(), "roles share a node: {hosts:?}");
+        entry
     }
 
-    fn post(&mut self, to: Option<NodeId>, flight: Flight) {
+    fn create(&mut self, config: LogConfig) -> LogEntry {
+        let create = control::Message::Create { request: 0, name: "log".into(), config };
+        self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), create.into());
+        self.wait(Duration::from_millis(200));
+        let entry = self.look_up();
+        self.log = entry.id;
+        entry
+    }
+
+    pub(crate) fn look_up(&mut self) -> LogEntry {
+        self.received.clear();
+        let look = control::Message::Lookup { request: 1, name: "log".into() };
+        self.say(OPERATOR, REGISTER, Endpoint::Register, LogId(0), look.into());
+        self.wait(Duration::from_millis(10));
+        let found = self.received.iter().find_map(|message| match message {
+            Message::Control(control::Message::Found { entry, .. }) => Some(entry.clone()),
+            _ => None,
+        });
+        let entry = found.expect("the log was created");
+        assert!(entry.view.is_some(), "the log has its first view");
+        entry
+    }
+
+    /// Starts a client.
+    pub(crate) fn start(&mut self, client: u64, program: Program) {
+        self.programs.insert(client, program);
+    }
+
+    /// A client's application asks for something. What it is told carries `token`.
+    pub(crate) fn ask(&mut self, client: u64, token: u64, ask: Ask) {
+        let program = self.programs.get_mut(&client).expect("the client was started");
+        let done = program.ask(self.now, token, ask);
+        self.perform(client, done);
+    }
+
+    /// A client appends a record. What it is told carries `token`.
+    pub(crate) fn append(&mut self, client: u64, token: u64, terms: Terms) {
+        let record = Record::new(&payload(client, token), 0);
+        self.ask(client, token, Ask::Append(record, terms));
+    }
+
+    /// When a client was told something in answer to `token`.
+    pub(crate) fn told(&self, client: u64, token: u64) -> Option<&Told> {
+        self.told.iter().find(|told| (told.client, told.token) == (client, token))
+    }
+
+    /// When the record that a client appended with `token` was handed over to a subscriber.
+    pub(crate) fn handed_over(&self, client: u64, token: u64) -> Option<Time> {
+        let payload = payload(client, token);
+        self.told.iter().find(|told| told.answer.hands_over(&payload)).map(|told| told.at)
+    }
+
+    /// A client says something to a role by hand.
+    pub(crate) fn say(&mut self, client: u64, node: NodeId, to: Endpoint, log: LogId, message: Message) {
+        let (source, target) = (Party::Client(client), Party::Node(node));
+        self.post(Flight { source, target, log, from: Endpoint::Client(client), to, message });
+    }
+
+    fn post(&mut self, flight: Flight) {
+        let is_subscriber = |party: Party| {
+            let Party::Client(client) = party else { return false };
+            matches!(self.programs.get(&client), Some(Program::Subscriber(_)))
+        };
+        let is_feeding = is_subscriber(flight.source) || is_subscriber(flight.target);
+        let is_control = matches!(flight.message, Message::Control(_));
+        self.messages += u64::from(flight.log == self.log && !is_feeding && !is_control);
+        self.schedule(self.pace.delay, Happening::Arrive(flight));
+    }
+
+    fn schedule(&mut self, after: u64, what: Happening) {
         self.sequence += 1;
-        let arrival = Time(self.now.0 + DELAY);
-        self.flights.insert((arrival, self.sequence), (to, flight));
+        self.happenings.insert((Time(self.now.0 + after), self.sequence), what);
     }
 
-    /// The client says something to a role.
-    pub(crate) fn say(&mut self, endpoint: u64, node: NodeId, to: Endpoint, log: LogId, message: Message) {
-        let (peer, from) = (Peer::Client(CLIENT), Endpoint::Client(endpoint));
-        self.post(Some(node), Flight { peer, log, from, to, message });
+    /// Lets so much time pass.
+    pub(crate) fn wait(&mut self, span: Duration) {
+        let end = self.now + span;
+        self.run(end, |_| false);
+        self.now = end;
     }
 
-    /// Lets everything happen up to `until`.
-    fn run(&mut self, until: Time) {
+    /// Lets time pass until something is true, but not longer than `most`. Says whether it became true.
+    pub(crate) fn wait_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + most;
+        self.run(end, &is_true);
+        is_true(self)
+    }
+
+    fn run(&mut self, end: Time, is_enough: impl Fn(&Self) -> bool) {
         loop {
             self.settle();
-            let arrival = self.flights.keys().next().map(|(at, _)| *at);
-            let deadlines = self.hosts.values().filter_map(Host::deadline);
-            let client = self.appender.as_ref().and_then(LogClient::deadline);
-            let next = arrival.into_iter().chain(deadlines).chain(client).min();
-            let Some(next) = next.filter(|next| *next <= until) else { break };
+            if is_enough(self) {
+                return;
+            }
+            let next = self.happenings.keys().next().map(|(at, _)| *at);
+            let hosts = self.hosts.values().filter_map(Host::deadline);
+            let programs = self.programs.values().filter_map(Program::deadline);
+            let Some(next) = next.into_iter().chain(hosts).chain(programs).min() else { return };
+            if next > end {
+                return;
+            }
             self.now = self.now.max(next);
-            while let Some(entry) = self.flights.first_entry().filter(|entry| entry.key().0 <= self.now) {
-                let (to, flight) = entry.remove();
-                self.arrive(to, flight);
+            while let Some(first) = self.happenings.first_entry().filter(|first| first.key().0 <= self.now) {
+                let what = first.remove();
+                self.happens(what);
             }
         }
-        self.now = until;
     }
 
-    fn arrive(&mut self, to: Option<NodeId>, flight: Flight) {
-        let Flight { peer, log, from, to: endpoint, message } = flight;
-        if let Some(node) = to {
-            let host = self.hosts.get_mut(&node).expect("messages go to nodes that exist");
-            host.handle(self.now, Event::Message { peer, log, from, to: endpoint, message });
-            return;
-        }
-        let (Peer::Node(node), Endpoint::Client(number)) = (peer, endpoint) else { return };
-        self.received.push((self.now, number, node, message.clone()));
-        if number == APPENDER && self.appender.is_some() {
-            self.step(Input::Message { from: Address::Node(node, from), message });
+    fn happens(&mut self, what: Happening) {
+        match what {
+            Happening::Arrive(flight) => self.arrive(flight),
+            Happening::Lost(Party::Node(at), node) => {
+                self.tell(at, Event::Disconnected(Peer::Node(node)));
+            }
+            Happening::Lost(Party::Client(client), node) => {
+                self.program(client, Happened::Disconnected(node));
+            }
+            Happening::LeftBy(node, client) => {
+                self.tell(node, Event::Disconnected(Peer::Client(ConnectionId(client))));
+            }
+            Happening::Written(node, write) => self.written(node, &write),
         }
     }
 
-    pub(crate) fn step(&mut self, input: Input<Message, Request>) {
-        let mut effects = vec![];
-        self.appender.as_mut().expect("the client was opened").step(self.now, input, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::Reply { reply, .. } => self.replies.push((self.now, reply)),
-                Effect::Send { to: Address::Node(node, to), message } => {
-                    self.say(APPENDER, node, to, self.log, message);
+    /// Something happened to a node, if it is there.
+    fn tell(&mut self, node: NodeId, event: Event) {
+        if let Some(host) = self.hosts.get_mut(&node) {
+            host.handle(self.now, event);
+        }
+    }
+
+    fn arrive(&mut self, flight: Flight) {
+        let Flight { source, target, log, from, to, message } = flight;
+        match (source, target) {
+            (Party::Client(client), Party::Node(node)) if self.away.get(&node) == Some(&true) => {
+                self.schedule(self.pace.delay, Happening::Lost(Party::Client(client), node));
+            }
+            (_, Party::Node(node)) => {
+                let peer = match source {
+                    Party::Node(other) => Peer::Node(other),
+                    Party::Client(client) => Peer::Client(ConnectionId(client)),
+                };
+                self.tell(node, Event::Message { peer, log, from, to, message });
+            }
+            (Party::Node(node), Party::Client(client)) => {
+                if client == OPERATOR {
+                    self.received.push(message);
+                } else {
+                    self.program(client, Happened::Message(node, from, message));
                 }
-                _ => {}
             }
+            (Party::Client(_), Party::Client(_)) => unreachable!("clients do not speak to each other"),
         }
     }
 
-    /// What takes no time: timers that are due, writes, and sending.
+    /// Something happens to a client, if it is there.
+    fn program(&mut self, client: u64, what: Happened) {
+        if let Some(program) = self.programs.get_mut(&client) {
+            let done = program.happens(self.now, what);
+            self.perform(client, done);
+        }
+    }
+
+    fn perform(&mut self, client: u64, done: Done) {
+        let at = self.now;
+        self.told.extend(done.told.into_iter().map(|(token, answer)| Told { at, client, token, answer }));
+        for (node, to, message) in done.sends {
+            self.say(client, node, to, self.log, message);
+        }
+    }
+
+    /// What takes no time: timers that are due, beginning to write, and sending.
     fn settle(&mut self) {
         loop {
             let mut sends: Vec<(NodeId, Outgoing)> = vec![];
-            let mut is_quiet = true;
+            let mut writes = vec![];
             for (node, host) in &mut self.hosts {
                 host.settle(self.now);
-                while let Some(write) = host.next_journal_write(self.now) {
-                    // The disk of this laboratory is in memory and takes no time.
-                    is_quiet = false;
-                    drop(write);
-                    host.handle(self.now, Event::JournalWritten(Ok(())));
+                if !self.writing.contains(node)
+                    && let Some(write) = host.next_journal_write(self.now)
+                {
+                    writes.push((*node, write));
                 }
                 sends.extend(host.take_sends().into_iter().map(|send| (*node, send)));
-                is_quiet &= host.deadline().is_none_or(|at| at > self.now);
             }
-            if self.appender.as_ref().and_then(LogClient::deadline).is_some_and(|at| at <= self.now) {
-                is_quiet = false;
-                self.step(Input::Timer);
-            }
-            is_quiet &= sends.is_empty();
-            for (node, send) in sends {
-                self.dispatch(node, send);
-            }
-            if is_quiet {
+            let is_busy = !(sends.is_empty() && writes.is_empty());
+            sends.into_iter().for_each(|(node, send)| self.dispatch(node, send));
+            writes.into_iter().for_each(|(node, write)| self.write(node, write));
+            let due = |deadline: Option<Time>| deadline.is_some_and(|at| at <= self.now);
+            let awake: Vec<u64> = self
+                .programs
+                .iter()
+                .filter(|(_, it)| due(it.deadline()))
+                .map(|(client, _)| *client)
+                .collect();
+            if !is_busy && awake.is_empty() && !self.hosts.values().any(|host| due(host.deadline())) {
                 return;
             }
+            awake.into_iter().for_each(|client| self.program(client, Happened::Timer));
         }
+    }
+
+    fn write(&mut self, node: NodeId, write: JournalWrite) {
+        self.syncs += 1;
+        self.writing.insert(node);
+        match self.pace.sync {
+            0 => self.written(node, &write),
+            sync => self.schedule(sync, Happening::Written(node, write)),
+        }
+    }
+
+    fn written(&mut self, node: NodeId, write: &JournalWrite) {
+        self.writing.remove(&node);
+        let outcome = write.perform(&self.disks[&node]);
+        self.tell(node, Event::JournalWritten(outcome));
     }
 
     fn dispatch(&mut self, node: NodeId, send: Outgoing) {
         let Outgoing { peer, log, from, to, message } = send;
-        if let Message::Shard(shard::Message::Stable { stable, .. }) = &message
-            && from == Endpoint::Sequencer
-        {
-            self.stable_sent.push((self.now, *stable));
+        if matches!(message, Message::Control(control::Message::CompareAndSet { .. })) {
+            self.claimant = Some(node);
         }
-        let flight = Flight { peer: Peer::Node(node), log, from, to, message };
-        match peer {
-            Peer::Node(other) => self.post(Some(other), flight),
-            Peer::Client(_) => self.post(None, flight),
+        let target = match peer {
+            Peer::Node(other) => Party::Node(other),
+            Peer::Client(ConnectionId(client)) => Party::Client(client),
+        };
+        self.post(Flight { source: Party::Node(node), target, log, from, to, message });
+    }
+
+    /// The process of a node ends, and those that it was connected to notice; or it falls silent, and nobody does.
+    pub(crate) fn stop_node(&mut self, node: NodeId, is_noticed: bool) {
+        self.hosts.remove(&node);
+        self.away.insert(node, is_noticed);
+        if is_noticed {
+            let nodes = self.hosts.keys().map(|other| Party::Node(*other));
+            let clients = self.programs.keys().map(|client| Party::Client(*client));
+            for party in nodes.chain(clients).collect::<Vec<_>>() {
+                self.schedule(self.pace.delay, Happening::Lost(party, node));
+            }
         }
     }
 
-    pub(crate) fn wait(&mut self, delays: u64) {
-        self.run(Time(self.now.0 + delays * DELAY));
-    }
-
-    /// Creates a log with one shard of two replicas and three sequencing replicas, and opens a session.
-    pub(crate) fn open_log(&mut self, order: Order) -> LogEntry {
-        self.open_log_with(LogConfig { order, ..LogConfig::default() })
-    }
-
-    /// The same with other numbers of replicas.
-    pub(crate) fn open_log_with(&mut self, config: LogConfig) -> LogEntry {
-        let config = LogConfig { durability: Durability::Memory, shards: 1, ..config };
-        let create = control::Message::Create { request: 0, name: "log".into(), config };
-        self.say(0, NodeId(1), Endpoint::Register, LogId(0), create.into());
-        self.wait(1000);
-        let look = control::Message::Lookup { request: 1, name: "log".into() };
-        self.say(0, NodeId(1), Endpoint::Register, LogId(0), look.into());
-        self.wait(10);
-        let entry = self.received.iter().find_map(|(_, _, _, message)| match message {
-            Message::Control(control::Message::Found { entry, .. }) => Some(entry.clone()),
-            _ => None,
-        });
-        let entry = entry.expect("the log was created");
-        assert!(entry.view.is_some(), "the log has its first view");
-        let config =
-            LogClientConfig { control: NodeId(1), random: 7, resume: None, options: Options::default() };
-        self.log = entry.id;
-        self.appender = Some(LogClient::new(config, entry.clone()));
-        self.step(Input::Request { token: 1, request: Request::OpenSession });
-        self.wait(100);
-        self.replies.clear();
-        entry
+    /// The process of a client ends, and the nodes notice; or it falls silent, and they do not. Of what it has on its
+    /// way that is lost which `loses` says.
+    pub(crate) fn stop_client(&mut self, client: u64, is_noticed: bool, loses: impl Fn(&Flight) -> bool) {
+        self.programs.remove(&client);
+        let is_lost = |what: &Happening| matches!(what, Happening::Arrive(flight) if flight.source == Party::Client(client) && loses(flight));
+        self.happenings.retain(|_, what| !is_lost(what));
+        for node in self.hosts.keys().copied().filter(|_| is_noticed).collect::<Vec<_>>() {
+            self.schedule(self.pace.delay, Happening::LeftBy(node, client));
+        }
     }
 
     pub(crate) fn log(&self) -> LogId {
         self.log
+    }
+
+    /// Below which position everything is final, as a node's replica of a shard knows.
+    pub(crate) fn stable(&self, node: NodeId, shard: ShardId) -> Position {
+        let replica = self.hosts.get(&node).and_then(|host| host.replica(self.log, shard));
+        replica.map_or(Position::ZERO, |replica| replica.stable())
     }
 
     /// How many bytes the records of a node's shards take.
@@ -227,4 +419,9 @@ impl Lab {
         let files = disk.files().into_iter().filter(|file| file.contains("/seg-"));
         files.map(|file| disk.content(&file).map_or(0, |content| content.len())).sum()
     }
+}
+
+/// What a client's append carries.
+fn payload(client: u64, token: u64) -> Vec<u8> {
+    format!("{token} of {client}").into_bytes()
 }

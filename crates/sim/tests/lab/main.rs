@@ -1,5 +1,9 @@
 //! A cluster whose every message takes one unit of time, and nothing else takes any.
 
-mod delays;
+mod costs;
+mod crashes;
 mod lab;
+mod programs;
 mod room;
+mod spent;
+mod table;

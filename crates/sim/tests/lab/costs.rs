@@ -1,0 +1,172 @@
+//! What an append and its reading cost when nothing fails: delays, syncs, messages.
+
+use std::time::Duration;
+
+use seriatim_model::{Durability, LogConfig, NodeId, Order, Position, ShardId, View};
+use seriatim_protocol::parts::appending::{Reply, Terms};
+
+use crate::lab::Lab;
+use crate::programs::{Answer, Ask, Program};
+use crate::spent::{Pace, Spent};
+
+/// The client that appends.
+pub(crate) const APPENDER: u64 = 1;
+/// The client that reads.
+pub(crate) const READER: u64 = 2;
+/// The client that is handed every record.
+const SUBSCRIBER: u64 = 3;
+/// How often everything is measured, each time at another moment: what waits for a timer may wait for the whole of it.
+const TIMES: u64 = 16;
+/// By then everything is over that nothing fails in the way of, and nothing was said twice.
+const SOON: Duration = Duration::from_millis(50);
+/// Between two appends: no interval of a timer fits into it a whole number of times.
+const PAUSE: Duration = Duration::from_micros(5_070);
+
+/// What one append, and reading its record, costs at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Costs {
+    pub(crate) acknowledged: Spent,
+    /// An append that asks for its position is acknowledged.
+    pub(crate) bound: Spent,
+    /// The shard's primary knows that the record is final.
+    pub(crate) stable: Spent,
+    /// A subscriber has the record.
+    pub(crate) delivered: Spent,
+    pub(crate) read: Spent,
+    pub(crate) tail: Spent,
+    /// Messages that were sent until the append was acknowledged.
+    pub(crate) messages_before: u64,
+    /// All messages, until nothing happens any more.
+    pub(crate) messages: u64,
+    /// All syncs of journals.
+    pub(crate) syncs: u64,
+}
+
+impl Costs {
+    fn or_worse(self, other: Self) -> Self {
+        Self {
+            acknowledged: self.acknowledged.max(other.acknowledged),
+            bound: self.bound.max(other.bound),
+            stable: self.stable.max(other.stable),
+            delivered: self.delivered.max(other.delivered),
+            read: self.read.max(other.read),
+            tail: self.tail.max(other.tail),
+            messages_before: self.messages_before.max(other.messages_before),
+            messages: self.messages.max(other.messages),
+            syncs: self.syncs.max(other.syncs),
+        }
+    }
+}
+
+/// A log with three sequencing replicas and three replicas of its shard, no two on one node; a client of each kind;
+/// and a first record that was read by all of them.
+pub(crate) fn prepared(pace: Pace, order: Order, durability: Durability) -> (Lab, View) {
+    let mut lab = Lab::new(pace);
+    let config = LogConfig { order, durability, replicas: 3, sequencers: 3, ..LogConfig::default() };
+    let entry = lab.open_apart(config);
+    lab.start(APPENDER, Program::appender(&entry, 7));
+    lab.start(READER, Program::reader(&entry));
+    lab.start(SUBSCRIBER, Program::subscriber(&entry, Position::ZERO));
+    lab.ask(APPENDER, 0, Ask::OpenSession);
+    lab.wait(SOON);
+    lab.append(APPENDER, 1, Terms::default());
+    lab.wait(SOON);
+    assert!(lab.handed_over(APPENDER, 1).is_some(), "the first record is there");
+    lab.ask(READER, 1, Ask::Read(Position::ZERO));
+    lab.wait(SOON);
+    assert!(lab.told(READER, 1).is_some(), "the first record is read");
+    (lab, entry.view.expect("it has a view"))
+}
+
+/// The primary of the log's shard.
+pub(crate) fn primary(view: &View) -> (NodeId, ShardId) {
+    let shard = &view.shards[0];
+    (shard.primary().node, shard.shard)
+}
+
+/// What an append to a log of this order and durability level costs.
+pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
+    let (mut lab, view) = prepared(Pace::COUNTED, order, durability);
+    let times = (1..=TIMES).map(|number| {
+        lab.wait(PAUSE);
+        append_and_read(&mut lab, &view, number)
+    });
+    times.fold(Costs::default(), Costs::or_worse)
+}
+
+fn append_and_read(lab: &mut Lab, view: &View, number: u64) -> Costs {
+    let token = number * 10;
+    // The first record was not the last: two are appended each time.
+    let position = Position(2 * number - 1);
+    let (node, shard) = primary(view);
+    let (began, messages, syncs) = (lab.now, lab.messages, lab.syncs);
+    lab.append(APPENDER, token, Terms::default());
+    assert!(lab.wait_until(SOON, |lab| lab.told(APPENDER, token).is_some()), "it is acknowledged");
+    let acknowledged = Spent::between(began, lab.now);
+    let messages_before = lab.messages - messages;
+    assert!(lab.wait_until(SOON, |lab| lab.stable(node, shard) > position), "it is final");
+    let stable = Spent::between(began, lab.now);
+    lab.wait(SOON);
+    let (messages, syncs) = (lab.messages - messages, lab.syncs - syncs);
+    let delivered = Spent::between(began, lab.handed_over(APPENDER, token).expect("it is delivered"));
+
+    let read = answer(lab, READER, token + 1, Ask::Read(position)).0;
+    let tail = answer(lab, APPENDER, token + 2, Ask::CheckTail).0;
+    let began = lab.now;
+    lab.append(APPENDER, token + 3, Terms { sync: true, ..Terms::default() });
+    lab.wait(SOON);
+    let told = lab.told(APPENDER, token + 3).expect("it is acknowledged");
+    let is_bound = matches!(told.answer, Answer::Appending(Reply::Appended { position: Some(_), .. }));
+    assert!(is_bound, "{told:?}");
+    let bound = Spent::between(began, told.at);
+    Costs { acknowledged, bound, stable, delivered, read, tail, messages_before, messages, syncs }
+}
+
+/// Asks, and says how long the answer took.
+fn answer(lab: &mut Lab, client: u64, token: u64, ask: Ask) -> (Spent, &Answer) {
+    let began = lab.now;
+    lab.ask(client, token, ask);
+    lab.wait(SOON);
+    let told = lab.told(client, token).expect("it is answered");
+    (Spent::between(began, told.at), &told.answer)
+}
+
+#[test]
+fn a_chain_costs_two_delays_for_each_of_its_replicas() {
+    for replicas in 1..=4 {
+        let mut lab = Lab::new(Pace::COUNTED);
+        let config = LogConfig {
+            order: Order::Corfu,
+            durability: Durability::Memory,
+            replicas,
+            sequencers: 1,
+            ..LogConfig::default()
+        };
+        let entry = lab.open_log(config);
+        lab.start(APPENDER, Program::appender(&entry, 7));
+        lab.start(SUBSCRIBER, Program::subscriber(&entry, Position::ZERO));
+        lab.ask(APPENDER, 0, Ask::OpenSession);
+        lab.wait(SOON);
+        let began = lab.now;
+        lab.append(APPENDER, 1, Terms::default());
+        lab.wait(SOON);
+        let told = lab.told(APPENDER, 1).expect("it is acknowledged");
+        let Answer::Appending(Reply::Appended { position, .. }) = told.answer else { panic!("{told:?}") };
+        assert_eq!(position, Some(Position::ZERO));
+        let delays = (told.at - began).as_nanos();
+        assert_eq!(delays, u128::from(2 + 2 * replicas), "{replicas} replicas");
+        // A subscriber has it when its client does: the primary tells both.
+        assert_eq!(lab.handed_over(APPENDER, 1), Some(told.at));
+    }
+}
+
+#[test]
+fn the_tail_of_an_empty_log_is_its_beginning() {
+    for order in crate::table::ORDERS {
+        let mut lab = Lab::new(Pace::COUNTED);
+        let entry = lab.open_log(LogConfig { order, ..LogConfig::default() });
+        lab.start(APPENDER, Program::appender(&entry, 7));
+        let (_, told) = answer(&mut lab, APPENDER, 1, Ask::CheckTail);
+        assert!(matches!(told, Answer::Appending(Reply::Tail(Position::ZERO))), "{order}: {told:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What it takes to get over a crash, role by role.
+
+use std::time::Duration;
+
+use seriatim_delivery::fetch;
+use seriatim_model::{Durability, Endpoint, NodeId, Order, Position, Time, View};
+use seriatim_protocol::parts::appending::{Failure, Reply, Terms};
+
+use crate::costs::{APPENDER, READER, prepared, primary};
+use crate::lab::{Flight, Lab, REGISTER};
+use crate::programs::{Answer, Ask, Program};
+use crate::spent::{Pace, Spent};
+
+/// The client whose append comes right after the crash.
+const NEXT: u64 = 4;
+/// How long everything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A crash strikes at so many moments, a delay apart: an append is over by the last.
+const MOMENTS: u64 = 14;
+/// The appends that are on their way began a delay apart. These are their tokens.
+const ON_THEIR_WAY: std::ops::Range<u64> = 2..5;
+/// The token of what is asked for right after the crash.
+const AFTER: u64 = 9;
+
+/// What ends or falls silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victim {
+    Client,
+    /// The leader, or the sequencer.
+    Leader,
+    Follower,
+    Primary,
+    Backup,
+    /// The node whose controller is about to replace a backup that died.
+    Controller,
+    Register,
+}
+
+impl Victim {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Client,
+        Self::Leader,
+        Self::Follower,
+        Self::Primary,
+        Self::Backup,
+        Self::Controller,
+        Self::Register,
+    ];
+}
+
+/// What became of the appends that were on their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fates {
+    pub(crate) acknowledged: bool,
+    /// They failed, and are not in the log.
+    pub(crate) refused: bool,
+    /// Nobody is there to be told.
+    pub(crate) untold: bool,
+}
+
+/// What becomes of appends, and how long things take at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Recovery {
+    /// Of the appends that were on their way.
+    pub(crate) fates: Fates,
+    /// Until the last of these has its answer.
+    pub(crate) answered: Spent,
+    /// Until an append that is made right after the crash is acknowledged.
+    pub(crate) next: Spent,
+    /// Until a subscriber has that.
+    pub(crate) delivered: Spent,
+    /// Until a read of a final position is answered that is made right after the crash.
+    pub(crate) read: Spent,
+}
+
+impl Recovery {
+    fn or_worse(self, other: Self) -> Self {
+        Self {
+            fates: Fates {
+                acknowledged: self.fates.acknowledged || other.fates.acknowledged,
+                refused: self.fates.refused || other.fates.refused,
+                untold: self.fates.untold || other.fates.untold,
+            },
+            answered: self.answered.max(other.answered),
+            next: self.next.max(other.next),
+            delivered: self.delivered.max(other.delivered),
+            read: self.read.max(other.read),
+        }
+    }
+}
+
+/// The worst that happens in a log of this order, over the moments at which it can strike; nothing if the order has no
+/// such role. If `is_noticed` the victim's process dies, otherwise it falls silent.
+pub(crate) fn measure(order: Order, victim: Victim, is_noticed: bool) -> Option<Recovery> {
+    let crashes = (0..MOMENTS).flat_map(|moment| [(moment, false), (moment, true)]);
+    let recoveries = crashes.map(|(moment, half)| crash(order, victim, is_noticed, moment, half));
+    recoveries.reduce(|worst, recovery| Some(worst?.or_worse(recovery?))).flatten()
+}
+
+/// A client that dies may have told some of those that it tells at the same time, and not the others: `half` says
+/// which.
+fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool) -> Option<Recovery> {
+    let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
+    let node = node_of(victim, &view)?;
+    let entry = lab.look_up();
+    lab.start(NEXT, Program::appender(&entry, 8));
+    lab.ask(NEXT, 0, Ask::OpenSession);
+    // Heartbeats are at another point of their interval each time.
+    lab.wait(Duration::from_millis(100 + moment * 3 + u64::from(half) * 10));
+    if victim == Victim::Controller {
+        lab.claimant = None;
+        lab.stop_node(backup(&view), true);
+        assert!(lab.wait_until(PATIENCE, |lab| lab.claimant == Some(node)), "the backup is replaced");
+    }
+    let mut sent = vec![];
+    for tick in 0..=moment {
+        lab.wait(Duration::from_nanos(tick.min(1)));
+        if let Some(token) = ON_THEIR_WAY.clone().nth(tick as usize) {
+            lab.append(APPENDER, token, Terms::default());
+            sent.push(token);
+            // The client has sent it.
+            lab.wait(Duration::ZERO);
+        }
+    }
+    let struck = lab.now;
+    if victim == Victim::Client {
+        let is_lost = |flight: &Flight| matches!(flight.to, Endpoint::Shard(_)) == half;
+        lab.stop_client(APPENDER, is_noticed, is_lost);
+    } else {
+        lab.stop_node(node, is_noticed);
+    }
+    lab.append(NEXT, AFTER, Terms::default());
+    lab.ask(READER, AFTER, Ask::Read(Position::ZERO));
+    Some(outcome(&mut lab, victim, struck, &sent))
+}
+
+/// Where the victim runs; anywhere if it is a client.
+fn node_of(victim: Victim, view: &View) -> Option<NodeId> {
+    match victim {
+        // The first member of a view that is heard is the first to replace another.
+        Victim::Leader | Victim::Controller | Victim::Client => Some(view.leader),
+        Victim::Follower => {
+            view.sequencers.iter().map(|member| member.node).find(|node| *node != view.leader)
+        }
+        Victim::Primary => Some(primary(view).0),
+        Victim::Backup => Some(backup(view)),
+        Victim::Register => Some(REGISTER),
+    }
+}
+
+fn backup(view: &View) -> NodeId {
+    view.shards[0].replicas.last().expect("there are three").node
+}
+
+fn outcome(lab: &mut Lab, victim: Victim, struck: Time, sent: &[u64]) -> Recovery {
+    let awaited = |lab: &Lab| {
+        let next = lab.told(NEXT, AFTER).is_some() && lab.handed_over(NEXT, AFTER).is_some();
+        let answered = |token: &u64| lab.told(APPENDER, *token).is_some();
+        next && lab.told(READER, AFTER).is_some() && (victim == Victim::Client || sent.iter().all(answered))
+    };
+    assert!(lab.wait_until(PATIENCE, awaited), "{victim:?}: not everything goes on");
+    let mut recovery = Recovery::default();
+    for token in sent {
+        let told = lab.told(APPENDER, *token);
+        match told.map(|told| &told.answer) {
+            None => recovery.fates.untold = true,
+            Some(Answer::Appending(Reply::Appended { .. })) => recovery.fates.acknowledged = true,
+            Some(Answer::Appending(Reply::Failed(Failure::NotAppended(_)))) => recovery.fates.refused = true,
+            other => panic!("{other:?}"),
+        }
+        let answered = told.map_or(struck, |told| told.at);
+        recovery.answered = recovery.answered.max(Spent::between(struck, answered));
+    }
+    let next = lab.told(NEXT, AFTER).expect("it was waited for");
+    assert!(matches!(next.answer, Answer::Appending(Reply::Appended { .. })), "{next:?}");
+    recovery.next = Spent::between(struck, next.at);
+    recovery.delivered = Spent::between(struck, lab.handed_over(NEXT, AFTER).expect("it was waited for"));
+    let read = lab.told(READER, AFTER).expect("it was waited for");
+    let found =
+        |reply: &fetch::Reply| matches!(reply, fetch::Reply::Records { records, .. } if records.len() == 1);
+    assert!(matches!(&read.answer, Answer::Read(reply) if found(reply)), "{read:?}");
+    recovery.read = Spent::between(struck, read.at);
+    recovery
+}

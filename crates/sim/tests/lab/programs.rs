@@ -1,0 +1,155 @@
+//! What runs on the laboratory's clients: the machines of the client library.
+
+use std::time::Duration;
+
+use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
+use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request, Terms};
+use seriatim_protocol::{LogClient, Message, Options};
+
+use crate::lab::REGISTER;
+
+/// A client.
+pub(crate) enum Program {
+    Appender(Box<LogClient>),
+    Reader(Box<Fetch>),
+    Subscriber(Box<Subscriber>),
+}
+
+/// What a client's application asks for.
+pub(crate) enum Ask {
+    OpenSession,
+    Append(Record, Terms),
+    CheckTail,
+    Read(Position),
+}
+
+/// What a client's application was told.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Appending(Reply),
+    Read(fetch::Reply),
+    Subscription(subscriber::Event),
+}
+
+impl Answer {
+    /// Whether it hands over a record with this payload.
+    pub(crate) fn hands_over(&self, payload: &[u8]) -> bool {
+        let Self::Subscription(subscriber::Event::Deliver { records, .. }) = self else { return false };
+        records.iter().any(|stored| stored.record.payload() == payload)
+    }
+}
+
+/// The same, when, which client, and in answer to what.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) at: Time,
+    pub(crate) client: u64,
+    pub(crate) token: u64,
+    pub(crate) answer: Answer,
+}
+
+/// What happens to a client.
+pub(crate) enum Happened {
+    Message(NodeId, Endpoint, Message),
+    /// The connection to a node is gone.
+    Disconnected(NodeId),
+    Timer,
+}
+
+impl<Q> From<Happened> for Input<Message, Q> {
+    fn from(happened: Happened) -> Self {
+        match happened {
+            Happened::Message(node, endpoint, message) => {
+                Self::Message { from: Address::Node(node, endpoint), message }
+            }
+            Happened::Disconnected(node) => Self::Disconnected(Peer::Node(node)),
+            Happened::Timer => Self::Timer,
+        }
+    }
+}
+
+/// What a client does.
+#[derive(Default)]
+pub(crate) struct Done {
+    pub(crate) sends: Vec<(NodeId, Endpoint, Message)>,
+    pub(crate) told: Vec<(u64, Answer)>,
+}
+
+impl Program {
+    /// A client that appends. `random` tells it from others.
+    pub(crate) fn appender(entry: &LogEntry, random: u64) -> Self {
+        let config = LogClientConfig { control: REGISTER, random, resume: None, options: Options::default() };
+        Self::Appender(Box::new(LogClient::new(config, entry.clone())))
+    }
+
+    /// A client that reads.
+    pub(crate) fn reader(entry: &LogEntry) -> Self {
+        Self::Reader(Box::new(Fetch::new(REGISTER, entry.clone(), Options::default())))
+    }
+
+    /// A client that is handed everything from a position on. It begins at once.
+    pub(crate) fn subscriber(entry: &LogEntry, from: Position) -> Self {
+        let mut subscriber = Subscriber::new(REGISTER, entry.clone(), from, None);
+        let request = subscriber::Request::Want { records: 1 << 20, bytes: 1 << 30 };
+        let mut effects = vec![];
+        subscriber.step(Time::ZERO, Input::Request { token: 0, request }, &mut effects);
+        assert!(effects.is_empty(), "a subscription begins with its first timer");
+        Self::Subscriber(Box::new(subscriber))
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::Appender(machine) => machine.deadline(),
+            Self::Reader(machine) => machine.deadline(),
+            Self::Subscriber(machine) => machine.deadline(),
+        }
+    }
+
+    pub(crate) fn ask(&mut self, now: Time, token: u64, ask: Ask) -> Done {
+        let request = match (&mut *self, ask) {
+            (Self::Reader(machine), Ask::Read(from)) => {
+                let (wait, answer_within) = (Duration::ZERO, Duration::from_secs(60));
+                let request = fetch::Request::Read { from, max: 1, wait, answer_within };
+                return step(&mut **machine, now, Input::Request { token, request }, Answer::Read);
+            }
+            (Self::Appender(_), Ask::OpenSession) => Request::OpenSession,
+            (Self::Appender(_), Ask::Append(record, terms)) => Request::Append { record, terms },
+            (Self::Appender(_), Ask::CheckTail) => Request::CheckTail,
+            _ => unreachable!("the client runs another program"),
+        };
+        let Self::Appender(machine) = self else { unreachable!("only appenders are left") };
+        step(&mut **machine, now, Input::Request { token, request }, Answer::Appending)
+    }
+
+    /// Something happened that nobody asked for.
+    pub(crate) fn happens(&mut self, now: Time, what: Happened) -> Done {
+        match self {
+            Self::Appender(machine) => step(&mut **machine, now, what.into(), Answer::Appending),
+            Self::Reader(machine) => step(&mut **machine, now, what.into(), Answer::Read),
+            Self::Subscriber(machine) => step(&mut **machine, now, what.into(), Answer::Subscription),
+        }
+    }
+}
+
+fn step<M: Machine<Message = Message>>(
+    machine: &mut M,
+    now: Time,
+    input: Input<Message, M::Request>,
+    answer: fn(M::Reply) -> Answer,
+) -> Done {
+    let mut effects = vec![];
+    machine.step(now, input, &mut effects);
+    let mut done = Done::default();
+    for effect in effects {
+        match effect {
+            Effect::Send { to: Address::Node(node, endpoint), message } => {
+                done.sends.push((node, endpoint, message));
+            }
+            Effect::Reply { token, reply } => done.told.push((token, answer(reply))),
+            _ => unreachable!("a client has no disk, and speaks to nodes"),
+        }
+    }
+    done
+}

@@ -1,0 +1,149 @@
+//! The tables of `docs/protocols.md` with what is measured, written anew and compared with what stands there.
+//!
+//! `SERIATIM_TABLE=write cargo test -p seriatim-sim --test lab` writes what is measured into the page.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::thread;
+
+use seriatim_model::{Durability, Order};
+
+use crate::costs::{self, Costs};
+use crate::crashes::{self, Fates, Recovery, Victim};
+
+/// The orderings, in the order of their columns.
+pub(crate) const ORDERS: [Order; 3] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu];
+
+const PAGE: &str = "../../docs/protocols.md";
+
+#[test]
+fn the_page_of_protocols_says_what_is_measured() {
+    replace("costs", &cost_table());
+    replace("crashes", &crash_tables());
+}
+
+/// Puts a table between the marks with its name, and demands that it stood there.
+fn replace(name: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    let (begin, end) = (format!("<!-- measured: {name} -->\n"), format!("<!-- end: {name} -->\n"));
+    let (before, rest) = page.split_once(&begin).expect("the table's beginning is marked");
+    let (found, after) = rest.split_once(&end).expect("the table's end is marked");
+    if std::env::var("SERIATIM_TABLE").is_ok_and(|value| value == "write") {
+        let page = [before, &begin, table, &end, after].concat();
+        std::fs::write(&path, page).expect("the page can be written");
+    } else {
+        assert_eq!(found, table, "(SERIATIM_TABLE=write takes over what was measured)");
+    }
+}
+
+/// A table with a column for each ordering.
+fn table(title: &str, rows: impl IntoIterator<Item = (String, Vec<String>)>) -> String {
+    let mut text = format!("| {title} |");
+    ORDERS.iter().for_each(|order| write!(text, " `{order}` |").expect("a string takes everything"));
+    text += "\n|---|";
+    text += &"---|".repeat(ORDERS.len());
+    for (what, cells) in rows {
+        write!(text, "\n| {what} | {} |", cells.join(" | ")).expect("a string takes everything");
+    }
+    text + "\n"
+}
+
+fn cost_table() -> String {
+    let measured: Vec<(Costs, Costs)> = ORDERS
+        .iter()
+        .map(|order| (costs::measure(*order, Durability::Memory), costs::measure(*order, Durability::Disk)))
+        .collect();
+    type Cell = fn(&Costs, &Costs) -> String;
+    let rows: [(&str, Cell); 11] = [
+        ("an append is acknowledged after", |memory, _| memory.acknowledged.to_string()),
+        ("the same at `disk`", |_, disk| disk.acknowledged.to_string()),
+        ("its position is final after", |memory, _| memory.stable.to_string()),
+        ("the same at `disk`", |_, disk| disk.stable.to_string()),
+        ("its receipt has the position, if it asks for that, after", |memory, _| memory.bound.to_string()),
+        ("a subscriber has it after", |memory, _| memory.delivered.to_string()),
+        ("a read of a final position takes", |memory, _| memory.read.to_string()),
+        ("`check_tail` takes", |memory, _| memory.tail.to_string()),
+        ("messages until it is acknowledged", |memory, _| memory.messages_before.to_string()),
+        ("messages in all", |memory, _| memory.messages.to_string()),
+        ("syncs in all at `disk`", |_, disk| disk.syncs.to_string()),
+    ];
+    let rows = rows.into_iter().map(|(what, cell)| {
+        (what.to_owned(), measured.iter().map(|(memory, disk)| cell(memory, disk)).collect())
+    });
+    table("", rows)
+}
+
+/// What a crash of each victim does in logs of each order, if its process dies and if it falls silent.
+type Measured = Vec<(Victim, Vec<Option<(Recovery, Recovery)>>)>;
+
+fn crash_tables() -> String {
+    let measured = measured_crashes();
+    let rows = |cell: fn(&Recovery, &Recovery) -> String| {
+        let cells = move |recoveries: &[Option<(Recovery, Recovery)>]| -> Vec<String> {
+            let cells = recoveries.iter().map(|both| both.as_ref().map(|(died, silent)| cell(died, silent)));
+            cells.map(|cell| cell.unwrap_or_else(|| "–".to_owned())).collect()
+        };
+        measured.iter().map(move |(victim, recoveries)| (name(*victim).to_owned(), cells(recoveries)))
+    };
+    let tables = [
+        table(
+            "appends on their way are acknowledged within",
+            rows(|died, silent| either(fate(died), fate(silent))),
+        ),
+        table(
+            "an append right after it is acknowledged within",
+            rows(|died, silent| within(died.next, silent.next)),
+        ),
+        table("a subscriber has that within", rows(|died, silent| within(died.delivered, silent.delivered))),
+        table(
+            "a read of a final position is answered within",
+            rows(|died, silent| within(died.read, silent.read)),
+        ),
+    ];
+    tables.join("\n")
+}
+
+fn measured_crashes() -> Measured {
+    let of = |victim| {
+        move |order: &Order| {
+            let died = crashes::measure(*order, victim, true)?;
+            Some((died, crashes::measure(*order, victim, false)?))
+        }
+    };
+    let measure = |victim| (victim, ORDERS.iter().map(of(victim)).collect());
+    thread::scope(|scope| {
+        let running: Vec<_> = Victim::ALL.map(|victim| scope.spawn(move || measure(victim))).into();
+        running.into_iter().map(|thread| thread.join().expect("it was measured")).collect()
+    })
+}
+
+fn name(victim: Victim) -> &'static str {
+    match victim {
+        Victim::Client => "a client",
+        Victim::Leader => "the leader, or the sequencer",
+        Victim::Follower => "a follower",
+        Victim::Primary => "the shard's primary",
+        Victim::Backup => "a backup",
+        Victim::Controller => "the leader, or the sequencer, while its controller replaces a backup",
+        Victim::Register => "the register",
+    }
+}
+
+fn within(died: impl ToString, silent: impl ToString) -> String {
+    either(died.to_string(), silent.to_string())
+}
+
+/// What holds if a process dies, and what if it falls silent.
+fn either(died: String, silent: String) -> String {
+    if died == silent { died } else { format!("{died}; {silent}") }
+}
+
+fn fate(recovery: &Recovery) -> String {
+    let Fates { refused, untold, .. } = recovery.fates;
+    match (untold, refused) {
+        (true, _) => "they are in the log, or not".to_owned(),
+        (false, true) => format!("{}, or not in the log for certain", recovery.answered),
+        (false, false) => recovery.answered.to_string(),
+    }
+}
