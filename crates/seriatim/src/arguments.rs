@@ -8,9 +8,9 @@ use clap::{Args, Parser, Subcommand};
 use seriatim_model::{Durability, Order};
 
 pub(crate) use bench::{
-    BenchCommand, ComparisonArguments, FailoverArguments, LatencyArguments, LoadArguments, MetadataArguments,
-    PacedArguments, ReadBenchArguments, RegisterKind, ScaleArguments, StallArguments, ThroughputArguments,
-    Victim,
+    BenchCommand, ComparisonArguments, FailoverArguments, GrowArguments, LatencyArguments, LoadArguments,
+    MetadataArguments, PacedArguments, PlotArguments, ReadBenchArguments, RegisterKind, RepeatArguments,
+    ScaleArguments, StallArguments, ThroughputArguments, Victim,
 };
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when

@@ -21,6 +21,9 @@ pub(crate) enum BenchCommand {
     Read(ReadBenchArguments),
     /// How appends that become stable grow with the number of shards, and where the ceiling is.
     Scale(ScaleArguments),
+    /// What appends a second there are while a shard is added to the log.
+    #[command(mut_arg("rounds", |rounds| rounds.default_value("1")))]
+    Grow(GrowArguments),
     /// How long appends stand still when a node is lost, and with what that time is spent.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("30")))]
     Failover(FailoverArguments),
@@ -30,6 +33,8 @@ pub(crate) enum BenchCommand {
     /// How long others wait for stable records when a client dies between its names and its records.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("20")))]
     Stall(StallArguments),
+    /// Draw charts of what was recorded with --json, and put tables of it into a page.
+    Plot(PlotArguments),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -69,6 +74,13 @@ pub(crate) struct ReadBenchArguments {
     /// How long after its acknowledgement a record is read, such as 3ms; several, separated by commas.
     #[arg(long, default_value = "0,3ms", value_delimiter = ',', value_parser = duration)]
     pub(crate) lag: Vec<Duration>,
+    /// Instead, find the tail so often, such as every 3ms, and read everything new below it; several, separated by
+    /// commas.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["lag", "together"], value_parser = period)]
+    pub(crate) period: Vec<Duration>,
+    /// How many records are read together.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) together: u32,
     /// How many shards.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: u32,
@@ -97,9 +109,6 @@ pub(crate) struct ComparisonArguments {
     /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were further apart.
     #[arg(long, default_value = "0", value_parser = rtt)]
     pub(crate) rtt: Duration,
-    /// Write a page with the figures and their curves to a file, as HTML.
-    #[arg(long, value_name = "F")]
-    pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) copies: CopiesArguments,
     #[command(flatten)]
@@ -115,6 +124,9 @@ pub(crate) struct RepeatArguments {
     /// Write the figures to a file, as JSON.
     #[arg(long, value_name = "F")]
     pub(crate) json: Option<PathBuf>,
+    /// Write a page with the figures and their charts to a file, as HTML.
+    #[arg(long, value_name = "F")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// Where the records of a throw-away cluster of three nodes are.
@@ -134,29 +146,48 @@ pub(crate) struct DurabilityArgument {
     pub(crate) durability: Durability,
 }
 
-/// Appends on a schedule.
-#[derive(Clone, Copy, Debug, Args)]
+/// Appends on a schedule. Several values, separated by commas, are measured one after the other.
+#[derive(Clone, Debug, Args)]
 pub(crate) struct PacedArguments {
     /// Bytes of a record.
-    #[arg(long, default_value_t = 4096, value_parser = size)]
-    pub(crate) size: usize,
+    #[arg(long, default_value = "4096", value_delimiter = ',', value_parser = size)]
+    pub(crate) size: Vec<usize>,
     /// Appends per second, over all clients.
-    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
-    pub(crate) rate: u64,
+    #[arg(long, default_value = "1000", value_delimiter = ',', value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: Vec<u64>,
 }
 
-/// Appends as many as there is room for.
-#[derive(Clone, Copy, Debug, Args)]
+/// Appends as many as there is room for. Several values, separated by commas, are measured one after the other.
+#[derive(Clone, Debug, Args)]
 pub(crate) struct LoadArguments {
     /// Bytes of a record.
-    #[arg(long, default_value_t = 100, value_parser = size)]
-    pub(crate) size: usize,
+    #[arg(long, default_value = "100", value_delimiter = ',', value_parser = size)]
+    pub(crate) size: Vec<usize>,
     /// How many clients.
-    #[arg(long, default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
-    pub(crate) clients: u32,
+    #[arg(long, default_value = "8", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: Vec<u32>,
     /// How many appends each client keeps in flight.
-    #[arg(long, default_value_t = 256, value_parser = value_parser!(u32).range(1..=MAX_IN_FLIGHT as i64))]
-    pub(crate) in_flight: u32,
+    #[arg(long, default_value = "256", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=MAX_IN_FLIGHT as i64))]
+    pub(crate) in_flight: Vec<u32>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GrowArguments {
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonArguments,
+    #[command(flatten)]
+    pub(crate) load: LoadArguments,
+}
+
+/// Charts of what was recorded.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlotArguments {
+    /// What was recorded with --json. The charts of F.json are drawn into F.svg beside it.
+    #[arg(required = true, value_name = "F.json")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Put the table of each file, and its charts, between the lines '<!-- figures: F -->' and '<!-- end: F -->' of this page.
+    #[arg(long, value_name = "PAGE.md")]
+    pub(crate) page: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -208,9 +239,9 @@ pub(crate) struct MetadataArguments {
     /// How many clients.
     #[arg(long, default_value_t = 8, value_parser = value_parser!(u64).range(1..=1024))]
     pub(crate) clients: u64,
-    /// How many names a client sends at once.
-    #[arg(long, default_value_t = 256, value_parser = value_parser!(u64).range(1..=2048))]
-    pub(crate) batch: u64,
+    /// How many names a client sends at once; several, separated by commas.
+    #[arg(long, default_value = "256", value_delimiter = ',', value_parser = value_parser!(u64).range(1..=2048))]
+    pub(crate) batch: Vec<u64>,
     /// Seconds of each round.
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u64).range(1..))]
     pub(crate) duration: u64,
@@ -226,6 +257,9 @@ pub(crate) struct StallArguments {
     /// How many shards.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub(crate) shards: u32,
+    /// Put so much time, such as 1ms, between a message and its answer, as if the nodes were further apart.
+    #[arg(long, default_value = "0", value_parser = rtt)]
+    pub(crate) rtt: Duration,
     #[command(flatten)]
     pub(crate) copies: CopiesArguments,
     #[command(flatten)]
@@ -269,6 +303,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     let seconds = number * unit_us / 1e6;
     let is_sane = (0.0..=3600.0).contains(&seconds);
     if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    let period = duration(text)?;
+    if period.is_zero() { Err("a period takes some time".into()) } else { Ok(period) }
 }
 
 fn rtt(text: &str) -> Result<Duration, String> {
@@ -354,6 +393,10 @@ mod tests {
             ("scale --shards 8..1", "such as 1,2,4"),
             ("read --lag soon", "such as 3ms"),
             ("stall --rounds 0", "1.."),
+            ("read --period 0", "takes some time"),
+            ("read --period 1ms --lag 0", "cannot be used with"),
+            ("latency --rate 10,0", "1..=1000000"),
+            ("plot", "F.json"),
         ] {
             assert!(parsed(line).is_err_and(|text| text.contains(hint)), "{line}: {:?}", parsed(line));
         }

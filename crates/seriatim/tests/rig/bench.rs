@@ -64,12 +64,27 @@ async fn with_a_delay_line_nothing_is_faster_than_a_round_trip() {
 async fn the_other_benches_measure_something() {
     let directory = tempfile::tempdir().expect("a directory");
     for (line, row, figures) in [
-        ("throughput --order erwin-bb --duration 1", 1, &["rate_per_s", "stable_lag_ms", "p50_us"][..]),
+        (
+            "throughput --order erwin-bb --duration 1",
+            1,
+            &["rate_per_s", "stable_lag_ms", "stable_lag_p50_ms"][..],
+        ),
         ("scale --shards 1..2 --order erwin-st --duration 1", 2, &["rate_per_s", "cpu_percent", "shards"]),
-        ("read --rate 100 --lag 1ms --order erwin-st --duration 1", 1, &["rate_per_s", "lag_ms"]),
-        ("metadata --duration 1", 0, &["names_per_s"]),
+        (
+            "read --rate 100 --lag 1ms --order erwin-st --duration 1",
+            1,
+            &["rate_per_s", "lag_ms", "append_p50_us"],
+        ),
+        ("read --rate 100 --lag 1ms --together 10 --order corfu --duration 1", 1, &["rate_per_s", "lag_ms"]),
+        (
+            "read --rate 100 --period 20ms --order erwin-bb --duration 1",
+            1,
+            &["rate_per_s", "period_ms", "p50_us"],
+        ),
+        ("metadata --duration 1 --batch 1,16", 1, &["names_per_s", "names_per_clock_s"]),
+        ("grow --duration 1 --size 100 --order erwin-st", 0, &["rate_per_s", "gap_ms"]),
         // How long somebody stalls is not to be chosen.
-        ("stall", 0, &["largest_ms"]),
+        ("stall --rtt 1ms", 0, &["gap_ms"]),
     ] {
         let (json, _) = bench(directory.path(), &format!("{line} --rounds 1")).await;
         for figure in figures {
@@ -79,17 +94,64 @@ async fn the_other_benches_measure_something() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_are_varied_and_drawn_and_put_into_a_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let line = "latency --rate 100,200 --size 100 --order erwin-bb,corfu --duration 1 --rounds 1";
+    let (json, _) = bench(directory.path(), line).await;
+    let settings: Vec<_> =
+        json["rows"].as_array().into_iter().flatten().map(|row| &row["asked_per_s"]).collect();
+    assert_eq!(settings, [100.0, 100.0, 100.0, 200.0, 200.0, 200.0]);
+
+    let (recorded, page) = (directory.path().join("figures.json"), directory.path().join("page.md"));
+    let (recorded, page) = (recorded.to_str().expect("plain letters"), page.to_str().expect("plain letters"));
+    let cli = CommandLine::new("127.0.0.1:1");
+    std::fs::write(page, "before\n").expect("it can be written");
+    let (_, said) = cli.bad(&["bench", "plot", recorded, "--page", page]).await;
+    assert!(said.contains("<!-- figures: figures -->"), "{said}");
+    std::fs::write(page, "before\n<!-- figures: figures -->\n<!-- end: figures -->\nafter\n")
+        .expect("as above");
+    cli.good(&["bench", "plot", recorded, "--page", page]).await;
+    let text = std::fs::read_to_string(page).expect("it is written");
+    for part in
+        ["before\n", line, "| corfu, 200/s |", "times as much as erwin-bb", "](figures.svg)", "after\n"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let drawing = std::fs::read_to_string(directory.path().join("figures.svg")).expect("it is drawn");
+    assert!(drawing.starts_with("<svg") && drawing.contains("appends per second"), "{drawing}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bench_finds_the_gap_and_its_parts() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (report, printed) = bench(directory.path(), "failover --rounds 2").await;
+    let page = directory.path().join("page.html");
+    let path = page.to_str().expect("a path in plain letters");
+    let (report, printed) = bench(directory.path(), &format!("failover --rounds 2 --report {path}")).await;
     for (index, name) in ["erwin-bb, leader killed", "erwin-bb, follower killed"].into_iter().enumerate() {
         let row = &report["rows"][index];
         assert!(row["name"] == name && printed.contains(name), "{printed}{report}");
         let round = &row["rounds"][0];
         assert!(is_positive(&round["gap_ms"]), "{report}");
         for part in ["detect", "claim", "seal", "fence", "flush", "stage", "register", "resume"] {
-            assert!(round["parts_ms"][part].is_f64(), "{part}: {report}");
+            assert!(round[format!("{part}_ms")].is_f64(), "{part}: {report}");
         }
+        let acknowledged: f64 =
+            row["timeline_ms"].as_array().into_iter().flatten().filter_map(|point| point[1].as_f64()).sum();
+        assert!(acknowledged > 0.0, "{report}");
+    }
+    let page = std::fs::read_to_string(&page).expect("it is written");
+    assert!(page.contains("seal to flush") && page.matches("<svg").count() == 2, "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_bench_writes_a_report() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.html");
+    let path = page.to_str().expect("a path in plain letters");
+    for (line, part) in [("metadata --duration 1", "names per s"), ("stall", "names without records")] {
+        bench(directory.path(), &format!("{line} --rounds 1 --report {path}")).await;
+        let page = std::fs::read_to_string(&page).expect("it is written");
+        assert!(page.contains("<!doctype html>") && page.contains("<svg") && page.contains(part), "{page}");
     }
 }
 

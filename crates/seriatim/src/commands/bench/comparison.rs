@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use seriatim_client::{DelayLine, Order};
 
-use super::chart::Chart;
 use super::cluster::{Shape, delay_line};
-use super::figures::{Figure, Measured, Report, Row, Subject, check_files, write_file};
-use super::page;
-use super::table::{Table, table_of};
+use super::figure::Setting;
+use super::figures::Measured;
+use super::presentation::{Presentation, check};
+use super::report::{FLOOR, Row, Settings, Subject};
 use crate::arguments::ComparisonArguments;
-use crate::output::{Failure, Outcome, print_line, steps};
+use crate::output::{Failure, Outcome, steps};
 
 /// What all subjects of a comparison have in common.
 pub(super) struct Comparison<'a> {
@@ -20,10 +20,13 @@ pub(super) struct Comparison<'a> {
     pub(super) delay: Option<DelayLine>,
 }
 
+/// What is compared: what the floor depends on too, and for all but the floor an ordering with what else is set.
+pub(super) type Subjects<F, O> = Vec<(Subject, (F, Option<(Order, O)>))>;
+
 impl<'a> Comparison<'a> {
     /// Fails if the figures could not be written.
     pub(super) fn new(arguments: &'a ComparisonArguments) -> Result<Self, Failure> {
-        check_files([arguments.repeat.json.as_deref(), arguments.report.as_deref()])?;
+        check(&arguments.repeat)?;
         let duration = Duration::from_secs(arguments.duration);
         Ok(Self { arguments, duration, delay: delay_line(arguments.rtt)? })
     }
@@ -35,7 +38,29 @@ impl<'a> Comparison<'a> {
         Shape { order, durability, shards, replicas, delay: self.delay.clone() }
     }
 
-    /// Measures all subjects in each round, in their order. The first is the floor.
+    /// What is compared: for each of the settings that the floor depends on too the floor, and then every ordering
+    /// in every other setting.
+    pub(super) fn subjects<F: Clone, O: Clone>(
+        &self,
+        of_floor: &[(Settings, F)],
+        of_others: &[(Settings, O)],
+    ) -> Subjects<F, O> {
+        let mut subjects = vec![];
+        for (settings, floor) in of_floor {
+            let subject = Subject { name: FLOOR.to_owned(), settings: settings.clone() };
+            subjects.push((subject, (floor.clone(), None)));
+            for order in &self.arguments.order {
+                for (more, other) in of_others {
+                    let settings = settings.iter().chain(more).map(|(setting, value)| (*setting, *value));
+                    let subject = Subject { name: order.to_string(), settings: settings.collect() };
+                    subjects.push((subject, (floor.clone(), Some((*order, other.clone())))));
+                }
+            }
+        }
+        subjects
+    }
+
+    /// Measures all subjects in each round, in their order. Each is compared with the floor before it.
     pub(super) async fn run<S>(
         &self,
         subjects: &[(Subject, S)],
@@ -49,7 +74,12 @@ impl<'a> Comparison<'a> {
             for ((subject, setting), found) in subjects.iter().zip(&mut found) {
                 bar.set_message(format!("round {round} of {rounds}: {}", subject.label()));
                 let mut measured = measure(setting).await?;
-                measured.compare_with(floor.get_or_insert_with(|| measured.figures.clone()));
+                if subject.is_floor() {
+                    floor = Some(measured.figures.clone());
+                }
+                if let Some(floor) = &floor {
+                    measured.compare_with(floor);
+                }
                 found.push(measured);
                 bar.inc(1);
             }
@@ -59,30 +89,49 @@ impl<'a> Comparison<'a> {
         Ok(subjects.zip(found).map(|(subject, rounds)| Row::new(subject, rounds)).collect())
     }
 
-    /// Prints the rows with these figures, and writes what is wanted to files.
-    pub(super) fn tell(
-        &self,
-        rows: Vec<Row>,
-        figures: &[Figure],
-        remark: impl FnOnce(&[Row], &mut Table),
-        charts: impl FnOnce(&[Row]) -> Vec<Chart>,
-    ) -> Outcome {
-        let report = Report::new(rows);
-        let mut table = table_of(&report.rows, figures);
-        if self.delay.is_some() {
-            table.remark(format_args!("with {:?} between a message and its answer", self.arguments.rtt));
-        }
-        remark(&report.rows, &mut table);
-        table.print();
-        print_line(&report.machine);
-        report.write(self.arguments.repeat.json.as_deref())?;
-        let Some(path) = self.arguments.report.as_deref() else { return Ok(()) };
-        write_file(path, &page::render(&report, &table, &charts(&report.rows)))
+    /// Prints the rows, and writes what is wanted to files.
+    pub(super) fn tell(&self, rows: Vec<Row>, presentation: &Presentation) -> Outcome {
+        let far = format!("with {:?} between a message and its answer", self.arguments.rtt);
+        let circumstances = if self.delay.is_some() { vec![far] } else { vec![] };
+        presentation.tell(rows, &self.arguments.repeat, &circumstances)
     }
 }
 
-/// The floor, and then all the others.
-pub(super) fn with_floor<S>(others: impl IntoIterator<Item = (Subject, S)>) -> Vec<(Subject, Option<S>)> {
-    let others = others.into_iter().map(|(subject, setting)| (subject, Some(setting)));
-    [(Subject::named("floor"), None)].into_iter().chain(others).collect()
+/// The values of a setting. If there is only one, nobody has to be told.
+pub(super) fn values<T: Clone>(
+    setting: Setting,
+    values: &[T],
+    number: impl Fn(&T) -> f64,
+) -> Vec<(Settings, T)> {
+    let told = |value: &T| [(setting, number(value))].into_iter().filter(|_| values.len() > 1).collect();
+    values.iter().map(|value| (told(value), value.clone())).collect()
+}
+
+/// Each of these with each of those.
+pub(super) fn each_with_each<A: Clone, B: Clone>(
+    these: &[(Settings, A)],
+    those: &[(Settings, B)],
+) -> Vec<(Settings, (A, B))> {
+    let with = |(settings, a): &(Settings, A)| {
+        let (settings, a) = (settings.clone(), a.clone());
+        those.iter().map(move |(more, b)| {
+            let both = settings.iter().chain(more).map(|(setting, value)| (*setting, *value));
+            (both.collect(), (a.clone(), b.clone()))
+        })
+    };
+    these.iter().flat_map(with).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_meets_each_other_and_what_does_not_vary_is_not_told() {
+        let rates = values(Setting::Asked, &[10_u64, 20], |rate| *rate as f64);
+        let sizes = values(Setting::Size, &[100_usize], |size| *size as f64);
+        let both = each_with_each(&sizes, &rates);
+        assert_eq!(both.iter().map(|(_, both)| *both).collect::<Vec<_>>(), [(100, 10), (100, 20)]);
+        assert_eq!(both[1].0, [(Setting::Asked, 20.0)].into());
+    }
 }

@@ -5,7 +5,6 @@
 //! waits until the log has all its members again.
 
 mod cluster;
-mod report;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +16,16 @@ use seriatim_model::ViewNumber;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::figures::{Report, check_files};
+use super::chart::Chart;
+use super::figure::Figure;
+use super::figures::{Figures, Measured, Timeline};
+use super::grow::timeline;
 use super::pace::Pace;
+use super::presentation::{Presentation, check};
+use super::report::{Row, Subject};
 use crate::arguments::{FailoverArguments, Victim};
 use crate::output::{Failure, Outcome, steps};
 use cluster::Cluster;
-use report::{PARTS, Round, Row, milliseconds};
 
 /// The log that is appended to.
 const NAME: &str = "failover";
@@ -45,12 +48,53 @@ const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
 /// How long the log may take until it has all its members again: views that only grow are not hurried.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
+/// How long before and after a loss is drawn, and in whiles of what length.
+const DRAWN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(180));
+const WHILE: Duration = Duration::from_millis(2);
+
+/// The gap; its parts in their order, each of which ends with the step that it is named after: the first begins with
+/// the loss, and the last ends with the first acknowledgement; and those of them that are the protocol's own, without
+/// detection, register and clients.
+static FIGURES: [Figure; 10] = [
+    Figure::Gap,
+    Figure::Detect,
+    Figure::Claim,
+    Figure::Seal,
+    Figure::Fence,
+    Figure::Flush,
+    Figure::Stage,
+    Figure::Register,
+    Figure::Resume,
+    Figure::Core,
+];
+
+fn parts() -> &'static [Figure] {
+    &FIGURES[1..9]
+}
+
+/// Those of the parts that are in [`Figure::Core`].
+const CORE: [Figure; 3] = [Figure::Seal, Figure::Fence, Figure::Flush];
+
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark: |_, table| table.remark("gap: the longest time without an acknowledgement; its parts, in ms"),
+    charts: |rows| {
+        vec![
+            Chart::timelines(
+                "Appends acknowledged in each 2 ms; the node is lost at 0; the last round",
+                rows,
+            ),
+            Chart::stacked("What the gap is spent with, medians", rows, parts()),
+        ]
+    },
+};
+
 pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
     let repeat = &arguments.repeat;
-    check_files([repeat.json.as_deref()])?;
+    check(repeat)?;
     let mut bench = Bench::start(arguments).await?;
     let bar = steps(repeat.rounds.into());
-    let mut rounds: BTreeMap<&str, Vec<Round>> = BTreeMap::new();
+    let mut rounds: BTreeMap<&str, Vec<Measured>> = BTreeMap::new();
     for number in 0..repeat.rounds {
         let loses_leader = match arguments.kill {
             Victim::Sequencer => number % 2 == 0,
@@ -64,10 +108,9 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
     }
     bar.finish_and_clear();
     let how = if arguments.pause { "paused" } else { "killed" };
-    let row = |(whom, rounds)| Row::new(format!("{}, {whom} {how}", arguments.order), rounds);
-    let report = Report::new(rounds.into_iter().rev().map(row).collect());
-    report::print(&report);
-    report.write(repeat.json.as_deref())
+    let subject = |whom| Subject::named(format!("{}, {whom} {how}", arguments.order));
+    let row = |(whom, rounds)| Row::new(subject(whom), rounds);
+    PRESENTATION.tell(rounds.into_iter().rev().map(row).collect(), repeat, &[])
 }
 
 /// A cluster, a log, and somebody who appends to it all the time.
@@ -123,23 +166,24 @@ impl Bench {
         Ok(Self { cluster, client, log, acknowledged, appending, followers: 0 })
     }
 
-    async fn round(&mut self, loses_leader: bool, pauses: bool) -> Result<Round, Failure> {
+    async fn round(&mut self, loses_leader: bool, pauses: bool) -> Result<Measured, Failure> {
         let (before, victim) = self.victim(loses_leader).await?;
-        tokio::time::sleep(BEFORE).await;
         self.acknowledged.take();
+        tokio::time::sleep(BEFORE).await;
         let lost_at = Instant::now();
         self.cluster.signal(victim, if pauses { Signal::STOP } else { Signal::KILL })?;
         self.steady_again(lost_at).await?;
         let acknowledged = self.acknowledged.take();
         let (began, ended) = longest_gap(lost_at, &acknowledged);
-        let parts_ms = self.parts(victim, before, lost_at, &acknowledged).await;
+        let mut figures = self.parts(victim, before, lost_at, &acknowledged).await;
+        figures.insert(Figure::Gap, milliseconds(ended - began));
         if pauses {
             self.cluster.signal(victim, Signal::CONT)?;
         } else {
             self.cluster.restart(victim).await?;
         }
         self.whole().await?;
-        Ok(Round { gap_ms: milliseconds(ended - began), parts_ms })
+        Ok(Measured { timeline: around(lost_at, &acknowledged), ..Measured::of(figures) })
     }
 
     /// The view, and the node to lose: the leader's, or that of one follower after another.
@@ -181,7 +225,7 @@ impl Bench {
         before: ViewNumber,
         lost_at: Instant,
         acknowledged: &[Instant],
-    ) -> BTreeMap<&'static str, f64> {
+    ) -> Figures {
         let mut change: Option<(ViewNumber, Vec<(String, Instant)>)> = None;
         for node in self.cluster.numbers().filter(|node| *node != victim) {
             let asked_at = Instant::now();
@@ -194,17 +238,17 @@ impl Bench {
                 change = Some((told.view, told.steps.into_iter().filter_map(at).collect()));
             }
         }
-        let Some((_, steps)) = change else { return BTreeMap::new() };
+        let Some((_, steps)) = change else { return Figures::new() };
         let registered_at = steps.last().map_or(lost_at, |(_, at)| *at);
         let resumed_at = acknowledged.iter().copied().find(|at| *at > registered_at);
         let ends = steps.into_iter().map(|(_, at)| at).chain(resumed_at);
         let mut from = lost_at;
-        let part = |(name, end): (&'static str, Instant)| {
+        let part = |(part, end): (Figure, Instant)| {
             let took = milliseconds(end.saturating_duration_since(from));
             from = end;
-            (name, took)
+            (part, took)
         };
-        PARTS.into_iter().zip(ends).map(part).collect()
+        with_core(parts().iter().copied().zip(ends).map(part).collect())
     }
 
     /// Waits until the log has all its members again.
@@ -227,6 +271,22 @@ impl Bench {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// The parts, and the sum of those that are the protocol's own, if all of them are known.
+fn with_core(mut parts: Figures) -> Figures {
+    let core: Option<f64> = CORE.iter().map(|part| parts.get(part)).sum();
+    parts.extend(core.map(|core| (Figure::Core, core)));
+    parts
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// The acknowledgements around a loss.
+fn around(lost_at: Instant, acknowledged: &[Instant]) -> Timeline {
+    timeline(acknowledged, lost_at, (lost_at - DRAWN.0, lost_at + DRAWN.1), WHILE)
 }
 
 /// Open loop: appends begin on a schedule, whatever happens to those before.
@@ -261,6 +321,13 @@ fn longest_gap(lost_at: Instant, acknowledged: &[Instant]) -> (Instant, Instant)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_protocols_own_part_is_known_if_all_of_it_is() {
+        let whole = with_core([(Figure::Seal, 1.0), (Figure::Fence, 2.0), (Figure::Flush, 3.0)].into());
+        assert_eq!(whole.get(&Figure::Core), Some(&6.0));
+        assert_eq!(with_core([(Figure::Seal, 1.0)].into()).get(&Figure::Core), None);
+    }
 
     #[test]
     fn the_gap_may_have_begun_before_the_loss() {

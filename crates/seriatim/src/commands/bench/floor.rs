@@ -18,7 +18,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::cluster::NODES;
-use super::figures::{Latencies, Measured};
+use super::figures::Measured;
+use super::latencies::Latencies;
 use super::machine::cpu_time;
 use super::pace::Pace;
 use crate::output::Failure;

@@ -3,19 +3,23 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use seriatim_client::{Append, Log};
+use seriatim_client::{Append, Log, Order};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::chart::Chart;
 use super::cluster::Cluster;
-use super::comparison::{Comparison, with_floor};
-use super::figures::{Figure, Latencies, Measured, Row, Subject};
+use super::comparison::{Comparison, each_with_each, values};
+use super::figure::{Figure, Setting};
+use super::figures::Measured;
 use super::floor::{Exchange, Floor, all};
+use super::latencies::Latencies;
 use super::machine::cpu_time;
 use super::pace::Pace;
-use crate::arguments::LatencyArguments;
+use super::presentation::{Presentation, remark_ratios};
+use super::report::{Row, Settings};
+use crate::arguments::{LatencyArguments, PacedArguments};
 use crate::output::{Failure, Outcome};
 
 /// How many appends may be unacknowledged: a stall of this many is still counted in full.
@@ -32,46 +36,84 @@ const FIGURES: [Figure; 8] = [
     Figure::Cpu,
 ];
 
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark: |rows, table| remark_ratios(rows, &[Figure::P50, Figure::Mean, Figure::P99], table),
+    charts: curves,
+};
+
+/// What is appended, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paced {
+    pub(super) size: usize,
+    pub(super) rate: u64,
+}
+
+impl Paced {
+    /// All that are wanted.
+    pub(super) fn all(arguments: &PacedArguments) -> Vec<(Settings, Self)> {
+        let sizes = values(Setting::Size, &arguments.size, |size| *size as f64);
+        let rates = values(Setting::Asked, &arguments.rate, |rate| *rate as f64);
+        let both = each_with_each(&sizes, &rates).into_iter();
+        both.map(|(settings, (size, rate))| (settings, Self { size, rate })).collect()
+    }
+}
+
 pub(super) async fn run(arguments: &LatencyArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
-    let orders = &arguments.comparison.order;
-    let subjects = with_floor(orders.iter().map(|order| (Subject::named(order), *order)));
-    let measure = async |order: &Option<_>| match order {
-        None => floor(&comparison, arguments).await,
-        Some(order) => {
+    let subjects = comparison.subjects(&Paced::all(&arguments.paced), &[(Settings::new(), ())]);
+    let measure = async |(paced, order): &(Paced, Option<(Order, ())>)| match order {
+        None => floor(&comparison, arguments, *paced).await,
+        Some((order, ())) => {
             let shape = comparison.shape(*order, arguments.shards);
             let cluster = Cluster::start(shape, &Handle::current()).await?;
-            let measured = appends(&cluster, &comparison, arguments).await?;
+            let measured = appends(&cluster, &comparison, arguments, *paced).await?;
             cluster.stop().await?;
             Ok(measured)
         }
     };
     let rows = comparison.run(&subjects, measure).await?;
-    comparison.tell(rows, &FIGURES, |_, _| (), curves)
+    comparison.tell(rows, &PRESENTATION)
+}
+
+/// Latencies by the setting that was varied, or else the distribution of each row.
+pub(super) fn curves(rows: &[Row]) -> Vec<Chart> {
+    let figures = [
+        ("Latency, median", Figure::P50),
+        ("Latency, mean", Figure::Mean),
+        ("Latency, 99th percentile", Figure::P99),
+    ];
+    let charts = Chart::by_setting(rows, &figures);
+    if charts.is_empty() { vec![distributions(rows)] } else { charts }
 }
 
 /// The distribution of each row that has one.
-pub(super) fn curves(rows: &[Row]) -> Vec<Chart> {
-    vec![Chart::latencies("Latency by percentile, all rounds together", rows)]
+pub(super) fn distributions(rows: &[Row]) -> Chart {
+    Chart::distributions("Latency by percentile, all rounds together", rows)
 }
 
-async fn floor(comparison: &Comparison<'_>, arguments: &LatencyArguments) -> Result<Measured, Failure> {
-    let exchange = Exchange::append(arguments.paced.size);
+async fn floor(
+    comparison: &Comparison<'_>,
+    arguments: &LatencyArguments,
+    paced: Paced,
+) -> Result<Measured, Failure> {
+    let exchange = Exchange::append(paced.size);
     let floor = Floor::start(exchange, comparison.delay.clone(), &Handle::current()).await?;
     let (clients, duration) = (arguments.clients as usize, comparison.duration);
     if arguments.closed {
         return floor.closed(clients, 1, duration).await;
     }
-    floor.on_schedule(clients, arguments.paced.rate, duration).await
+    floor.on_schedule(clients, paced.rate, duration).await
 }
 
 async fn appends(
     cluster: &Cluster,
     comparison: &Comparison<'_>,
     arguments: &LatencyArguments,
+    paced: Paced,
 ) -> Result<Measured, Failure> {
     let clients = arguments.clients as usize;
-    let payload = Bytes::from(vec![7; arguments.paced.size]);
+    let payload = Bytes::from(vec![7; paced.size]);
     let mut logs = vec![];
     for _ in 0..clients {
         let log = cluster.log().await?;
@@ -87,7 +129,7 @@ async fn appends(
         }
         return Ok(Measured::closed(all(tasks).await?, cpu_time() - cpu));
     }
-    let rate = arguments.paced.rate;
+    let rate = paced.rate;
     for (log, pace) in logs.into_iter().zip(Pace::split(rate, clients, comparison.duration)?) {
         tasks.spawn(append_on_schedule(log, payload.clone(), pace));
     }

@@ -10,7 +10,6 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde::Serialize;
 use seriatim_client::{Durability, LogConfig, Order, Position, SessionId};
 use seriatim_model::{
     Address, ConnectionId, Effect, Endpoint, Incarnation, Input, LogId, Machine, Member, NodeId, Placement,
@@ -22,60 +21,61 @@ use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::{Message, Options, erwin, shard};
 
-use super::figures::{Report, Spread, check_files};
+use super::chart::Chart;
+use super::figure::Figure;
+use super::figures::Measured;
 use super::machine::cpu_time_of_this_thread;
+use super::presentation::{Presentation, check};
+use super::report::{Row, Subject};
 use crate::arguments::MetadataArguments;
-use crate::output::{Failure, Outcome, print_line, steps};
+use crate::output::{Failure, Outcome, steps};
 
 const LOG: LogId = LogId(1);
 const VIEW: ViewNumber = ViewNumber(1);
 /// The node of the first shard's only replica. Shards follow each other.
 const FIRST_SHARD: u32 = 100;
 
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    name: String,
-    /// Per second of a processor; the median, and those of all rounds.
-    names_per_s: f64,
-    rounds: Vec<f64>,
-    /// Per second of the clock; the median.
-    names_per_clock_s: f64,
-}
+const FIGURES: [Figure; 2] = [Figure::Names, Figure::NamesOnTheClock];
+
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark: |_, table| {
+        table.remark("names per second of one processor");
+        table.remark(
+            "with decoding, admission, ordering, dropping and encoding; without sockets, tasks and journal",
+        );
+    },
+    charts: |rows| vec![Chart::bars("Names per second of one processor", rows, Figure::Names)],
+};
 
 pub(super) fn run(arguments: &MetadataArguments) -> Outcome {
     let repeat = &arguments.repeat;
-    check_files([repeat.json.as_deref()])?;
-    let bar = steps(repeat.rounds.into());
-    let mut found = vec![];
+    check(repeat)?;
+    let bar = steps(u64::from(repeat.rounds) * arguments.batch.len() as u64);
+    let mut found: Vec<Vec<Measured>> = arguments.batch.iter().map(|_| vec![]).collect();
     for number in 1..=repeat.rounds {
         bar.set_message(format!("round {number}"));
-        found.push(round(arguments)?);
-        bar.inc(1);
+        for (batch, found) in arguments.batch.iter().zip(&mut found) {
+            found.push(round(arguments, *batch)?);
+            bar.inc(1);
+        }
     }
     bar.finish_and_clear();
-    let (rounds, on_the_clock): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
-    let spread = |figures: &[f64]| Spread::of(figures.iter().copied()).expect("there are rounds");
-    let (of_processor, of_clock) = (spread(&rounds), spread(&on_the_clock));
-    let name = format!(
-        "one leader, {} followers, {} shards, {} clients, {} names at once",
-        arguments.followers, arguments.shards, arguments.clients, arguments.batch
+    let row = |(batch, rounds): (&u64, Vec<Measured>)| {
+        let at_once = if *batch == 1 { "1 name".to_owned() } else { format!("{batch} names") };
+        Row::new(Subject::named(format!("{at_once} at once")), rounds)
+    };
+    let rows = arguments.batch.iter().zip(found).map(row).collect();
+    let circumstances = format!(
+        "one leader, {} followers, {} shards, {} clients",
+        arguments.followers, arguments.shards, arguments.clients
     );
-    print_line(format_args!(
-        "{name}: {:.0} names per second of one processor (least {:.0}, most {:.0}), {:.0} on the clock",
-        of_processor.p50, of_processor.min, of_processor.max, of_clock.p50
-    ));
-    print_line(
-        "with decoding, admission, ordering, dropping and encoding; without sockets, tasks and journal",
-    );
-    let (names_per_s, names_per_clock_s) = (of_processor.p50, of_clock.p50);
-    let report = Report::new(vec![Row { name, names_per_s, rounds, names_per_clock_s }]);
-    print_line(&report.machine);
-    report.write(repeat.json.as_deref())
+    PRESENTATION.tell(rows, repeat, &[circumstances])
 }
 
-/// Names per second of a processor, and of the clock.
-fn round(arguments: &MetadataArguments) -> Result<(f64, f64), Failure> {
-    let mut bench = Bench::new(arguments)?;
+/// Clients send so many names at once.
+fn round(arguments: &MetadataArguments, batch: u64) -> Result<Measured, Failure> {
+    let mut bench = Bench::new(arguments, batch)?;
     let enough = Duration::from_secs(arguments.duration);
     while bench.on_the_clock < enough {
         bench.drain(true)?;
@@ -89,12 +89,15 @@ fn round(arguments: &MetadataArguments) -> Result<(f64, f64), Failure> {
         return Err(Failure::new(format!("{ordered} of {} names were ordered", bench.sent)));
     }
     let per_second = |took: Duration| bench.sent as f64 / took.as_secs_f64();
-    Ok((per_second(bench.took), per_second(bench.on_the_clock)))
+    let (of_processor, of_clock) = (per_second(bench.took), per_second(bench.on_the_clock));
+    Ok(Measured::of([(Figure::Names, of_processor), (Figure::NamesOnTheClock, of_clock)]))
 }
 
 /// The leader, and what stands for everyone else.
 struct Bench<'a> {
     arguments: &'a MetadataArguments,
+    /// How many names a client sends at once.
+    batch: u64,
     machine: Sequencer,
     /// What a client sent so far, each of them the same number.
     next: u64,
@@ -106,7 +109,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(arguments: &'a MetadataArguments) -> Result<Self, Failure> {
+    fn new(arguments: &'a MetadataArguments, batch: u64) -> Result<Self, Failure> {
         let member = |node: u32| Member { node: NodeId(node), incarnation: Incarnation(1) };
         let config = LogConfig {
             order: Order::ErwinSt,
@@ -118,6 +121,7 @@ impl<'a> Bench<'a> {
         let machine = Sequencer::new(member(1), config.clone(), Options::default());
         let mut bench = Self {
             arguments,
+            batch,
             machine,
             next: 0,
             sent: 0,
@@ -177,8 +181,8 @@ impl<'a> Bench<'a> {
             for client in 0..self.arguments.clients {
                 frames.push((Address::Client(ConnectionId(client), 1), self.names(client)?));
             }
-            self.next += self.arguments.batch;
-            self.sent += self.arguments.batch * self.arguments.clients;
+            self.next += self.batch;
+            self.sent += self.batch * self.arguments.clients;
         }
         let (began, before) = (Instant::now(), cpu_time_of_this_thread());
         let mut decoder = FrameDecoder::new();
@@ -202,7 +206,7 @@ impl<'a> Bench<'a> {
     fn names(&self, client: u64) -> Result<Vec<Bytes>, Failure> {
         let session = SessionId::new(Position(0), client + 1);
         let shards = u64::from(self.arguments.shards);
-        let (first, end) = (self.next, self.next + self.arguments.batch);
+        let (first, end) = (self.next, self.next + self.batch);
         let entries = (first..end).map(|number| Content::Shard(ShardId((number % shards) as u32))).collect();
         let append = erwin::Message::Append { view: VIEW, session, first, lowest: first, entries };
         Ok(message_frame(LOG, Endpoint::Client(1), Endpoint::Sequencer, &Message::from(append))?)

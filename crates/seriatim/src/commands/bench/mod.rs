@@ -4,22 +4,31 @@
 //! runs cannot be compared; the ratios within one can.
 //!
 //! Reading order: [`comparison`] (rounds in turn, and what is told of them), [`latency`], [`throughput`], [`read`] and
-//! [`scale`], which are compared with the [`floor`]; then [`figures`], [`table`], [`chart`] and [`page`].
+//! [`scale`], which are compared with the [`floor`]; then [`figures`] and [`report`], and how they are told:
+//! [`presentation`], [`table`], [`chart`], [`page`], and once more [`plot`].
 
 mod chart;
 mod cluster;
 mod comparison;
+mod drawing;
 mod failover;
+mod figure;
 mod figures;
 mod floor;
+mod grow;
+mod latencies;
 mod latency;
 mod machine;
 mod metadata;
 mod pace;
 mod page;
+mod plot;
+mod presentation;
 mod read;
+mod report;
 mod scale;
 mod stall;
+mod style;
 mod table;
 mod throughput;
 
@@ -31,6 +40,9 @@ pub(crate) async fn run(command: BenchCommand) -> Outcome {
     if let BenchCommand::Metadata(arguments) = &command {
         // It keeps its thread until it is done, and leaves nothing behind when it is interrupted.
         return metadata::run(arguments);
+    }
+    if let BenchCommand::Plot(arguments) = &command {
+        return plot::run(arguments);
     }
     let mut signals = Signals::new()?;
     tokio::select! {
@@ -46,6 +58,8 @@ async fn measure(command: &BenchCommand) -> Outcome {
         BenchCommand::Throughput(arguments) => throughput::run(arguments).await,
         BenchCommand::Read(arguments) => read::run(arguments).await,
         BenchCommand::Scale(arguments) => scale::run(arguments).await,
+        BenchCommand::Grow(arguments) => grow::run(arguments).await,
+        BenchCommand::Plot(arguments) => plot::run(arguments),
         BenchCommand::Failover(arguments) => failover::run(arguments).await,
         BenchCommand::Metadata(arguments) => metadata::run(arguments),
         BenchCommand::Stall(arguments) => stall::run(arguments).await,

@@ -3,45 +3,29 @@
 use std::fmt::Write as _;
 
 use super::chart::Chart;
-use super::figures::{Report, Row};
+use super::report::Report;
+use super::style::{escape, rules};
 use super::table::Table;
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --paper: #fdfdfc; --ink: #1d1d1f; --faint: #6b6b70; --grid: #e3e3e0;
-  --s0: #77777c; --s1: #1f6fd0; --s2: #d9591c; --s3: #11834f; --s4: #7d4cc2; --s5: #a8780a; --s6: #c2357f; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #161618; --ink: #ececee; --faint: #a0a0a6; --grid: #35353a;
-    --s0: #a3a3a9; --s1: #6cabff; --s2: #ff9660; --s3: #4cc98d; --s4: #b996f5; --s5: #e2b548; --s6: #ff86c0; }
-}
-body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
+:root { color-scheme: light dark; }
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.3rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }
-dt, figcaption, p { color: var(--faint); }
 dd { margin: 0; overflow-wrap: anywhere; }
 figure { margin: 2rem 0; }
 svg { width: 100%; height: auto; }
-svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
-svg .middle { text-anchor: middle; }
-svg .end { text-anchor: end; }
-.grid { stroke: var(--grid); fill: none; }
-.line { stroke: var(--look); fill: none; stroke-width: 2; stroke-linejoin: round; }
-.line.s0 { stroke-dasharray: 5 4; }
-.fill { fill: var(--look); }
-.whisker { stroke: var(--look, var(--ink)); stroke-width: 1.5; fill: none; }
-.s0 { --look: var(--s0); } .s1 { --look: var(--s1); } .s2 { --look: var(--s2); } .s3 { --look: var(--s3); }
-.s4 { --look: var(--s4); } .s5 { --look: var(--s5); } .s6 { --look: var(--s6); }
-.key { display: inline-block; width: .8em; height: .8em; margin: 0 .4em 0 1.2em; background: var(--look); }
+.key { display: inline-block; width: .8em; height: .8em; margin: 0 .4em 0 1.2em; }
 .key:first-child { margin-left: 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th, td { padding: .2rem .6rem; text-align: right; font-weight: normal; }
-th { color: var(--faint); border-bottom: 1px solid var(--grid); }
+th { border-bottom: 1px solid; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 ";
 
 /// The whole page.
-pub(super) fn render(report: &Report<Row>, table: &Table, charts: &[Chart]) -> String {
+pub(super) fn render(report: &Report, table: &Table, charts: &[Chart]) -> String {
     // What was called, without its options.
     let title = report.command.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let facts: String =
@@ -49,11 +33,12 @@ pub(super) fn render(report: &Report<Row>, table: &Table, charts: &[Chart]) -> S
             .into_iter()
             .map(|(name, fact)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(fact)))
             .collect();
+    let rules = rules();
     let (title, charts) = (escape(&title), charts.iter().map(figure).collect::<String>());
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<dl>\n{facts}</dl>\n\
+         <title>{title}</title>\n<style>{STYLE}{rules}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<dl>\n{facts}</dl>\n\
          {charts}{}</body>\n</html>\n",
         table_of(table)
     )
@@ -81,11 +66,6 @@ fn table_of(table: &Table) -> String {
     html
 }
 
-/// A text that is no markup.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +77,7 @@ mod tests {
         let mut report = Report::new(vec![]);
         report.command = "seriatim bench latency --json <a>.json".to_owned();
         let svg = "<svg></svg>".to_owned();
-        let chart = Chart { caption: "curves".into(), legend: vec![(0, "floor".into())], svg };
+        let chart = Chart { caption: "curves".into(), legend: vec![(0, "floor".into())], svg, height: 1.0 };
         render(&report, &table, &[chart])
     }
 

@@ -1,4 +1,5 @@
-//! `seriatim bench read`: how long a read takes of a record that was acknowledged so long ago (LazyLog §6.3).
+//! `seriatim bench read`: how long a read takes of a record that was acknowledged so long ago (LazyLog §6.2), or of
+//! everything that was appended since the last time (§6.3).
 //!
 //! One client appends on a schedule; another one reads each record by its position, as many a second. Without lag
 //! a read comes before its record is final, and waits for that; with some, it does not.
@@ -12,70 +13,113 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::chart::Chart;
 use super::cluster::Cluster;
-use super::comparison::{Comparison, with_floor};
-use super::figures::{Figure, Latencies, Measured, Subject};
+use super::comparison::Comparison;
+use super::figure::{Figure, Setting};
+use super::figures::Measured;
 use super::floor::{Exchange, Floor};
-use super::latency::{BACKLOG, curves};
+use super::latencies::Latencies;
+use super::latency::{BACKLOG, Paced, distributions};
 use super::machine::cpu_time;
 use super::pace::Pace;
-use crate::arguments::{PacedArguments, ReadBenchArguments};
+use super::presentation::{Presentation, remark_ratios};
+use super::report::{Row, Settings};
+use crate::arguments::ReadBenchArguments;
 use crate::output::{Failure, Outcome};
 
 /// How long a read may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 10] = [
     Figure::P50,
     Figure::P90,
     Figure::P99,
     Figure::Max,
+    Figure::AppendP50,
+    Figure::AppendP99,
     Figure::BothP50,
     Figure::BothP99,
     Figure::Rate,
     Figure::Cpu,
 ];
 
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark: |rows, table| {
+        let figures = [Figure::P50, Figure::P99, Figure::AppendP50, Figure::AppendP99, Figure::BothP50];
+        remark_ratios(rows, &figures, table);
+        table.remark("both: an append and the read of its record, without the lag between them");
+    },
+    charts,
+};
+
+/// When is read.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    /// So long after the acknowledgement, so many records together.
+    Lagging(Duration, u32),
+    /// Everything new, so often.
+    Every(Duration),
+}
+
 pub(super) async fn run(arguments: &ReadBenchArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
-    let subject = |order: Order, lag: Duration| {
-        (Subject { lag_ms: Some(lag.as_secs_f64() * 1e3), ..Subject::named(order) }, (order, lag))
-    };
-    let orders = arguments.comparison.order.iter();
-    let others = orders.flat_map(|order| arguments.lag.iter().map(|lag| subject(*order, *lag)));
-    let measure = async |setting: &Option<(Order, Duration)>| {
-        let Some((order, lag)) = setting else { return floor(&comparison, arguments.paced).await };
+    let subjects = comparison.subjects(&Paced::all(&arguments.paced), &all_times(arguments));
+    let measure = async |(paced, setting): &(Paced, Option<(Order, When)>)| {
+        let Some((order, when)) = setting else {
+            return floor(&comparison, *paced, arguments.together).await;
+        };
         let shape = comparison.shape(*order, arguments.shards);
         let cluster = Cluster::start(shape, &Handle::current()).await?;
-        let measured = reads(&cluster, arguments.paced, comparison.duration, *lag).await?;
+        let measured = reads(&cluster, *paced, comparison.duration, *when).await?;
         cluster.stop().await?;
         Ok(measured)
     };
-    let rows = comparison.run(&with_floor(others), measure).await?;
-    let remark = "both: an append and the read of its record, without the lag between them";
-    comparison.tell(rows, &FIGURES, |_, table| table.remark(remark), curves)
+    let rows = comparison.run(&subjects, measure).await?;
+    comparison.tell(rows, &PRESENTATION)
 }
 
-/// A record for a short question.
-async fn floor(comparison: &Comparison<'_>, paced: PacedArguments) -> Result<Measured, Failure> {
-    let exchange = Exchange::read(paced.size);
+/// When is read: all that are wanted.
+fn all_times(arguments: &ReadBenchArguments) -> Vec<(Settings, When)> {
+    let ms = |duration: &Duration| duration.as_secs_f64() * 1e3;
+    let lagging =
+        |lag: &Duration| ([(Setting::Lag, ms(lag))].into(), When::Lagging(*lag, arguments.together));
+    let every = |period: &Duration| ([(Setting::Period, ms(period))].into(), When::Every(*period));
+    if arguments.period.is_empty() {
+        arguments.lag.iter().map(lagging).collect()
+    } else {
+        arguments.period.iter().map(every).collect()
+    }
+}
+
+/// What reads and appends take by the setting that was varied, or the distributions of the reads.
+fn charts(rows: &[Row]) -> Vec<Chart> {
+    let figures = [
+        ("Read latency, median", Figure::P50),
+        ("Read latency, 99th percentile", Figure::P99),
+        ("Append latency, median", Figure::AppendP50),
+    ];
+    let varies = |row: &Row| row.subject.settings.keys().any(|setting| *setting != Setting::Lag);
+    if rows.iter().any(varies) { Chart::by_setting(rows, &figures) } else { vec![distributions(rows)] }
+}
+
+/// Records for a short question.
+async fn floor(comparison: &Comparison<'_>, paced: Paced, together: u32) -> Result<Measured, Failure> {
+    let exchange = Exchange::read(paced.size * together as usize);
     let floor = Floor::start(exchange, comparison.delay.clone(), &Handle::current()).await?;
-    floor.on_schedule(1, paced.rate, comparison.duration).await
+    floor.on_schedule(1, (paced.rate / u64::from(together)).max(1), comparison.duration).await
 }
 
 /// An append that was acknowledged.
+#[derive(Clone, Copy)]
 struct Appended {
     position: Position,
     scheduled: Instant,
     acknowledged: Instant,
 }
 
-async fn reads(
-    cluster: &Cluster,
-    paced: PacedArguments,
-    duration: Duration,
-    lag: Duration,
-) -> Result<Measured, Failure> {
+async fn reads(cluster: &Cluster, paced: Paced, duration: Duration, when: When) -> Result<Measured, Failure> {
     let (appender, reader) = (cluster.log().await?, cluster.log().await?);
     let payload = Bytes::from(vec![7; paced.size]);
     // Both have made their connections before anything counts.
@@ -83,12 +127,21 @@ async fn reads(
     reader.read(first, 1, READ_WITHIN).await?;
     let (appended, reads) = mpsc::channel(BACKLOG);
     let (cpu, pace) = (cpu_time(), Pace::new(paced.rate, duration)?);
-    let reading = tokio::spawn(read_after(reader, reads, lag));
-    append(appender, payload, pace, first, appended).await?;
-    let (latencies, both) = reading.await??;
-    let mut measured = Measured::scheduled(latencies, paced.rate, cpu_time() - cpu);
-    let both = [(Figure::BothP50, both.us(0.5)), (Figure::BothP99, both.us(0.99))];
-    measured.figures.extend(both);
+    let reading = tokio::spawn(async move {
+        match when {
+            When::Lagging(lag, together) => read_after(reader, reads, lag, together).await,
+            When::Every(period) => read_every(reader, reads, period, first + 1).await,
+        }
+    });
+    let appends = append(appender, payload, pace, first, appended).await?;
+    let Reads { latencies, both } = reading.await??;
+    let (rate, count) = (appends.rate(), appends.count());
+    let mut measured = Measured::new(latencies, rate, cpu_time() - cpu, count).or_shortfall(paced.rate);
+    let us = [(Figure::AppendP50, appends.us(0.5)), (Figure::AppendP99, appends.us(0.99))];
+    measured.figures.extend(us);
+    if let Some(both) = both {
+        measured.figures.extend([(Figure::BothP50, both.us(0.5)), (Figure::BothP99, both.us(0.99))]);
+    }
     Ok(measured)
 }
 
@@ -100,19 +153,20 @@ async fn append(
     mut pace: Pace,
     first: Position,
     appended: mpsc::Sender<Appended>,
-) -> Outcome {
+) -> Result<Latencies, Failure> {
     let (appends, mut in_flight) = mpsc::channel::<(Instant, Append)>(BACKLOG);
     let settle = tokio::spawn(async move {
-        let mut next = first + 1;
+        let (mut next, mut latencies) = (first + 1, Latencies::new());
         while let Some((scheduled, append)) = in_flight.recv().await {
             let position = append.await?.position.unwrap_or(next);
             let acknowledged = Instant::now();
+            latencies.record_between(scheduled, acknowledged);
             next += 1;
             if appended.send(Appended { position, scheduled, acknowledged }).await.is_err() {
                 break;
             }
         }
-        Ok::<_, Failure>(())
+        Ok::<_, Failure>(latencies)
     });
     while let Some(scheduled) = pace.next().await {
         if appends.send((scheduled, log.submit(payload.clone()).await?)).await.is_err() {
@@ -123,13 +177,21 @@ async fn append(
     settle.await?
 }
 
-/// Reads each record as long after its acknowledgement as is wanted: the latencies from then on, and those of
-/// append and read together.
+/// What came of the reads.
+struct Reads {
+    latencies: Latencies,
+    /// Those of append and read together.
+    both: Option<Latencies>,
+}
+
+/// Reads so many records together, as long after the acknowledgement of the last of them as is wanted: the latencies
+/// from then on.
 async fn read_after(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,
     lag: Duration,
-) -> Result<(Latencies, Latencies), Failure> {
+    together: u32,
+) -> Result<Reads, Failure> {
     let timer = Timer::start()?;
     let (mut latencies, mut both) = (Latencies::new(), Latencies::new());
     let mut record = |appended: &Appended, done: Instant| {
@@ -137,15 +199,19 @@ async fn read_after(
         both.record_between(appended.scheduled + lag, done);
     };
     let mut reads: JoinSet<Result<(Appended, Instant), Failure>> = JoinSet::new();
-    while let Some(appended) = appended.recv().await {
+    let (mut first, mut count) = (None, 0);
+    while let Some(last) = appended.recv().await {
+        let from: Position = *first.get_or_insert(last.position);
+        count += 1;
+        if count < together {
+            continue;
+        }
+        (first, count) = (None, 0);
         let (log, timer) = (log.clone(), timer.clone());
         reads.spawn(async move {
-            timer.until(appended.acknowledged + lag).await;
-            let records = log.read(appended.position, 1, READ_WITHIN).await?;
-            if records.first().is_none_or(|stored| stored.position != appended.position) {
-                return Err(Failure::new(format!("position {} was not read", appended.position)));
-            }
-            Ok((appended, Instant::now()))
+            timer.until(last.acknowledged + lag).await;
+            read_to(&log, from, last.position + 1).await?;
+            Ok((last, Instant::now()))
         });
         while let Some(done) = reads.try_join_next() {
             let (appended, done) = done??;
@@ -156,5 +222,46 @@ async fn read_after(
         let (appended, done) = done??;
         record(&appended, done);
     }
-    Ok((latencies, both))
+    Ok(Reads { latencies, both: Some(both) })
+}
+
+/// As often as is wanted, and as long as somebody appends: finds the tail, and reads everything new below it. The
+/// latencies are those of the reads, from the answer about the tail on.
+async fn read_every(
+    log: Log,
+    mut appended: mpsc::Receiver<Appended>,
+    period: Duration,
+    mut next: Position,
+) -> Result<Reads, Failure> {
+    let timer = Timer::start()?;
+    let (mut latencies, mut at) = (Latencies::new(), Instant::now() + period);
+    loop {
+        timer.until(at).await;
+        at = (at + period).max(Instant::now());
+        let tail = log.check_tail().await?;
+        if tail > next {
+            let began = Instant::now();
+            read_to(&log, next, tail).await?;
+            latencies.record(began);
+            next = tail;
+        }
+        while appended.try_recv().is_ok() {}
+        if appended.is_closed() {
+            return Ok(Reads { latencies, both: None });
+        }
+    }
+}
+
+/// Reads all records from a position up to another.
+async fn read_to(log: &Log, from: Position, end: Position) -> Outcome {
+    let mut next = from;
+    while next < end {
+        let most = u32::try_from(end.0 - next.0).unwrap_or(u32::MAX);
+        let records = log.read(next, most, READ_WITHIN).await?;
+        let Some(last) = records.last() else {
+            return Err(Failure::new(format!("position {next} was not read")));
+        };
+        next = last.position + 1;
+    }
+    Ok(())
 }

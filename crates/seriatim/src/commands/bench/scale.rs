@@ -10,11 +10,14 @@ use tokio::runtime::Builder;
 
 use super::chart::Chart;
 use super::cluster::Cluster;
-use super::comparison::{Comparison, with_floor};
-use super::figures::{Figure, Figures, Measured, Row, Subject};
+use super::comparison::Comparison;
+use super::figure::{Figure, Setting};
+use super::figures::{Figures, Measured};
 use super::machine::{cores, cpu_time_of_threads, idle_time};
+use super::presentation::Presentation;
+use super::report::Row;
 use super::table::Table;
-use super::throughput::{floor, load};
+use super::throughput::{Load, floor, load};
 use crate::arguments::ScaleArguments;
 use crate::output::{Failure, Outcome};
 
@@ -37,24 +40,29 @@ const FIGURES: [Figure; 9] = [
     Figure::Foreign,
 ];
 
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark,
+    charts: |rows| {
+        let caption = "Stable records per second by the number of shards";
+        vec![Chart::lines(caption, rows, Setting::Shards, Figure::Rate)]
+    },
+};
+
 pub(super) async fn run(arguments: &ScaleArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
-    let subject = |order: Order, shards: u32| {
-        (Subject { shards: Some(shards), ..Subject::named(order) }, (order, shards))
-    };
-    let orders = arguments.comparison.order.iter();
-    let others = orders.flat_map(|order| arguments.shards.0.iter().map(|shards| subject(*order, *shards)));
-    let measure = async |setting: &Option<(Order, u32)>| {
+    let told = |shards: &u32| ([(Setting::Shards, f64::from(*shards))].into(), *shards);
+    let shards: Vec<_> = arguments.shards.0.iter().map(told).collect();
+    let subjects = comparison.subjects(&Load::all(&arguments.load), &shards);
+    let measure = async |(how, setting): &(Load, Option<(Order, u32)>)| {
         let nodes = Builder::new_multi_thread().thread_name(NODES).enable_all().build()?;
         let used = Used::now();
         let measured = match setting {
-            None => {
-                floor(&comparison, arguments.load, nodes.handle()).await.map(|floor| (floor, used.since()))
-            }
+            None => floor(&comparison, *how, nodes.handle()).await.map(|floor| (floor, used.since())),
             Some((order, shards)) => {
                 let cluster = Cluster::start(comparison.shape(*order, *shards), nodes.handle()).await?;
                 let used = Used::now();
-                let measured = load(&cluster, arguments.load, comparison.duration).await?;
+                let measured = load(&cluster, *how, comparison.duration).await?;
                 let used = used.since();
                 cluster.stop().await?;
                 Ok((measured, used))
@@ -65,10 +73,8 @@ pub(super) async fn run(arguments: &ScaleArguments) -> Outcome {
         measured.figures.extend(used);
         Ok::<_, Failure>(measured)
     };
-    let rows = comparison.run(&with_floor(others), measure).await?;
-    comparison.tell(rows, &FIGURES, remark, |rows| {
-        vec![Chart::lines("Stable records per second by the number of shards", rows, Figure::Rate)]
-    })
+    let rows = comparison.run(&subjects, measure).await?;
+    comparison.tell(rows, &PRESENTATION)
 }
 
 /// What the processors had done at some instant.
@@ -110,6 +116,13 @@ impl Used {
     }
 }
 
+/// What all processors of the machine that a row was found on can do.
+fn total_percent(row: &Row) -> Option<f64> {
+    let parts = [Figure::Own, Figure::Idle, Figure::Foreign].map(|part| row.median(part));
+    let total = parts.into_iter().sum::<Option<f64>>()?;
+    Some((total / 100.0).round() * 100.0)
+}
+
 /// What all processors together can do.
 fn all_percent() -> f64 {
     cores() as f64 * 100.0
@@ -117,7 +130,8 @@ fn all_percent() -> f64 {
 
 /// Says what the ceiling was.
 fn remark(rows: &[Row], table: &mut Table) {
-    let all = all_percent();
+    // As the rows were found: they may have been recorded on another machine.
+    let all = rows.iter().filter_map(total_percent).fold(f64::NAN, f64::max);
     let median = |row: &Row, figure| row.spread(figure).map_or(0.0, |spread| spread.p50);
     let busy = rows.iter().filter(|row| median(row, Figure::Idle) < all * IDLE).count();
     table.remark("per s: exchanges of the floor, stable records of the others");

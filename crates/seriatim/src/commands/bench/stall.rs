@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use seriatim_client::{AppendOptions, Client, Log, LogEntry, Order, SessionId};
 use seriatim_model::{Endpoint, Record, ShardId, limits};
 use seriatim_net::{ConnectionOptions, Hello, connect, message_frame};
@@ -17,12 +16,15 @@ use seriatim_protocol::{Message, erwin, shard};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::cluster::{Cluster, LOG, Shape};
-use super::figures::{Report, Spread, check_files};
+use super::chart::Chart;
+use super::cluster::{Cluster, LOG, Shape, delay_line};
+use super::figure::Figure;
+use super::figures::Measured;
 use super::pace::Pace;
-use super::table::Table;
+use super::presentation::{Presentation, check};
+use super::report::{Row, Subject};
 use crate::arguments::StallArguments;
-use crate::output::{Failure, Outcome, print_line, steps};
+use crate::output::{Failure, Outcome, steps};
 
 /// How many names a client sends, or records it puts, before it dies.
 const COUNT: u64 = 8;
@@ -31,15 +33,20 @@ const WATCHED_FOR: Duration = Duration::from_millis(600);
 /// How long the others append before the first client dies.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    name: String,
-    /// The longest time in which nothing became final, in each round.
-    gaps_ms: Vec<f64>,
-    median_ms: f64,
-    largest_ms: f64,
-    bound_ms: f64,
-}
+const FIGURES: [Figure; 1] = [Figure::Gap];
+
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark: |_, table| {
+        table.remark(
+            "a client dies and leaves: the longest time in which no append of the others became final",
+        );
+        let bound = limits::MISSING_FOR.as_millis();
+        table
+            .remark(format_args!("a shard waits {bound} ms for records after the last word of their client"));
+    },
+    charts: |rows| vec![Chart::bars("The longest time in which nothing became final", rows, Figure::Gap)],
+};
 
 /// What a client sent when it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +59,13 @@ enum Left {
 
 pub(super) async fn run(arguments: &StallArguments) -> Outcome {
     let (repeat, copies) = (&arguments.repeat, arguments.copies);
-    check_files([repeat.json.as_deref()])?;
+    check(repeat)?;
     let shape = Shape {
         order: Order::ErwinSt,
         durability: copies.durable.durability,
         shards: arguments.shards,
         replicas: copies.replicas,
-        delay: None,
+        delay: delay_line(arguments.rtt)?,
     };
     let cluster = Cluster::start(shape, &Handle::current()).await?;
     let finals = Finals::default();
@@ -67,59 +74,39 @@ pub(super) async fn run(arguments: &StallArguments) -> Outcome {
     tokio::time::sleep(WARM_UP).await;
     let bar = steps(repeat.rounds.into());
     let all = [Left::Nothing, Left::Names, Left::Records];
-    let mut gaps: [Vec<f64>; 3] = Default::default();
+    let mut found: [Vec<Measured>; 3] = Default::default();
     for round in 0..repeat.rounds {
         bar.set_message(format!("round {} of {}", round + 1, repeat.rounds));
-        for (left, gaps) in all.iter().zip(&mut gaps) {
+        for (left, found) in all.iter().zip(&mut found) {
             finals.take();
             let began = Instant::now();
             if *left != Left::Nothing {
                 die(cluster.address(), *left, u64::from(round)).await?;
             }
             tokio::time::sleep(WATCHED_FOR).await;
-            gaps.push(longest_gap(began, &finals.take()).as_secs_f64() * 1e3);
+            let gap = longest_gap(began, &finals.take()).as_secs_f64() * 1e3;
+            found.push(Measured::of([(Figure::Gap, gap)]));
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
     appending.abort();
     cluster.stop().await?;
-    let rows = all.into_iter().zip(gaps).map(|(left, gaps)| row(left, gaps)).collect();
-    let report = Report::new(rows);
-    print(&report);
-    report.write(repeat.json.as_deref())
+    let rows = all.into_iter().zip(found);
+    let rows = rows.map(|(left, found)| Row::new(Subject::named(left.name()), found)).collect();
+    let far = format!("with {:?} between a message and its answer", arguments.rtt);
+    let circumstances = if arguments.rtt.is_zero() { vec![] } else { vec![far] };
+    PRESENTATION.tell(rows, repeat, &circumstances)
 }
 
-fn row(left: Left, gaps_ms: Vec<f64>) -> Row {
-    let name = match left {
-        Left::Nothing => "nobody dies",
-        Left::Names => "names without records",
-        Left::Records => "records without names",
-    };
-    let spread = Spread::of(gaps_ms.iter().copied()).expect("there are rounds");
-    Row {
-        name: name.to_owned(),
-        median_ms: spread.p50,
-        largest_ms: spread.max,
-        gaps_ms,
-        bound_ms: limits::MISSING_FOR.as_secs_f64() * 1e3,
+impl Left {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nobody dies",
+            Self::Names => "names without records",
+            Self::Records => "records without names",
+        }
     }
-}
-
-fn print(report: &Report<Row>) {
-    let mut table = Table::new(["a client dies and leaves", "rounds", "median ms", "largest ms", "bound ms"]);
-    for row in &report.rows {
-        table.line([
-            row.name.clone(),
-            row.gaps_ms.len().to_string(),
-            format!("{:.1}", row.median_ms),
-            format!("{:.1}", row.largest_ms),
-            format!("{:.0}", row.bound_ms),
-        ]);
-    }
-    table.remark("the longest time in which no append of the others became final");
-    table.print();
-    print_line(&report.machine);
 }
 
 /// When appends became final.

@@ -2,7 +2,9 @@
 
 use comfy_table::CellAlignment;
 
-use super::figures::{Figure, LATENCIES, Row, Spread};
+use super::figure::{Figure, LATENCIES};
+use super::figures::Spread;
+use super::report::Row;
 use crate::output::print_line;
 
 /// Names at the left, figures at the right, and what is to be said about them below.
@@ -27,6 +29,28 @@ impl Table {
         self.remarks.push(remark.to_string());
     }
 
+    /// What is not to be believed, and what some columns mean.
+    fn remark_notes(&mut self, rows: &[Row], columns: &[Figure]) {
+        for row in rows {
+            if let Some(note) = &row.note {
+                self.remark(format_args!("{}: {note}", row.subject.label()));
+            }
+        }
+        if columns.contains(&Figure::P50OfFloor) {
+            self.remark("x floor: how many times as much as the floor of the same round");
+        }
+    }
+
+    /// As Markdown, with the remarks as a list below.
+    pub(super) fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule = format!("|---|{}\n", "---:|".repeat(self.headings.len() - 1));
+        let lines: String = self.lines.iter().map(|cells| line(cells)).collect();
+        let remarks: String = self.remarks.iter().map(|remark| format!("* {remark}\n")).collect();
+        let between = if remarks.is_empty() { "" } else { "\n" };
+        format!("{}{rule}{lines}{between}{remarks}", line(&self.headings))
+    }
+
     pub(super) fn print(&self) {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
@@ -42,22 +66,14 @@ impl Table {
 /// The rows with these figures; each latency with its multiple of the floor's. If there are several rounds, their
 /// medians, and below them the least and the most.
 pub(super) fn table_of(rows: &[Row], figures: &[Figure]) -> Table {
-    let is_known = |figure: &Figure| rows.iter().any(|row| row.spread(*figure).is_some());
-    let with_ratio = |figure: &Figure| {
-        let ratio = LATENCIES.iter().find(|(latency, _)| latency == figure).map(|(_, ratio)| *ratio);
-        [Some(*figure), ratio.filter(is_known)]
-    };
-    let columns: Vec<Figure> = figures.iter().flat_map(with_ratio).flatten().collect();
+    let columns = columns_of(rows, figures);
     let mut table = Table::new(["", ""].into_iter().chain(columns.iter().map(|column| column.heading())));
     for row in rows {
-        let label = row.subject.label();
         let line = |name: &str, which: &str, value: fn(Spread) -> f64| {
-            let show = |figure: &Figure| {
-                row.spread(*figure).map_or("-".to_owned(), |spread| figure.show(value(spread)))
-            };
             let head = [name, which].map(str::to_owned);
-            head.into_iter().chain(columns.iter().map(show)).collect::<Vec<_>>()
+            head.into_iter().chain(columns.iter().map(|figure| cell(row, *figure, value))).collect::<Vec<_>>()
         };
+        let label = row.subject.label();
         if row.rounds() == 1 {
             table.line(line(&label, "", |spread| spread.p50));
             continue;
@@ -66,15 +82,37 @@ pub(super) fn table_of(rows: &[Row], figures: &[Figure]) -> Table {
         table.line(line("", "least", |spread| spread.min));
         table.line(line("", "most", |spread| spread.max));
     }
-    for row in rows {
-        if let Some(note) = &row.note {
-            table.remark(format_args!("{}: {note}", row.subject.label()));
-        }
-    }
-    if columns.contains(&Figure::P50OfFloor) {
-        table.remark("x floor: how many times as much as the floor of the same round");
-    }
+    table.remark_notes(rows, &columns);
     table
+}
+
+/// The same with the medians alone.
+pub(super) fn medians_of(rows: &[Row], figures: &[Figure]) -> Table {
+    let columns = columns_of(rows, figures);
+    let mut table = Table::new([""].into_iter().chain(columns.iter().map(|column| column.heading())));
+    for row in rows {
+        let cells = columns.iter().map(|figure| cell(row, *figure, |spread| spread.p50));
+        table.line([row.subject.label()].into_iter().chain(cells));
+    }
+    if let Some(most) = rows.iter().map(Row::rounds).max().filter(|most| *most > 1) {
+        table.remark(format_args!("medians of {most} rounds"));
+    }
+    table.remark_notes(rows, &columns);
+    table
+}
+
+/// Those that any row has, with the multiples of the floor's.
+fn columns_of(rows: &[Row], figures: &[Figure]) -> Vec<Figure> {
+    let is_known = |figure: &Figure| rows.iter().any(|row| row.spread(*figure).is_some());
+    let with_ratio = |figure: &Figure| {
+        let ratio = LATENCIES.iter().find(|(latency, _)| latency == figure).map(|(_, ratio)| *ratio);
+        [Some(*figure), ratio].into_iter().flatten().filter(is_known).collect::<Vec<_>>()
+    };
+    figures.iter().flat_map(with_ratio).collect()
+}
+
+fn cell(row: &Row, figure: Figure, value: fn(Spread) -> f64) -> String {
+    row.spread(figure).map_or("-".to_owned(), |spread| figure.show(value(spread)))
 }
 
 #[cfg(test)]
@@ -82,7 +120,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::commands::bench::figures::{Latencies, Measured, Subject};
+    use crate::commands::bench::figures::Measured;
+    use crate::commands::bench::latencies::Latencies;
+    use crate::commands::bench::report::Subject;
 
     fn rows(rounds: &[u64]) -> Vec<Row> {
         let measured = |us: &u64| {
@@ -99,12 +139,27 @@ mod tests {
     #[test]
     fn several_rounds_have_their_extremes_and_one_has_none() {
         let table = table_of(&rows(&[100, 300, 200]), &[Figure::P50, Figure::StableLag]);
-        assert_eq!(table.headings, ["", "", "p50 us", "x floor", "lag ms"]);
+        assert_eq!(table.headings, ["", "", "p50 us", "x floor"]);
         let firsts: Vec<_> = table.lines.iter().map(|line| line[..2].join(" ")).collect();
         assert_eq!(firsts, ["floor median", " least", " most"]);
         let p50s: Vec<f64> = table.lines.iter().map(|line| line[2].parse().unwrap()).collect();
         assert!(p50s[1] < 101.0 && (p50s[0] - 200.0).abs() < 1.0 && p50s[2] > 299.0, "{p50s:?}");
-        assert_eq!(table.lines[0][3..], ["1.00", "-"]);
+        assert_eq!(table.lines[0][3..], ["1.00"]);
         assert_eq!(table_of(&rows(&[100]), &[Figure::P50]).lines.len(), 1);
+    }
+
+    #[test]
+    fn markdown_has_the_medians_and_the_remarks() {
+        let mut table = medians_of(&rows(&[100, 100]), &[Figure::P50, Figure::Gap]);
+        table.remark("a remark");
+        let markdown = table.markdown();
+        assert!(
+            markdown.starts_with("|  | p50 us | x floor |\n|---|---:|---:|\n| floor | 100.0 | 1.00 |\n\n"),
+            "{markdown}"
+        );
+        assert!(
+            markdown.contains("* medians of 2 rounds\n") && markdown.ends_with("* a remark\n"),
+            "{markdown}"
+        );
     }
 }

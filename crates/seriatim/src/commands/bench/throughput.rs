@@ -4,54 +4,109 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_client::{Append, Client, Log};
+use seriatim_client::{Append, AppendOptions, Client, Log, Order};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use super::chart::Chart;
+use super::chart::{Chart, varied};
 use super::cluster::{Cluster, stable};
-use super::comparison::{Comparison, with_floor};
-use super::figures::{Figure, Latencies, Measured, Subject};
+use super::comparison::{Comparison, each_with_each, values};
+use super::figure::{Figure, Setting};
+use super::figures::Measured;
 use super::floor::{Exchange, Floor, all};
+use super::latencies::Latencies;
+use super::latency::distributions;
 use super::machine::cpu_time;
+use super::presentation::Presentation;
+use super::report::{Row, Settings};
 use crate::arguments::{LoadArguments, ThroughputArguments};
 use crate::output::{Failure, Outcome};
 
 /// How long appends run before they are counted.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-const FIGURES: [Figure; 6] =
-    [Figure::Rate, Figure::Cpu, Figure::StableLag, Figure::P50, Figure::P99, Figure::Max];
+/// How often it is looked how far the shards are behind.
+const SAMPLE_EVERY: Duration = Duration::from_millis(5);
+
+const FIGURES: [Figure; 8] = [
+    Figure::Rate,
+    Figure::Cpu,
+    Figure::StableLagP50,
+    Figure::StableLagP99,
+    Figure::StableLag,
+    Figure::P50,
+    Figure::P99,
+    Figure::Max,
+];
+
+pub(super) const PRESENTATION: Presentation = Presentation {
+    figures: &FIGURES,
+    remark: |_, table| {
+        table.remark("per s: exchanges of the floor, stable records of the others");
+        table.remark("lag: from an acknowledgement until the record is stable, under the load and after it");
+    },
+    charts,
+};
+
+/// How much is appended at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) size: usize,
+    pub(super) clients: u32,
+    pub(super) in_flight: u32,
+}
+
+impl Load {
+    /// All that are wanted.
+    pub(super) fn all(arguments: &LoadArguments) -> Vec<(Settings, Self)> {
+        let sizes = values(Setting::Size, &arguments.size, |size| *size as f64);
+        let clients = values(Setting::Clients, &arguments.clients, |clients| f64::from(*clients));
+        let in_flight = values(Setting::InFlight, &arguments.in_flight, |count| f64::from(*count));
+        let all = each_with_each(&each_with_each(&sizes, &clients), &in_flight).into_iter();
+        let load = |(settings, ((size, clients), in_flight))| (settings, Self { size, clients, in_flight });
+        all.map(load).collect()
+    }
+}
 
 pub(super) async fn run(arguments: &ThroughputArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
-    let orders = &arguments.comparison.order;
-    let subjects = with_floor(orders.iter().map(|order| (Subject::named(order), *order)));
-    let measure = async |order: &Option<_>| {
+    let subjects = comparison.subjects(&Load::all(&arguments.load), &[(Settings::new(), ())]);
+    let measure = async |(how, order): &(Load, Option<(Order, ())>)| {
         let nodes = Handle::current();
-        let Some(order) = order else { return floor(&comparison, arguments.load, &nodes).await };
+        let Some((order, ())) = order else { return floor(&comparison, *how, &nodes).await };
         let cluster = Cluster::start(comparison.shape(*order, arguments.shards), &nodes).await?;
-        let measured = load(&cluster, arguments.load, comparison.duration).await?;
+        let measured = load(&cluster, *how, comparison.duration).await?;
         cluster.stop().await?;
         Ok(measured)
     };
     let rows = comparison.run(&subjects, measure).await?;
-    let remark = "per s: exchanges of the floor, stable records of the others";
-    comparison.tell(
-        rows,
-        &FIGURES,
-        |_, table| table.remark(remark),
-        |rows| {
-            let rates = Chart::bars("Stable records per second", rows, Figure::Rate);
-            vec![rates, Chart::latencies("Latency under this load by percentile, all rounds together", rows)]
-        },
-    )
+    comparison.tell(rows, &PRESENTATION)
+}
+
+fn charts(rows: &[Row]) -> Vec<Chart> {
+    let rates = "Stable records per second";
+    match varied(rows) {
+        // More in flight is more load: what it costs in latency.
+        Some(setting @ (Setting::InFlight | Setting::Clients)) => vec![
+            Chart::against("Latency by the rate reached, median", rows, setting, Figure::Rate, Figure::P50),
+            Chart::against(
+                "Latency by the rate reached, 99th percentile",
+                rows,
+                setting,
+                Figure::Rate,
+                Figure::P99,
+            ),
+            Chart::lines("Stable lag under load, median", rows, setting, Figure::StableLagP50),
+        ],
+        Some(setting) => vec![Chart::lines(rates, rows, setting, Figure::Rate)],
+        None => vec![Chart::bars(rates, rows, Figure::Rate), distributions(rows)],
+    }
 }
 
 /// The same load on raw TCP.
 pub(super) async fn floor(
     comparison: &Comparison<'_>,
-    load: LoadArguments,
+    load: Load,
     nodes: &Handle,
 ) -> Result<Measured, Failure> {
     let floor = Floor::start(Exchange::append(load.size), comparison.delay.clone(), nodes).await?;
@@ -59,30 +114,53 @@ pub(super) async fn floor(
 }
 
 /// Closed loop with many in flight; counts what became stable.
-pub(super) async fn load(
-    cluster: &Cluster,
-    load: LoadArguments,
-    duration: Duration,
-) -> Result<Measured, Failure> {
+pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> Result<Measured, Failure> {
     let (watcher, payload) = (cluster.client().await?, Bytes::from(vec![7; load.size]));
     let (mut logs, mut tasks) = (vec![], JoinSet::new());
     for _ in 0..load.clients {
         logs.push(cluster.log().await?);
     }
-    let stop = Instant::now() + WARM_UP + duration;
+    let sampler = cluster.log().await?;
+    let began = Instant::now();
+    let (from, stop) = (began + WARM_UP, began + WARM_UP + duration);
     for log in logs {
         tasks.spawn(append_until(log, load.in_flight as usize, payload.clone(), stop));
     }
-    tokio::time::sleep(WARM_UP).await;
+    let lags = tokio::spawn(sample(sampler, payload, from, stop));
+    tokio::time::sleep_until(from.into()).await;
     let (before, cpu, began) = (stable(&watcher).await?, cpu_time(), Instant::now());
     tokio::time::sleep_until(stop.into()).await;
     let (after, cpu, took) = (stable(&watcher).await?, cpu_time() - cpu, began.elapsed());
     let latencies = all(tasks).await?;
-    let lag = stable_lag(&watcher, latencies.count()).await?;
+    let (lags, sampled) = lags.await??;
+    let lag = stable_lag(&watcher, latencies.count() + sampled).await?;
     let count = after - before;
     let mut measured = Measured::new(latencies, count as f64 / took.as_secs_f64(), cpu, count);
     measured.figures.insert(Figure::StableLag, lag.as_secs_f64() * 1e3);
+    let lags = [(Figure::StableLagP50, lags.us(0.5) / 1e3), (Figure::StableLagP99, lags.us(0.99) / 1e3)];
+    measured.figures.extend(lags);
     Ok(measured)
+}
+
+/// How long records take, under the load of the others, from their acknowledgement until they are stable: of two
+/// appends that leave together the first is acknowledged when it is durable, and the second when it is stable too, with
+/// the first before it. Also says how many records that were.
+async fn sample(log: Log, payload: Bytes, from: Instant, stop: Instant) -> Result<(Latencies, u64), Failure> {
+    let (mut lags, mut appended) = (Latencies::new(), 0);
+    while Instant::now() < stop {
+        let begun = Instant::now();
+        let durable = log.submit(payload.clone()).await?;
+        let stable = log.submit_with(payload.clone(), AppendOptions::sync()).await?;
+        durable.await?;
+        let acknowledged = Instant::now();
+        stable.await?;
+        appended += 2;
+        if begun >= from {
+            lags.record(acknowledged);
+        }
+        tokio::time::sleep(SAMPLE_EVERY).await;
+    }
+    Ok((lags, appended))
 }
 
 async fn append_until(
