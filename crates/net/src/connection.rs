@@ -89,7 +89,8 @@ impl Connection {
         keep: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let (read_half, write_half) = stream.into_split();
-        let queue = Arc::new(Queue::new(options.queue_bytes, options.delay.clone()));
+        let write_half = Arc::new(write_half);
+        let queue = Arc::new(Queue::new(Arc::clone(&write_half), options.queue_bytes, options.delay.clone()));
         let (shared, flush_for) = (Arc::clone(&queue), options.flush_for);
         tokio::spawn(async move {
             writer::run(shared, write_half, flush_for).await;

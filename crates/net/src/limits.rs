@@ -60,11 +60,11 @@ pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 /// How many chunks one vectored write takes at most.
 pub(crate) const WRITE_CHUNKS: usize = 64;
 
+/// What is sent is written by the sender itself, if nothing waits before it and it is not longer than this.
+pub(crate) const WRITE_THROUGH_BYTES: usize = 64 << 10;
+
 /// How many bytes one vectored write is offered, unless a single chunk is larger.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
-
-/// How many chunks the queue keeps room for while it is empty.
-pub(crate) const IDLE_CHUNKS: usize = 256;
 
 const _: () = {
     assert!(QUEUE_BYTES >= 2 * MAX_FRAME_BYTES);

@@ -2,18 +2,21 @@
 //! ends.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use seriatim_model::LogId;
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use crate::connection::{CloseReason, SendError};
 use crate::delay::{DelayLine, Way};
 use crate::frame::{FrameKind, frame_chunks};
+use crate::limits::{WRITE_CHUNKS, WRITE_THROUGH_BYTES};
 use crate::timer::Timer;
 
 /// How far the writing side has come.
@@ -34,6 +37,10 @@ struct State {
     chunks: VecDeque<Bytes>,
     /// What is held back by a delay line, before it comes to `chunks`.
     way: Option<Way<Vec<Bytes>>>,
+    /// Where to write, until the writer has ended.
+    socket: Option<Arc<OwnedWriteHalf>>,
+    /// Whether the writer has taken chunks that it has not written yet.
+    in_hand: bool,
     stage: Stage,
     /// A Ping and a Pong to be written. Flags, not chunks: a peer that floods us with pings makes the
     /// queue no longer.
@@ -55,6 +62,35 @@ impl State {
     fn arrive(&mut self, chunks: Vec<Bytes>) {
         self.chunks.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
     }
+
+    /// Writes as much of `chunks` as the socket takes at once, if nothing waits to be written before them and there
+    /// are few of them. Says how many bytes that were. To wake the writer for every message would take longer than to
+    /// write it.
+    fn write_through(&self, chunks: &[Bytes], bytes: usize) -> usize {
+        let is_next =
+            self.way.is_none() && !self.in_hand && self.chunks.is_empty() && !self.ping && !self.pong;
+        let Some(socket) = self.socket.as_ref().filter(|_| is_next) else { return 0 };
+        if bytes > WRITE_THROUGH_BYTES || chunks.len() > WRITE_CHUNKS {
+            return 0;
+        }
+        let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
+        for (slice, chunk) in slices.iter_mut().zip(chunks) {
+            *slice = IoSlice::new(chunk);
+        }
+        // If it is broken, the writer will find that out.
+        socket.try_write_vectored(&slices[..chunks.len()]).unwrap_or(0)
+    }
+}
+
+/// What is left of `chunks` without their first `written` bytes.
+fn rest(chunks: Vec<Bytes>, mut written: usize) -> Vec<Bytes> {
+    let left = chunks.into_iter().filter_map(|mut chunk| {
+        let skipped = written.min(chunk.len());
+        chunk.advance(skipped);
+        written -= skipped;
+        (!chunk.is_empty()).then_some(chunk)
+    });
+    left.collect()
 }
 
 /// What there was to take.
@@ -85,10 +121,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(bound_bytes: usize, delay: Option<DelayLine>) -> Self {
+    pub(crate) fn new(socket: Arc<OwnedWriteHalf>, bound_bytes: usize, delay: Option<DelayLine>) -> Self {
         let state = State {
             chunks: VecDeque::new(),
             way: delay.as_ref().map(DelayLine::way),
+            socket: Some(socket),
+            in_hand: false,
             stage: Stage::Open,
             ping: false,
             pong: false,
@@ -132,6 +170,11 @@ impl Queue {
         if queued_bytes > 0 && queued_bytes.saturating_add(bytes) > self.bound_bytes {
             return Err(SendError::Overloaded { queued_bytes, bound_bytes: self.bound_bytes });
         }
+        let written = state.write_through(&chunks, bytes);
+        if written == bytes {
+            return Ok(());
+        }
+        let chunks = if written == 0 { chunks } else { rest(chunks, written) };
         // Whoever waits for something that is on its way need not be told of what comes behind it.
         let is_waited_for = state.way.as_ref().is_some_and(|way| way.next_at().is_some());
         self.append(&mut state, chunks);
@@ -178,6 +221,7 @@ impl Queue {
     pub(crate) fn finish(&self) {
         let mut state = self.state();
         state.stage = state.stage.max(Stage::Finished);
+        state.socket = None;
         drop(state);
         self.notify();
     }
@@ -187,6 +231,7 @@ impl Queue {
         let mut state = self.state();
         let _ = self.reason.set(reason);
         state.stage = Stage::Ended;
+        state.socket = None;
         let mut dropped = std::mem::take(&mut state.chunks);
         dropped.extend(state.way.iter_mut().flat_map(Way::lose).flatten());
         drop(state);
@@ -250,6 +295,7 @@ impl Queue {
         } else {
             batch.append(&mut state.chunks);
         }
+        state.in_hand = !batch.is_empty();
         let next_at = state.way.as_ref().and_then(Way::next_at);
         match (batch.is_empty(), next_at.zip(self.delay.as_ref()), state.stage) {
             (false, ..) => Taken::Something,

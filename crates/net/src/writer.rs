@@ -1,33 +1,30 @@
 //! The task that writes a connection: takes everything queued, writes it, looks again.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::{sleep, timeout};
 
 use crate::connection::CloseReason;
 use crate::limits::{
-    COALESCE_BELOW_BYTES, COALESCED_BYTES, IDLE_CHUNKS, LINGER_FOR, QUIET_READ_BYTES, WRITE_BYTES,
-    WRITE_CHUNKS,
+    COALESCE_BELOW_BYTES, COALESCED_BYTES, LINGER_FOR, QUIET_READ_BYTES, WRITE_BYTES, WRITE_CHUNKS,
 };
 use crate::queue::{Queue, Stage};
 
 /// Writes until the queue is closed and empty, then waits for the reading side and lets go of the socket.
-pub(crate) async fn run(queue: Arc<Queue>, mut socket: OwnedWriteHalf, flush_for: Duration) {
+pub(crate) async fn run(queue: Arc<Queue>, socket: Arc<OwnedWriteHalf>, flush_for: Duration) {
     let overdue = async {
         queue.reached(Stage::Draining).await;
         sleep(flush_for).await;
     };
     let outcome = tokio::select! {
-        outcome = drain(&queue, &mut socket) => outcome.map_err(CloseReason::io),
+        outcome = drain(&queue, &socket) => outcome.map_err(CloseReason::io),
         () = overdue => Err(CloseReason::Stalled(flush_for)),
         () = queue.reached(Stage::Ended) => Ok(()),
     };
@@ -36,21 +33,17 @@ pub(crate) async fn run(queue: Arc<Queue>, mut socket: OwnedWriteHalf, flush_for
         Err(reason) => queue.end(reason),
     }
     // A failure here means that the peer is gone already, which is where this leads anyway.
-    let _ = socket.shutdown().await;
+    let socket: &TcpStream = (*socket).as_ref();
+    let _ = rustix::net::shutdown(socket, Shutdown::Write);
     queue.unread().await;
-    let _ = timeout(LINGER_FOR, discard(socket.as_ref())).await;
+    let _ = timeout(LINGER_FOR, discard(socket)).await;
 }
 
-async fn drain(queue: &Queue, socket: &mut OwnedWriteHalf) -> io::Result<()> {
+async fn drain(queue: &Queue, socket: &OwnedWriteHalf) -> io::Result<()> {
     let mut batch = Batch::default();
     while queue.take(&mut batch.waiting).await {
         while batch.top_up() {
-            let written = poll_fn(|context| {
-                let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
-                let slices = batch.slices(&mut slices);
-                Pin::new(&mut *socket).poll_write_vectored(context, slices)
-            })
-            .await?;
+            let written = write(socket, &batch).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -60,6 +53,17 @@ async fn drain(queue: &Queue, socket: &mut OwnedWriteHalf) -> io::Result<()> {
         batch.rest();
     }
     Ok(())
+}
+
+/// Writes what is offered, as far as the socket takes it.
+async fn write(socket: &OwnedWriteHalf, batch: &Batch) -> io::Result<usize> {
+    loop {
+        let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
+        match socket.try_write_vectored(batch.slices(&mut slices)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Reads and drops what the peer still sends, until it stops.
@@ -134,11 +138,9 @@ impl Batch {
         }
     }
 
-    /// Gives back the memory of a burst.
+    /// Gives back the memory of a burst: what is short is not written here.
     fn rest(&mut self) {
-        if self.waiting.capacity() > IDLE_CHUNKS {
-            self.waiting = VecDeque::new();
-        }
+        *self = Self::default();
     }
 }
 

@@ -8,6 +8,7 @@ use seriatim_host::{Event, Host, HostError, Outgoing, Problem};
 use seriatim_model::{Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::yield_now;
 
 use crate::register::OutsideRegister;
 use crate::syncer::Syncer;
@@ -96,11 +97,13 @@ impl Driver {
                 answer = next_answer(&mut self.register) => self.take(Arrival::Host(answer)),
                 () = sleep_until(wake) => {}
             }
-            for _ in 1..DRAIN {
-                match self.inbox.try_recv() {
-                    Ok(arrival) => self.take(arrival),
-                    Err(_) => break,
-                }
+            self.drain();
+            // Answers leave at once. What can be done for many inputs together is done after everything else that is
+            // ready to run: more may have come by then, and the others' answers do not wait for it.
+            self.send();
+            if self.host.deadline().is_some_and(|due| due <= self.now()) {
+                yield_now().await;
+                self.drain();
             }
             // However busy the inbox is, connections come and go.
             while let Ok(event) = self.link_events.try_recv() {
@@ -117,6 +120,15 @@ impl Driver {
             }
         }
         self.finish().await
+    }
+
+    fn drain(&mut self) {
+        for _ in 1..DRAIN {
+            match self.inbox.try_recv() {
+                Ok(arrival) => self.take(arrival),
+                Err(_) => break,
+            }
+        }
     }
 
     fn now(&self) -> Time {

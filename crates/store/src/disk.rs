@@ -2,6 +2,7 @@
 //! one that forgets what was not synced when its process dies.
 
 mod faulty;
+mod open_file;
 mod real;
 mod volatile;
 

@@ -135,11 +135,9 @@ async fn long_frames_between_short_ones_arrive_whole() {
 #[tokio::test]
 async fn what_is_sent_at_once_arrives_as_a_batch() {
     let (client, mut server) = whole_pair().await;
-    for number in 0..100 {
-        client.sender.send(message(number, &payload(10))).unwrap();
-    }
+    client.sender.send((0..100).flat_map(|number| message(number, &payload(10))).collect()).unwrap();
     let frames = server.receiver.receive().await.unwrap().unwrap();
-    assert_eq!(frames.len(), 100, "one drain, one write, one read");
+    assert_eq!(frames.len(), 100, "one send, one write, one read");
 }
 
 #[tokio::test]

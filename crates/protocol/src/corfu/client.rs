@@ -12,6 +12,7 @@ use seriatim_model::{
 };
 
 use super::message::Message;
+use super::patience::Patience;
 use super::tail::TailQuestion;
 use super::writes::{Talk, Writes};
 use crate::control::{self, LogEntry};
@@ -57,7 +58,7 @@ pub struct LogClient {
     /// What has been asked for and is not at the head of a chain yet.
     pub(super) heading: Heading,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
-    pub(super) patience: Duration,
+    pub(super) patience: Patience,
     pub(super) tails: BTreeMap<u64, TailQuestion>,
     pub(super) next_question: u64,
     pub(super) lookup: Lookup,
@@ -193,7 +194,7 @@ impl LogClient {
             writes: Writes::default(),
             sequencer: Talk::default(),
             heading: Heading::default(),
-            patience: limits::FILL_AFTER,
+            patience: Patience::new(Time::ZERO),
             tails: BTreeMap::new(),
             next_question: 0,
             lookup: Lookup::default(),
@@ -491,7 +492,7 @@ impl LogClient {
             untold: self.told,
             first,
             count,
-            patience_ms: self.patience.as_millis() as u32,
+            patience_ms: self.patience.wanted().as_millis() as u32,
         };
         out.push(send(leader, message));
     }

@@ -41,6 +41,7 @@
 
 pub mod client;
 pub mod message;
+mod patience;
 pub mod sequencer;
 mod settling;
 mod tail;

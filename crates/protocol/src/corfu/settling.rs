@@ -1,6 +1,6 @@
 //! How a client's appends come to their ends; and what it does when something else is at the position of one.
 
-use seriatim_model::{Position, Time, limits};
+use seriatim_model::{Position, Time};
 
 use super::client::{Heading, LogClient, Out, Place, reply};
 use crate::parts::appending::{Failure, Reply};
@@ -32,13 +32,13 @@ impl LogClient {
     }
 
     /// Something else is at its position. It may get another, if nothing that was submitted later is in the log.
-    pub(super) fn overtaken(&mut self, number: u64, position: Position) {
+    pub(super) fn overtaken(&mut self, now: Time, number: u64, position: Position) {
         self.placed.remove(&position);
         let Some(pending) = self.numbered(number) else { return };
         let was_late = matches!(pending.place, Place::At { .. });
         pending.place = Place::Overtaken;
         if was_late {
-            self.patience = (self.patience * 2).min(limits::FILL_AFTER_MOST);
+            self.patience.was_too_short(now);
         }
         self.give_up_positions();
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::Run;
-use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, Time, View, limits};
+use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, Time, View};
 
 use super::client::{ClientEffect, LogClient, Out, Place, RESEND_FIRST, RESEND_MOST};
 use crate::parts::junk;
@@ -250,7 +250,7 @@ impl LogClient {
                 let id = self.id(number);
                 let is_other = others.iter().any(|(at, other)| *at == position && Some(*other) != id);
                 match place {
-                    _ if is_other => self.overtaken(number, position),
+                    _ if is_other => self.overtaken(now, number, position),
                     Place::At { hops, .. } => {
                         if hops == 0 {
                             self.head_has(now, number);
@@ -332,8 +332,6 @@ impl LogClient {
         let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
         let asked_at = pending.asked_at;
         self.heading.remove(&pending.record);
-        let wanted = (now - asked_at) * 2;
-        let patience = if wanted > self.patience { wanted } else { (self.patience * 7 + wanted) / 8 };
-        self.patience = patience.clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
+        self.patience.took(now, now - asked_at);
     }
 }

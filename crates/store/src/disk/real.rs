@@ -7,20 +7,26 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::open_file::{OpenFile, Wrote};
 use super::{Disk, is_within};
 
-/// How many files are kept open.
+/// How many files are kept open, unless more are in use.
 const MAX_OPEN_FILES: usize = 512;
 
-/// How many buffers one system call takes at most (Linux: 1024).
-const MAX_SLICES: usize = 1024;
+/// How long what was written behind waits for the operating system to get it.
+const WRITE_BEHIND: Duration = Duration::from_millis(10);
+
+/// How many files may be waiting for that. Whoever finds no place here writes at once.
+const FILES_BEHIND: usize = 1024;
 
 /// The file whose lock says that a process uses the directory.
 const LOCK_FILE: &str = "lock";
@@ -42,11 +48,37 @@ pub enum DataDirectoryError {
 }
 
 /// A data directory that belongs to this process alone while this value lives.
+///
+/// Short appends are given to the operating system within 10 ms, in room that was taken ahead: until then a killed
+/// process loses them, as a power failure loses what was not synced. A write that fails behind the back of whoever
+/// made it fails every later use of the file.
 #[derive(Debug)]
 pub struct RealDisk {
     root: PathBuf,
     handles: Mutex<Handles>,
+    /// Files of which something is to be written behind.
+    behind: SyncSender<Arc<OpenFile>>,
     _lock: File,
+}
+
+impl Drop for RealDisk {
+    fn drop(&mut self) {
+        for handle in self.handles().open.values() {
+            // Nobody is left to be told. What had to be durable was synced.
+            let _ = handle.file.flush();
+        }
+    }
+}
+
+/// Writes what is behind, until the disk is not used any more.
+fn write_behind(files: &Receiver<Arc<OpenFile>>) {
+    while let Ok(first) = files.recv() {
+        thread::sleep(WRITE_BEHIND);
+        for file in std::iter::once(first).chain(files.try_iter()) {
+            // The file keeps the error for whoever uses it next.
+            let _ = file.flush();
+        }
+    }
 }
 
 /// The files that are open.
@@ -58,7 +90,7 @@ struct Handles {
 
 #[derive(Debug)]
 struct Handle {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     /// Counts up with every use, so that the one used longest ago is closed first.
     used: u64,
     /// Whether the file's name is known to be durable.
@@ -77,10 +109,16 @@ impl RealDisk {
         let path = root.join(LOCK_FILE);
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { root, handles: Mutex::default(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(DataDirectoryError::InUse(root)),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DataDirectoryError::InUse(root)),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
+        let (behind, files) = sync_channel(FILES_BEHIND);
+        thread::Builder::new()
+            .name("write behind".into())
+            .spawn(move || write_behind(&files))
+            .map_err(failed)?;
+        Ok(Self { root, handles: Mutex::default(), behind, _lock: lock })
     }
 
     fn path(&self, name: &str) -> io::Result<PathBuf> {
@@ -98,12 +136,15 @@ impl RealDisk {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn file(&self, name: &str) -> io::Result<Arc<File>> {
-        if let Some(file) = self.handles().get(name) {
+    fn file(&self, name: &str) -> io::Result<Arc<OpenFile>> {
+        let mut handles = self.handles();
+        if let Some(file) = handles.get(name) {
             return Ok(file);
         }
-        let file = Arc::new(OpenOptions::new().read(true).write(true).open(self.path(name)?)?);
-        self.handles().put(name, &file);
+        // Under the lock: two that are open would not know of each other's appends.
+        let file =
+            Arc::new(OpenFile::new(OpenOptions::new().read(true).write(true).open(self.path(name)?)?)?);
+        handles.put(name, &file)?;
         Ok(file)
     }
 
@@ -120,20 +161,25 @@ impl RealDisk {
 }
 
 impl Handles {
-    fn get(&mut self, name: &str) -> Option<Arc<File>> {
+    fn get(&mut self, name: &str) -> Option<Arc<OpenFile>> {
         self.uses += 1;
         let handle = self.open.get_mut(name)?;
         handle.used = self.uses;
         Some(Arc::clone(&handle.file))
     }
 
-    fn put(&mut self, name: &str, file: &Arc<File>) {
+    fn put(&mut self, name: &str, file: &Arc<OpenFile>) -> io::Result<()> {
         if self.open.len() >= MAX_OPEN_FILES {
-            let oldest = self.open.iter().min_by_key(|(_, handle)| handle.used).map(|(name, _)| name.clone());
-            self.open.remove(&oldest.expect("the cache is not empty"));
+            // One that somebody uses, or that is to be written behind, stays: what opens it anew has to find all of it.
+            let unused = self.open.iter().filter(|(_, handle)| Arc::strong_count(&handle.file) == 1);
+            if let Some(oldest) = unused.min_by_key(|(_, handle)| handle.used).map(|(name, _)| name.clone()) {
+                self.open[&oldest].file.flush()?;
+                self.open.remove(&oldest);
+            }
         }
         let handle = Handle { file: Arc::clone(file), used: self.uses, name_is_durable: false };
-        self.open.entry(name.to_owned()).or_insert(handle);
+        self.open.insert(name.to_owned(), handle);
+        Ok(())
     }
 
     fn name_is_durable(&self, name: &str) -> bool {
@@ -160,64 +206,40 @@ impl Disk for RealDisk {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
+        let mut handles = self.handles();
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         // A sync on another thread may have kept a file that was deleted under this name.
-        let mut handles = self.handles();
-        handles.open.remove(name);
-        handles.put(name, &Arc::new(file));
-        Ok(())
+        if let Some(before) = handles.open.remove(name) {
+            before.file.flush()?;
+        }
+        handles.put(name, &Arc::new(OpenFile::new(file)?))
     }
 
     fn len(&self, name: &str) -> io::Result<u64> {
-        Ok(self.file(name)?.metadata()?.len())
+        Ok(self.file(name)?.len())
     }
 
     fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes> {
-        let file = self.file(name)?;
-        let available = file.metadata()?.len().saturating_sub(offset);
-        let mut buffer = vec![0; len.min(usize::try_from(available).unwrap_or(usize::MAX))];
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        buffer.truncate(filled);
-        Ok(buffer.into())
+        self.file(name)?.read_at(offset, len)
     }
 
-    fn write_at(&self, name: &str, mut offset: u64, chunks: &[Bytes]) -> io::Result<()> {
+    fn write_at(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         let file = self.file(name)?;
-        let all: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
-        for group in all.chunks(MAX_SLICES) {
-            let mut group = group.to_vec();
-            let mut left = group.as_mut_slice();
-            IoSlice::advance_slices(&mut left, 0);
-            while !left.is_empty() {
-                match rustix::io::pwritev(&*file, left, offset) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(count) => {
-                        offset += count as u64;
-                        IoSlice::advance_slices(&mut left, count);
-                    }
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
+        if let Wrote::Behind { is_first: true } = file.write_at(offset, chunks)?
+            && self.behind.try_send(Arc::clone(&file)).is_err()
+        {
+            file.flush()?;
         }
         Ok(())
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.file(name)?.set_len(len)
+        self.file(name)?.truncate(len)
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
         let file = self.file(name)?;
-        file.sync_data()?;
+        file.sync()?;
         if !self.handles().name_is_durable(name) {
             self.sync_directories_above(&self.path(name)?)?;
             let mut handles = self.handles();
@@ -250,7 +272,12 @@ impl Disk for RealDisk {
     }
 
     fn rename_dir(&self, from: &str, to: &str) -> io::Result<()> {
-        self.handles().open.retain(|name, _| !is_within(from, name));
+        let mut handles = self.handles();
+        for (_, handle) in handles.open.iter().filter(|(name, _)| is_within(from, name)) {
+            handle.file.flush()?;
+        }
+        handles.open.retain(|name, _| !is_within(from, name));
+        drop(handles);
         let path = self.path(to)?;
         fs::rename(self.path(from)?, &path)?;
         File::open(path.parent().unwrap_or(&self.root))?.sync_all()
@@ -276,6 +303,7 @@ mod tests {
         let disk = RealDisk::open(dir.path()).unwrap();
         disk.create("file").unwrap();
         disk.write_at("file", 0, &[Bytes::from_static(b"before")]).unwrap();
+        disk.sync("file").unwrap();
         // As a thread finds it that deletes while another syncs: the handle is still there.
         fs::remove_file(dir.path().join("file")).unwrap();
         disk.create("file").unwrap();
@@ -299,7 +327,6 @@ mod tests {
             disk.write_at(&name, 0, &[Bytes::from(name.clone())]).unwrap();
         }
         assert_eq!(disk.read_at("b/0", 0, 9).unwrap(), "b/0");
-        assert!(disk.handles().open.len() <= MAX_OPEN_FILES);
         assert_eq!(disk.list("b").unwrap().len(), MAX_OPEN_FILES + 10);
     }
 

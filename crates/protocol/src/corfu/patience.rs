@@ -1,0 +1,71 @@
+//! How long the sequencer should wait for a client's records.
+
+use std::time::Duration;
+
+use seriatim_model::{Time, limits};
+
+/// How long a client that was slow once counts as slow.
+const REMEMBERED_FOR: Duration = Duration::from_secs(1);
+
+/// Twice as long as the slowest of a client's recent records took to reach the heads of their chains.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    wanted: Duration,
+    /// When a record last needed more than half of it.
+    needed_at: Time,
+}
+
+impl Patience {
+    /// That of a client of which nothing is known.
+    pub(super) fn new(now: Time) -> Self {
+        Self { wanted: limits::FILL_AFTER, needed_at: now }
+    }
+
+    pub(super) fn wanted(self) -> Duration {
+        self.wanted
+    }
+
+    /// A record took so long.
+    pub(super) fn took(&mut self, now: Time, took: Duration) {
+        let wanted = (took * 2).clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
+        if wanted >= self.wanted {
+            *self = Self { wanted, needed_at: now };
+        } else if now >= self.needed_at + REMEMBERED_FOR {
+            *self = Self { wanted: wanted.max(self.wanted / 2), needed_at: now };
+        } else if wanted >= self.wanted / 2 {
+            self.needed_at = now;
+        }
+    }
+
+    /// A position was filled before its record came.
+    pub(super) fn was_too_short(&mut self, now: Time) {
+        *self = Self { wanted: (self.wanted * 2).min(limits::FILL_AFTER_MOST), needed_at: now };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn it_follows_the_slowest_and_forgets_it_in_time() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let mut patience = Patience::new(at(0));
+        patience.took(at(0), ms(1));
+        assert_eq!(patience.wanted(), ms(10));
+        patience.took(at(1), ms(40));
+        assert_eq!(patience.wanted(), ms(80));
+        (2..1000).for_each(|now| patience.took(at(now), ms(1)));
+        assert_eq!(patience.wanted(), ms(80));
+        patience.took(at(1001), ms(1));
+        assert_eq!(patience.wanted(), ms(40));
+        patience.was_too_short(at(1002));
+        assert_eq!(patience.wanted(), ms(80));
+        patience.took(at(1003), ms(2000));
+        assert_eq!(patience.wanted(), ms(640));
+    }
+}
