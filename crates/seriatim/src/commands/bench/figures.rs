@@ -97,7 +97,6 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::commands::bench::latencies::samples::{latencies, on_schedule, round};
     use crate::commands::bench::report::{Row, Subject};

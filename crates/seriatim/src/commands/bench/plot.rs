@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::presentation::{Presentation, failure};
+use super::presentation::Presentation;
 use super::report::{Report, write_file};
 use super::style::document;
 use crate::arguments::PlotArguments;
@@ -15,7 +15,10 @@ pub(super) fn run(arguments: &PlotArguments) -> Outcome {
     };
     for file in &arguments.files {
         let report = Report::read(file)?;
-        let presentation = Presentation::of(&report.command).ok_or_else(|| failure(file, &report.command))?;
+        let presentation = Presentation::of(&report.command).ok_or_else(|| {
+            let (file, command) = (file.display(), &report.command);
+            Failure::new(format!("{file}: nothing is known of what '{command}' measures"))
+        })?;
         let charts = document(&(presentation.charts)(&report.rows));
         let drawn = file.with_extension("svg");
         write_file(&drawn, &charts)?;

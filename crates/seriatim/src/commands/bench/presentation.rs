@@ -8,7 +8,10 @@ use super::report::{Report, Row, check_files, write_file};
 use super::table::{Table, medians_of, table_of};
 use super::{failover, grow, latency, metadata, page, read, scale, stall, throughput};
 use crate::arguments::RepeatArguments;
-use crate::output::{Failure, Outcome, print_line};
+use crate::output::{Outcome, print_line};
+
+/// What a page of text has no room for: a chart shows it.
+const DRAWN: [Figure; 3] = [Figure::P90, Figure::P999, Figure::Max];
 
 /// What is told of a benchmark's rows, whenever it was run.
 pub(super) struct Presentation {
@@ -36,7 +39,9 @@ impl Presentation {
 
     /// The medians, for a page of text.
     pub(super) fn medians(&self, rows: &[Row]) -> Table {
-        let mut table = medians_of(rows, self.figures);
+        let figures: Vec<Figure> =
+            self.figures.iter().copied().filter(|figure| !DRAWN.contains(figure)).collect();
+        let mut table = medians_of(rows, &figures);
         (self.remark)(rows, &mut table);
         table
     }
@@ -84,7 +89,43 @@ pub(super) fn remark_ratios(rows: &[Row], figures: &[Figure], table: &mut Table)
     }
 }
 
-/// Everything that a command said that is not in its rows.
-pub(super) fn failure(path: &Path, command: &str) -> Failure {
-    Failure::new(format!("{}: nothing is known of what '{command}' measured", path.display()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::figure::Setting;
+    use crate::commands::bench::latencies::samples::round;
+    use crate::commands::bench::report::Subject;
+
+    #[test]
+    fn a_recorded_command_says_how_its_rows_are_told() {
+        let known = |command: &str| Presentation::of(command).map(|it| it.figures[0]);
+        assert_eq!(known("seriatim bench failover --rounds 2"), Some(Figure::Gap));
+        assert_eq!(known("seriatim bench metadata"), Some(Figure::Names));
+        assert_eq!(
+            [known("seriatim bench"), known("seriatim read x"), known("seriatim bench plot")],
+            [None; 3]
+        );
+    }
+
+    #[test]
+    fn orderings_are_compared_in_the_same_settings() {
+        let row = |name: &str, rate: f64, us| {
+            let settings = [(Setting::Asked, rate)].into();
+            Row::new(Subject { settings, ..Subject::named(name) }, vec![round(us)])
+        };
+        let rows = [
+            row("floor", 1.0, 100),
+            row("erwin-bb", 1.0, 200),
+            row("corfu", 1.0, 600),
+            row("erwin-bb", 2.0, 300),
+            row("corfu", 2.0, 300),
+        ];
+        let mut table = Table::default();
+        remark_ratios(&rows, &[Figure::P50, Figure::Gap], &mut table);
+        let wanted = [
+            "corfu, 1/s: 3.00 (p50) times as much as erwin-bb",
+            "corfu, 2/s: 1.00 (p50) times as much as erwin-bb",
+        ];
+        assert_eq!(table.remarks, wanted);
+    }
 }
