@@ -81,6 +81,8 @@ async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
     let log = filled(&client, "m", order, Durability::Memory).await;
+    // What is final is safe from a kill once it is written behind, within 10 ms unless the machine is busy.
+    tokio::time::sleep(Duration::from_millis(200)).await;
     for round in 0..2 {
         if round == 0 {
             // More is on its way, acknowledged or not, when the process dies.
