@@ -22,6 +22,13 @@ const ON_THEIR_WAY: std::ops::Range<u64> = 2..5;
 /// The token of what is asked for right after the crash.
 const AFTER: u64 = 9;
 
+/// How long a process is away that returns.
+const AWAY_FOR: Duration = Duration::from_millis(500);
+/// So many appends are made while it returns, and after it has.
+const RETURN_APPENDS: u64 = 1000;
+/// Between two of them.
+const BETWEEN: Duration = Duration::from_micros(1_100);
+
 /// What ends or falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
@@ -132,6 +139,32 @@ fn crash(order: Order, victim: Victim, is_noticed: bool, moment: u64, half: bool
     lab.append(NEXT, AFTER, Terms::default());
     lab.ask(READER, AFTER, Ask::Read(Position::ZERO));
     Some(outcome(&mut lab, victim, struck, &sent))
+}
+
+/// How long an append takes at most that is made while the victim, whose process died, returns; nothing if the order has
+/// no such role, or nothing of it returns.
+pub(crate) fn measure_return(order: Order, victim: Victim) -> Option<Spent> {
+    let (mut lab, view) = prepared(Pace::DELAYS, order, Durability::Memory);
+    let node = node_of(victim, &view).filter(|_| !matches!(victim, Victim::Client | Victim::Controller))?;
+    lab.stop_node(node, true);
+    lab.wait(AWAY_FOR);
+    lab.start_node(node);
+    let mut worst = Spent::default();
+    for token in 2..2 + RETURN_APPENDS {
+        let began = lab.now;
+        lab.append(APPENDER, token, Terms::default());
+        assert!(lab.wait_until(PATIENCE, |lab| lab.told(APPENDER, token).is_some()), "appends go on");
+        worst = worst.max(Spent::between(began, lab.now));
+        lab.wait(BETWEEN);
+    }
+    if victim != Victim::Register {
+        let entry = lab.look_up();
+        let view = entry.view.expect("it has a view");
+        let is_back = order.is_lazy() || victim != Victim::Leader;
+        let members = view.sequencers.iter().chain(view.shards.iter().flat_map(|shard| &shard.replicas));
+        assert!(!is_back || members.into_iter().any(|member| member.node == node), "it has returned");
+    }
+    Some(worst)
 }
 
 /// Where the victim runs; anywhere if it is a client.

@@ -81,22 +81,11 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new(pace: Pace) -> Self {
-        let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
-        let config = |node: u32| HostConfig {
-            cluster: 1,
-            node: NodeId(node),
-            address: node.to_string(),
-            register: RegisterPlace::Node { node: REGISTER, address: REGISTER.to_string() },
-            seed: node.into(),
-            options: Options { limits, deviation: None },
-            journal: JournalOptions { file_bytes: 1 << 16, ..JournalOptions::default() },
-            shard_options: ShardOptions { segment_bytes: 4096 },
-        };
         let disks: BTreeMap<NodeId, MemoryDisk> =
             (1..=NODES).map(|node| (NodeId(node), MemoryDisk::new())).collect();
         let open = |node: u32| {
             let disk: Arc<dyn Disk> = Arc::new(disks[&NodeId(node)].clone());
-            (NodeId(node), Host::open(config(node), disk).expect("an empty disk can be opened"))
+            (NodeId(node), Host::open(config(node, 1), disk).expect("an empty disk can be opened"))
         };
         let mut lab = Self {
             now: Time::ZERO,
@@ -403,6 +392,15 @@ impl Lab {
         }
     }
 
+    /// The process of a node that ended starts again, with what is on its disk.
+    pub(crate) fn start_node(&mut self, node: NodeId) {
+        self.away.remove(&node);
+        self.writing.remove(&node);
+        let disk: Arc<dyn Disk> = Arc::new(self.disks[&node].clone());
+        let host = Host::open(config(node.0, 2), disk).expect("its disk can be opened");
+        self.hosts.insert(node, host);
+    }
+
     pub(crate) fn log(&self) -> LogId {
         self.log
     }
@@ -418,6 +416,21 @@ impl Lab {
         let disk = &self.disks[&node];
         let files = disk.files().into_iter().filter(|file| file.contains("/seg-"));
         files.map(|file| disk.content(&file).map_or(0, |content| content.len())).sum()
+    }
+}
+
+/// How a node starts, which has had so many lives.
+fn config(node: u32, life: u64) -> HostConfig {
+    let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
+    HostConfig {
+        cluster: 1,
+        node: NodeId(node),
+        address: node.to_string(),
+        register: RegisterPlace::Node { node: REGISTER, address: REGISTER.to_string() },
+        seed: u64::from(node) + 1000 * (life - 1),
+        options: Options { limits, deviation: None },
+        journal: JournalOptions { file_bytes: 1 << 16, ..JournalOptions::default() },
+        shard_options: ShardOptions { segment_bytes: 4096 },
     }
 }
 

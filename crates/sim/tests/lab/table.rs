@@ -10,6 +10,7 @@ use seriatim_model::{Durability, Order};
 
 use crate::costs::{self, Costs};
 use crate::crashes::{self, Fates, Recovery, Victim};
+use crate::spent::Spent;
 
 /// The orderings, in the order of their columns.
 pub(crate) const ORDERS: [Order; 3] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu];
@@ -33,7 +34,11 @@ fn replace(name: &str, table: &str) {
         let page = [before, &begin, table, &end, after].concat();
         std::fs::write(&path, page).expect("the page can be written");
     } else {
-        assert_eq!(found, table, "(SERIATIM_TABLE=write takes over what was measured)");
+        let differ = |(said, measured): &(&str, &str)| said != measured;
+        let lines = found.lines().zip(table.lines()).filter(differ);
+        let lines = lines.map(|(said, measured)| format!("the page: {said}\nmeasured: {measured}\n"));
+        let lines: String = lines.collect();
+        assert!(found == table, "{name}:\n{lines}(SERIATIM_TABLE=write takes over what was measured)");
     }
 }
 
@@ -100,8 +105,20 @@ fn crash_tables() -> String {
             "a read of a final position is answered within",
             rows(|died, silent| within(died.read, silent.read)),
         ),
+        return_table(),
     ];
     tables.join("\n")
+}
+
+fn return_table() -> String {
+    let measured = |victim: &Victim| {
+        ORDERS.iter().map(|order| crashes::measure_return(*order, *victim)).collect::<Vec<_>>()
+    };
+    let rows = Victim::ALL.iter().map(|victim| (*victim, measured(victim)));
+    let rows = rows.filter(|(_, spent)| spent.iter().any(Option::is_some));
+    let shown = |spent: &Option<Spent>| spent.map_or_else(|| "–".to_owned(), |spent| spent.to_string());
+    let title = "an append while its process returns is acknowledged within";
+    table(title, rows.map(|(victim, spent)| (name(victim).to_owned(), spent.iter().map(shown).collect())))
 }
 
 fn measured_crashes() -> Measured {

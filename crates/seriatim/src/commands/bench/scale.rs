@@ -28,9 +28,10 @@ const CLIENTS: &str = "seriatim";
 /// Below this part of idle time the processors are the ceiling.
 const IDLE: f64 = 0.1;
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 10] = [
     Figure::Rate,
     Figure::Cpu,
+    Figure::StableLagP50,
     Figure::StableLag,
     Figure::Own,
     Figure::Nodes,
