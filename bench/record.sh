@@ -45,7 +45,7 @@ record throughput-in-flight throughput --order $orders --duration 1 --size 4096 
 record scale scale --order erwin-bb,erwin-st --duration 1 --size 4096 --shards 1,2,4 --replicas 2 --rounds "$(up_to 2)"
 record metadata metadata --batch 1,16,256 --duration 1 --rounds "$(up_to 3)"
 record read read --order $orders --duration 1 --rate 1000,4000,8000 --lag 0,3ms --rtt 0.2ms --rounds "$(up_to 2)"
-record read-periods read --order $orders --duration 1 --rate 4000 --period 0.5ms,1ms,3ms,10ms --rtt 0.2ms --rounds "$(up_to 2)"
+record read-periods read --order $orders --duration 1 --rate 2000 --period 0.5ms,1ms,3ms,10ms --rtt 0.2ms --rounds "$(up_to 2)"
 record read-together read --order erwin-st --duration "$(up_to 2)" --rate 8000 --lag 0,1s --together 25 --rounds "$(up_to 2)"
 record grow grow --order erwin-st --duration "$(up_to 4)"
 record failover-kill failover --rounds "$(up_to 14)"

@@ -76,7 +76,7 @@ pub(crate) struct ReadBenchArguments {
     pub(crate) lag: Vec<Duration>,
     /// Instead, find the tail so often, such as every 3ms, and read everything new below it; several, separated by
     /// commas.
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["lag", "together"], value_parser = period)]
+    #[arg(long, value_delimiter = ',', conflicts_with = "lag", value_parser = period)]
     pub(crate) period: Vec<Duration>,
     /// How many records are read together.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=1024))]

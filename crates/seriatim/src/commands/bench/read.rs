@@ -49,7 +49,9 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     remark: |rows, table| {
         let figures = [Figure::P50, Figure::P99, Figure::AppendP50, Figure::AppendP99, Figure::BothP50];
         remark_ratios(rows, &figures, table);
-        table.remark("both: an append and the read of its record, without the lag between them");
+        if rows.iter().any(|row| row.median(Figure::BothP50).is_some()) {
+            table.remark("both: an append and the read of its record, without the lag between them");
+        }
     },
     charts,
 };
@@ -59,8 +61,8 @@ pub(super) const PRESENTATION: Presentation = Presentation {
 enum When {
     /// So long after the acknowledgement, so many records together.
     Lagging(Duration, u32),
-    /// Everything new, so often.
-    Every(Duration),
+    /// Everything new, so often, so many records together.
+    Every(Duration, u32),
 }
 
 pub(super) async fn run(arguments: &ReadBenchArguments) -> Outcome {
@@ -85,7 +87,9 @@ fn all_times(arguments: &ReadBenchArguments) -> Vec<(Settings, When)> {
     let ms = |duration: &Duration| duration.as_secs_f64() * 1e3;
     let lagging =
         |lag: &Duration| ([(Setting::Lag, ms(lag))].into(), When::Lagging(*lag, arguments.together));
-    let every = |period: &Duration| ([(Setting::Period, ms(period))].into(), When::Every(*period));
+    let every = |period: &Duration| {
+        ([(Setting::Period, ms(period))].into(), When::Every(*period, arguments.together))
+    };
     if arguments.period.is_empty() {
         arguments.lag.iter().map(lagging).collect()
     } else {
@@ -130,7 +134,7 @@ async fn reads(cluster: &Cluster, paced: Paced, duration: Duration, when: When) 
     let reading = tokio::spawn(async move {
         match when {
             When::Lagging(lag, together) => read_after(reader, reads, lag, together).await,
-            When::Every(period) => read_every(reader, reads, period, first + 1).await,
+            When::Every(period, together) => read_every(reader, reads, period, together, first + 1).await,
         }
     });
     let appends = append(appender, payload, pace, first, appended).await?;
@@ -225,12 +229,13 @@ async fn read_after(
     Ok(Reads { latencies, both: Some(both) })
 }
 
-/// As often as is wanted, and as long as somebody appends: finds the tail, and reads everything new below it. The
-/// latencies are those of the reads, from the answer about the tail on.
+/// As often as is wanted, and as long as somebody appends: finds the tail, and reads everything new below it, so many
+/// records together, one read after the other. The latencies are those of the reads.
 async fn read_every(
     log: Log,
     mut appended: mpsc::Receiver<Appended>,
     period: Duration,
+    together: u32,
     mut next: Position,
 ) -> Result<Reads, Failure> {
     let timer = Timer::start()?;
@@ -239,11 +244,11 @@ async fn read_every(
         timer.until(at).await;
         at = (at + period).max(Instant::now());
         let tail = log.check_tail().await?;
-        if tail > next {
-            let began = Instant::now();
-            read_to(&log, next, tail).await?;
+        while next < tail {
+            let (began, end) = (Instant::now(), tail.min(next + u64::from(together)));
+            read_to(&log, next, end).await?;
             latencies.record(began);
-            next = tail;
+            next = end;
         }
         while appended.try_recv().is_ok() {}
         if appended.is_closed() {
