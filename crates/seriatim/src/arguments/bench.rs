@@ -192,9 +192,9 @@ pub(crate) struct PlotArguments {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FailoverArguments {
-    /// The ordering to measure.
-    #[arg(long, default_value = "erwin-bb")]
-    pub(crate) order: Order,
+    /// The orderings to measure one after the other, separated by commas.
+    #[arg(long, default_value = "erwin-bb", value_delimiter = ',')]
+    pub(crate) order: Vec<Order>,
     /// Whose node is lost in each round.
     #[arg(long, value_enum, default_value_t = Victim::Sequencer)]
     pub(crate) kill: Victim,
@@ -212,7 +212,7 @@ pub(crate) struct FailoverArguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Victim {
-    /// The leader and a follower, in turn.
+    /// The leader and a follower, in turn, or the only sequencer.
     Sequencer,
     /// The sequencing replica that leads.
     Leader,

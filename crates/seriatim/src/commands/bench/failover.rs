@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use seriatim_client::{Append, Client, Log, LogConfig, LogEntry, NodeId};
+use seriatim_client::{Append, Client, Log, LogConfig, LogEntry, NodeId, Order};
 use seriatim_model::ViewNumber;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::chart::Chart;
-use super::figure::Figure;
+use super::figure::{Figure, named};
 use super::figures::{Figures, Measured, Timeline};
 use super::grow::timeline;
 use super::pace::Pace;
@@ -92,25 +92,43 @@ pub(super) const PRESENTATION: Presentation = Presentation {
 pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
     let repeat = &arguments.repeat;
     check(repeat)?;
-    let mut bench = Bench::start(arguments).await?;
-    let bar = steps(repeat.rounds.into());
-    let mut rounds: BTreeMap<&str, Vec<Measured>> = BTreeMap::new();
-    for number in 0..repeat.rounds {
-        let loses_leader = match arguments.kill {
-            Victim::Sequencer => number % 2 == 0,
-            Victim::Leader => true,
-            Victim::Follower => false,
-        };
-        bar.set_message(format!("a {} is lost", if loses_leader { "leader" } else { "follower" }));
-        let round = bench.round(loses_leader, arguments.pause).await?;
-        rounds.entry(if loses_leader { "leader" } else { "follower" }).or_default().push(round);
-        bar.inc(1);
+    let bar = steps(u64::from(repeat.rounds) * arguments.order.len() as u64);
+    let mut rows = vec![];
+    for order in &arguments.order {
+        let mut bench = Bench::start(arguments, *order).await?;
+        let mut rounds: BTreeMap<Lost, Vec<Measured>> = BTreeMap::new();
+        for number in 0..repeat.rounds {
+            let lost = bench.lost(arguments.kill, number)?;
+            bar.set_message(format!("{order}: a {} is lost", lost.name()));
+            let round = bench.round(lost, arguments.pause).await?;
+            rounds.entry(lost).or_default().push(round);
+            bar.inc(1);
+        }
+        let how = if arguments.pause { "paused" } else { "killed" };
+        let subject = |lost: Lost| Subject::named(format!("{order}, {} {how}", lost.name()));
+        rows.extend(rounds.into_iter().map(|(lost, rounds)| Row::new(subject(lost), rounds)));
     }
     bar.finish_and_clear();
-    let how = if arguments.pause { "paused" } else { "killed" };
-    let subject = |whom| Subject::named(format!("{}, {whom} {how}", arguments.order));
-    let row = |(whom, rounds)| Row::new(subject(whom), rounds);
-    PRESENTATION.tell(rounds.into_iter().rev().map(row).collect(), repeat, &[])
+    PRESENTATION.tell(rows, repeat, &[])
+}
+
+/// Whose node is lost in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lost {
+    Leader,
+    Follower,
+    /// The only one that the log has.
+    Sequencer,
+}
+
+impl Lost {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Sequencer => "sequencer",
+        }
+    }
 }
 
 /// A cluster, a log, and somebody who appends to it all the time.
@@ -145,12 +163,12 @@ impl Acknowledged {
 }
 
 impl Bench {
-    async fn start(arguments: &FailoverArguments) -> Result<Self, Failure> {
+    async fn start(arguments: &FailoverArguments, order: Order) -> Result<Self, Failure> {
         let cluster = Cluster::start(arguments.register).await?;
         let client = Client::connect(&cluster.addresses()).await?;
         // The first three nodes have the sequencing replicas; no shard needs another node for a lost one.
         let config = LogConfig {
-            order: arguments.order,
+            order,
             durability: arguments.durable.durability,
             sequencers: 3,
             min_sequencers: 2,
@@ -166,8 +184,22 @@ impl Bench {
         Ok(Self { cluster, client, log, acknowledged, appending, followers: 0 })
     }
 
-    async fn round(&mut self, loses_leader: bool, pauses: bool) -> Result<Measured, Failure> {
-        let (before, victim) = self.victim(loses_leader).await?;
+    /// Whose node is lost next.
+    fn lost(&self, kill: Victim, number: u32) -> Result<Lost, Failure> {
+        let has_followers = self.log.config.sequencers > 1;
+        match kill {
+            Victim::Follower if !has_followers => {
+                Err(Failure::new(format!("a log of order {} has no followers", self.log.config.order)))
+            }
+            _ if !has_followers => Ok(Lost::Sequencer),
+            Victim::Leader => Ok(Lost::Leader),
+            Victim::Sequencer if number.is_multiple_of(2) => Ok(Lost::Leader),
+            Victim::Sequencer | Victim::Follower => Ok(Lost::Follower),
+        }
+    }
+
+    async fn round(&mut self, lost: Lost, pauses: bool) -> Result<Measured, Failure> {
+        let (before, victim) = self.victim(lost).await?;
         self.acknowledged.take();
         tokio::time::sleep(BEFORE).await;
         let lost_at = Instant::now();
@@ -187,10 +219,10 @@ impl Bench {
     }
 
     /// The view, and the node to lose: the leader's, or that of one follower after another.
-    async fn victim(&mut self, loses_leader: bool) -> Result<(ViewNumber, NodeId), Failure> {
+    async fn victim(&mut self, lost: Lost) -> Result<(ViewNumber, NodeId), Failure> {
         let entry = self.client.lookup(NAME).await?;
         let view = entry.view.ok_or_else(|| Failure::new("the log has no view"))?;
-        if loses_leader {
+        if lost != Lost::Follower {
             return Ok((view.number, view.leader));
         }
         let followers: Vec<NodeId> =
@@ -241,14 +273,15 @@ impl Bench {
         let Some((_, steps)) = change else { return Figures::new() };
         let registered_at = steps.last().map_or(lost_at, |(_, at)| *at);
         let resumed_at = acknowledged.iter().copied().find(|at| *at > registered_at);
-        let ends = steps.into_iter().map(|(_, at)| at).chain(resumed_at);
+        let ends = steps.iter().filter_map(|(step, at)| Some((part_until(step)?, *at)));
+        let ends = ends.chain(resumed_at.map(|at| (Figure::Resume, at)));
         let mut from = lost_at;
         let part = |(part, end): (Figure, Instant)| {
             let took = milliseconds(end.saturating_duration_since(from));
             from = end;
             (part, took)
         };
-        with_core(parts().iter().copied().zip(ends).map(part).collect())
+        with_core(ends.map(part).collect())
     }
 
     /// Waits until the log has all its members again.
@@ -273,10 +306,18 @@ impl Bench {
     }
 }
 
-/// The parts, and the sum of those that are the protocol's own, if all of them are known.
+/// The part that ends with a step of a view change.
+fn part_until(step: &str) -> Option<Figure> {
+    if step == "notice" { Some(Figure::Detect) } else { named(&format!("{step}_ms")) }
+}
+
+/// The parts, and the sum of those that are the protocol's own, if it came to the last of these. A log without
+/// sequencing replicas that hold something has nothing to seal.
 fn with_core(mut parts: Figures) -> Figures {
-    let core: Option<f64> = CORE.iter().map(|part| parts.get(part)).sum();
-    parts.extend(core.map(|core| (Figure::Core, core)));
+    if parts.contains_key(&Figure::Flush) {
+        let core = CORE.iter().filter_map(|part| parts.get(part)).sum();
+        parts.insert(Figure::Core, core);
+    }
     parts
 }
 
@@ -323,10 +364,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_protocols_own_part_is_known_if_all_of_it_is() {
-        let whole = with_core([(Figure::Seal, 1.0), (Figure::Fence, 2.0), (Figure::Flush, 3.0)].into());
-        assert_eq!(whole.get(&Figure::Core), Some(&6.0));
-        assert_eq!(with_core([(Figure::Seal, 1.0)].into()).get(&Figure::Core), None);
+    fn each_step_ends_the_part_that_is_named_after_it() {
+        let steps = ["notice", "claim", "seal", "fence", "flush", "stage", "register"];
+        assert!(steps.iter().map(|step| part_until(step)).eq(parts()[..7].iter().copied().map(Some)));
+        assert_eq!(part_until("something"), None);
+    }
+
+    #[test]
+    fn the_protocols_own_part_is_known_if_it_came_to_its_end() {
+        let core = |parts: &[(Figure, f64)]| with_core(parts.iter().copied().collect()).remove(&Figure::Core);
+        assert_eq!(core(&[(Figure::Seal, 1.0), (Figure::Fence, 2.0), (Figure::Flush, 3.0)]), Some(6.0));
+        assert_eq!(core(&[(Figure::Fence, 2.0), (Figure::Flush, 3.0)]), Some(5.0));
+        assert_eq!(core(&[(Figure::Seal, 1.0)]), None);
     }
 
     #[test]
