@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_client::{Client, ClientOptions, DelayLine, Durability, Log, LogConfig, Order};
+use seriatim_client::{Client, ClientOptions, DelayLine, Durability, Log, LogConfig, LogOptions, Order};
 use seriatim_net::{ConnectionOptions, ListenOptions};
 use seriatim_node::{Dev, DevOptions, NodeOptions};
 use tokio::runtime::Handle;
@@ -59,9 +59,10 @@ impl Cluster {
         Ok(Client::connect_with(&self.address, options).await?)
     }
 
-    /// The log, opened by a client of its own.
+    /// The log, opened by a client of its own, which does not mind in which order its appends are: one whose record was
+    /// late, on a busy machine, is appended again.
     pub(super) async fn log(&self) -> Result<Log, Failure> {
-        Ok(self.client().await?.log(LOG).await?)
+        Ok(self.client().await?.log_with(LOG, LogOptions::unordered(1)).await?)
     }
 
     pub(super) async fn stop(self) -> Outcome {
