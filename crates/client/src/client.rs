@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rand::random;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Order, Position, SessionId, ViewNumber};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
-use seriatim_protocol::{Message, corfu, erwin, shard};
+use seriatim_protocol::{Message, corfu, erwin, scalog, shard};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Command, Question, start};
@@ -317,11 +317,12 @@ impl Client {
         let mut status = LogStatus { entry, tail: None, stable: None, trim: None, open: 0, sessions: 0 };
         let Some(view) = status.entry.view.clone() else { return status };
         let log = status.entry.id;
-        let is_lazy = status.entry.config.order.is_lazy();
+        let order = status.entry.config.order;
         let sequencers = view.sequencers.iter().map(|member| {
-            let question: Question = Box::new(move |request| match is_lazy {
-                true => erwin::Message::Status { request }.into(),
-                false => corfu::Message::Status { request }.into(),
+            let question: Question = Box::new(move |request| match order {
+                Order::ErwinBb | Order::ErwinSt => erwin::Message::Status { request }.into(),
+                Order::Corfu => corfu::Message::Status { request }.into(),
+                Order::Scalog => scalog::Message::Status { request }.into(),
             });
             self.ask_briefly((member.node, Endpoint::Sequencer), log, question)
         });
@@ -344,6 +345,11 @@ impl Client {
                 Ok(Some(Message::Corfu(corfu::Message::StatusIs { open, next, sessions, .. }))) => {
                     status.open += usize::from(open);
                     status.tail = status.tail.max(Some(next));
+                    status.sessions = status.sessions.max(sessions);
+                }
+                Ok(Some(Message::Scalog(scalog::Message::StatusIs { open, end, sessions, .. }))) => {
+                    status.open += usize::from(open);
+                    status.tail = status.tail.max(Some(end));
                     status.sessions = status.sessions.max(sessions);
                 }
                 Ok(Some(Message::Shard(shard::Message::StatusIs { stable: known, trim, .. }))) => {

@@ -7,15 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::{
-    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, Position, ShardId, Ticket,
-    Time, ViewNumber,
+    Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, ShardId, Ticket, Time,
 };
 use seriatim_protocol::control;
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{Message, Options, corfu, erwin};
+use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
     CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
@@ -27,6 +26,7 @@ use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
 use crate::role::Role;
+use crate::stranger::unknown_role;
 use crate::timers::Timers;
 
 /// How long to wait for an answer before the node says again that it is there.
@@ -736,51 +736,6 @@ impl Host {
             }
             Err(cause) => self.failure = Some(format!("the disk failed: {cause}")),
         }
-    }
-}
-
-/// What to say for a role that is not here: whoever asks should look again where it is.
-fn unknown_role(message: &Message) -> Option<Message> {
-    let rejected = erwin::Message::Rejected { view: ViewNumber::NONE, why: None };
-    let held = shard::Held::default();
-    let fenced = shard::Message::Fenced { claim: ViewNumber::NONE, incarnation: Incarnation(0), held };
-    match message {
-        Message::Erwin(
-            erwin::Message::Append { .. } | erwin::Message::CheckTail { .. } | erwin::Message::Locate { .. },
-        ) => Some(rejected.into()),
-        Message::Corfu(corfu::Message::Next { .. } | corfu::Message::CheckTail { .. }) => {
-            Some(corfu::Message::Rejected { view: ViewNumber::NONE, why: None }.into())
-        }
-        Message::Corfu(corfu::Message::Status { request }) => {
-            let (view, next) = (ViewNumber::NONE, Position::ZERO);
-            let (request, open, unwritten, sessions) = (*request, false, 0, 0);
-            Some(corfu::Message::StatusIs { request, view, open, next, unwritten, sessions }.into())
-        }
-        Message::Erwin(erwin::Message::Status { request }) => {
-            let nothing = erwin::Message::StatusIs {
-                request: *request,
-                view: ViewNumber::NONE,
-                open: false,
-                ordered: Position::ZERO,
-                held: 0,
-                sessions: 0,
-            };
-            Some(nothing.into())
-        }
-        Message::Shard(
-            shard::Message::Read { .. }
-            | shard::Message::Map { .. }
-            | shard::Message::Subscribe { .. }
-            | shard::Message::Trim { .. }
-            | shard::Message::Write { .. }
-            | shard::Message::Confirm { .. },
-        ) => Some(fenced.into()),
-        // The node lost its disk, and with it a role that the log counts on.
-        Message::Control(control::Message::Registered { entry }) => {
-            let (view, cannot_start) = (ViewNumber::NONE, entry.view_number());
-            Some(control::Message::Report { view, cannot_start, incarnation: Incarnation(0) }.into())
-        }
-        _ => None,
     }
 }
 

@@ -28,6 +28,7 @@ mod register;
 mod relay;
 mod retire;
 mod role;
+mod stranger;
 mod timers;
 
 pub use host::{Event, Host, HostConfig, Outgoing};

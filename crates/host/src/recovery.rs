@@ -8,7 +8,6 @@ use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::wire::{WireError, decode_one};
 use seriatim_model::{Durability, Endpoint, Incarnation, LogConfig, LogId, Member, ShardId};
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::shard::Replica;
 use seriatim_store::shard::StoreError;
 use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
@@ -179,7 +178,7 @@ fn revive_role(
     }
     let Some(birth) = history.birth else { return Ok(None) };
     // A sequencer that only counts keeps nothing: each start is another life.
-    let keeps = key.endpoint != Endpoint::Sequencer || birth.config.order.is_lazy();
+    let keeps = key.endpoint != Endpoint::Sequencer || !birth.config.order.places_first();
     let journaled = keeps && birth.config.durability == Durability::Disk;
     // A role without a journal knows what it knew only after an orderly end.
     let remembers = journaled || keeps && history.closed.is_some();
@@ -189,12 +188,10 @@ fn revive_role(
         revived.records.push((key, RoleRecord::Reopened { incarnation }));
     }
     match key.endpoint {
-        Endpoint::Sequencer if !keeps => Ok(Some(Role::new_sequencer(me, birth.config, config.options))),
         Endpoint::Sequencer => {
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
-            let role = Sequencer::recover(me, birth.config, config.options, entries);
-            Ok(Some(Role::Sequencer(Box::new(role?))))
+            Ok(Some(Role::recover_sequencer(me, birth.config, config.options, entries)?))
         }
         Endpoint::Shard(shard) => {
             let closed = history.closed.flatten();

@@ -66,6 +66,7 @@ impl Host {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
             Some(Role::Counter(role)) => role.claim(),
+            Some(Role::Cutter(role)) => role.claim(),
             Some(Role::Shard(role, _)) => role.memory().claim,
             _ => return,
         };

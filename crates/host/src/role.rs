@@ -1,12 +1,13 @@
 //! The roles that a node can host: one line for each kind.
 
 use bytes::Bytes;
-use seriatim_model::{Durability, LogConfig, Machine, Member, Time};
+use seriatim_model::wire::WireError;
+use seriatim_model::{Durability, LogConfig, Machine, Member, Order, Time};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
 use seriatim_protocol::shard::Replica;
-use seriatim_protocol::{Options, corfu, erwin};
+use seriatim_protocol::{Options, corfu, erwin, scalog};
 use seriatim_store::ShardStore;
 
 use crate::journal::{Birth, RoleSnapshot};
@@ -19,6 +20,8 @@ pub(crate) enum Role {
     Sequencer(Box<erwin::Sequencer>),
     /// One that keeps nothing.
     Counter(Box<corfu::Sequencer>),
+    /// One that holds cuts.
+    Cutter(Box<scalog::Sequencer>),
     Shard(Box<Replica>, Box<ShardStore>),
     /// It could not be brought back; it answers nothing.
     Broken,
@@ -31,6 +34,7 @@ impl Role {
             Self::Controller(role) => role.step(now, input, out),
             Self::Sequencer(role) => role.step(now, input, out),
             Self::Counter(role) => role.step(now, input, out),
+            Self::Cutter(role) => role.step(now, input, out),
             Self::Shard(role, _) => role.step(now, input, out),
             Self::Broken => {}
         }
@@ -42,6 +46,7 @@ impl Role {
             Self::Controller(role) => role.deadline(),
             Self::Sequencer(role) => role.deadline(),
             Self::Counter(role) => role.deadline(),
+            Self::Cutter(role) => role.deadline(),
             Self::Shard(role, _) => role.deadline(),
             Self::Broken => None,
         }
@@ -58,6 +63,7 @@ impl Role {
         match self {
             Self::Sequencer(role) => Some(role.config()),
             Self::Counter(role) => Some(role.config()),
+            Self::Cutter(role) => Some(role.config()),
             Self::Shard(role, _) => Some(&role.memory().config),
             Self::Register(_) | Self::Controller(_) | Self::Broken => None,
         }
@@ -65,11 +71,31 @@ impl Role {
 
     /// The sequencing role of a log that is new here.
     pub(crate) fn new_sequencer(me: Member, config: LogConfig, options: Options) -> Self {
-        if config.order.is_lazy() {
-            Self::Sequencer(Box::new(erwin::Sequencer::new(me, config, options)))
-        } else {
-            Self::Counter(Box::new(corfu::Sequencer::new(me, config, options)))
+        match config.order {
+            Order::ErwinBb | Order::ErwinSt => {
+                Self::Sequencer(Box::new(erwin::Sequencer::new(me, config, options)))
+            }
+            Order::Corfu => Self::Counter(Box::new(corfu::Sequencer::new(me, config, options))),
+            Order::Scalog => Self::Cutter(Box::new(scalog::Sequencer::new(me, config, options))),
         }
+    }
+
+    /// The sequencing role of a log, from its journal. One that keeps nothing begins anew.
+    pub(crate) fn recover_sequencer(
+        me: Member,
+        config: LogConfig,
+        options: Options,
+        entries: impl IntoIterator<Item = Bytes>,
+    ) -> Result<Self, WireError> {
+        Ok(match config.order {
+            Order::ErwinBb | Order::ErwinSt => {
+                Self::Sequencer(Box::new(erwin::Sequencer::recover(me, config, options, entries)?))
+            }
+            Order::Corfu => Self::new_sequencer(me, config, options),
+            Order::Scalog => {
+                Self::Cutter(Box::new(scalog::Sequencer::recover(me, config, options, entries)?))
+            }
+        })
     }
 
     /// What a sequencing role tells of itself.
@@ -77,6 +103,7 @@ impl Role {
         match self {
             Self::Sequencer(role) => Some(&**role),
             Self::Counter(role) => Some(&**role),
+            Self::Cutter(role) => Some(&**role),
             _ => None,
         }
     }
@@ -95,6 +122,7 @@ impl Role {
         let incarnation = match self {
             Self::Sequencer(role) => role.member().incarnation,
             Self::Counter(role) => role.member().incarnation,
+            Self::Cutter(role) => role.member().incarnation,
             Self::Shard(role, _) => role.memory().incarnation,
             Self::Register(_) | Self::Controller(_) | Self::Broken => return None,
         };
@@ -111,12 +139,13 @@ impl Role {
                 (role.snapshot().into_iter().map(|entry| entry.concat().into()).collect(), vec![])
             }
             Self::Sequencer(role) if journaled => (vec![role.snapshot().concat().into()], vec![]),
+            Self::Cutter(role) if journaled => (vec![role.snapshot().concat().into()], vec![]),
             Self::Shard(_, store) if journaled => {
                 let (checkpoint, files) = store.checkpoint();
                 (vec![checkpoint], files)
             }
             Self::Shard(_, store) => (vec![], store.take_unsynced()),
-            Self::Sequencer(_) | Self::Counter(_) => (vec![], vec![]),
+            Self::Sequencer(_) | Self::Counter(_) | Self::Cutter(_) => (vec![], vec![]),
             Self::Controller(_) | Self::Broken => return None,
         };
         Some((RoleSnapshot { birth, own }, files))
@@ -126,6 +155,7 @@ impl Role {
     pub(crate) fn closing_state(&mut self) -> Option<Bytes> {
         match self {
             Self::Sequencer(role) => Some(role.snapshot().concat().into()),
+            Self::Cutter(role) => Some(role.snapshot().concat().into()),
             // How far its files are to be believed: all that it had, or it is not the replica that it was.
             Self::Shard(_, store) => Some(store.checkpoint().0),
             Self::Register(_) | Self::Controller(_) | Self::Counter(_) | Self::Broken => None,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::limits;
 use crate::record::Record;
@@ -20,6 +21,9 @@ pub enum Order {
     /// First: a record gets its position, and then its client writes it down the chain of the position's shard
     /// (Corfu, NSDI '12).
     Corfu,
+    /// After it is durable: a record goes to a shard of its client's choice, and gets its position with the next
+    /// committed cut (Scalog, NSDI '20).
+    Scalog,
 }
 
 impl Order {
@@ -28,22 +32,40 @@ impl Order {
     pub fn places_by_position(self) -> bool {
         match self {
             Self::ErwinBb | Self::Corfu => true,
-            Self::ErwinSt => false,
+            Self::ErwinSt | Self::Scalog => false,
         }
     }
 
-    /// Whether records are ordered after they are durable: until the shards have them in order, sequencing replicas
-    /// hold what was acknowledged. Otherwise a log has one sequencer, which holds nothing.
+    /// Whether records are ordered after they were acknowledged: an append returns without a position.
     #[must_use]
     pub fn is_lazy(self) -> bool {
         match self {
             Self::ErwinBb | Self::ErwinSt => true,
-            Self::Corfu => false,
+            Self::Corfu | Self::Scalog => false,
+        }
+    }
+
+    /// Whether positions are given out before records are written, by one sequencer, which holds nothing. Otherwise
+    /// sequencing replicas hold what was acknowledged, or its order, until the shards have it.
+    #[must_use]
+    pub fn places_first(self) -> bool {
+        match self {
+            Self::Corfu => true,
+            Self::ErwinBb | Self::ErwinSt | Self::Scalog => false,
+        }
+    }
+
+    /// Whether records are ordered by cuts: a layer above the shards counts what is durable on them.
+    #[must_use]
+    pub fn has_cuts(self) -> bool {
+        match self {
+            Self::Scalog => true,
+            Self::ErwinBb | Self::ErwinSt | Self::Corfu => false,
         }
     }
 }
 
-wire_enum! { Order { 1 => ErwinBb {}, 2 => ErwinSt {}, 3 => Corfu {} } }
+wire_enum! { Order { 1 => ErwinBb {}, 2 => ErwinSt {}, 3 => Corfu {}, 4 => Scalog {} } }
 
 /// Where an acknowledged record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +100,7 @@ macro_rules! names {
     };
 }
 
-names!(Order, "order", ErwinBb = "erwin-bb", ErwinSt = "erwin-st", Corfu = "corfu");
+names!(Order, "order", ErwinBb = "erwin-bb", ErwinSt = "erwin-st", Corfu = "corfu", Scalog = "scalog");
 names!(Durability, "durability", Disk = "disk", Memory = "memory");
 
 /// The choices made for a log when it was created.
@@ -103,6 +125,8 @@ pub struct LogConfig {
     pub stripe: u64,
     /// The largest payload that an append may carry, in bytes.
     pub max_record_bytes: u32,
+    /// How often it is ordered at most, in microseconds, where that is done by cuts.
+    pub interval_us: u32,
 }
 
 impl Wire for LogConfig {
@@ -114,13 +138,18 @@ impl Wire for LogConfig {
         with_least(self.sequencers, self.min_sequencers).encode(out);
         self.stripe.encode(out);
         self.max_record_bytes.encode(out);
+        if self.order.has_cuts() {
+            self.interval_us.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let (order, durability, shards) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let (order, durability, shards) = (Order::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let (replicas, min_replicas) = and_least(Wire::decode(input)?);
         let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
         let (stripe, max_record_bytes) = (Wire::decode(input)?, Wire::decode(input)?);
+        // Orders that came before cuts have no interval.
+        let interval_us = if order.has_cuts() { Wire::decode(input)? } else { limits::DEFAULT_INTERVAL_US };
         Ok(Self {
             order,
             durability,
@@ -131,6 +160,7 @@ impl Wire for LogConfig {
             min_sequencers,
             stripe,
             max_record_bytes,
+            interval_us,
         })
     }
 }
@@ -161,6 +191,7 @@ impl Default for LogConfig {
             min_sequencers: LEAST,
             stripe: limits::DEFAULT_STRIPE,
             max_record_bytes: limits::DEFAULT_MAX_RECORD_BYTES,
+            interval_us: limits::DEFAULT_INTERVAL_US,
         }
     }
 }
@@ -190,7 +221,13 @@ impl LogConfig {
     /// node may have it.
     #[must_use]
     pub fn fitted(self) -> Self {
-        if self.order.is_lazy() { self } else { Self { sequencers: 1, min_sequencers: 1, ..self } }
+        if self.order.places_first() { Self { sequencers: 1, min_sequencers: 1, ..self } } else { self }
+    }
+
+    /// How often the log is ordered at most, where that is done by cuts.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        Duration::from_micros(self.interval_us.into())
     }
 
     /// Whether a cluster of `nodes` nodes can hold such a log.
@@ -209,6 +246,10 @@ impl LogConfig {
         within("bytes of a record", self.max_record_bytes, limits::MAX_RECORD_BYTES)?;
         if self.stripe == 0 {
             return Err("a stripe needs at least one position".into());
+        }
+        if self.order.has_cuts() && !limits::INTERVALS_US.contains(&self.interval_us) {
+            let (least, most) = (limits::INTERVALS_US.start(), limits::INTERVALS_US.end());
+            return Err(format!("an interval has {least} to {most} microseconds"));
         }
         Ok(())
     }

@@ -26,6 +26,15 @@ pub const MAX_NAME_BYTES: usize = 128;
 /// How many consecutive positions one shard takes unless the log says otherwise.
 pub const DEFAULT_STRIPE: u64 = 64;
 
+/// How often a log is ordered at most, where that is done by cuts, unless it says otherwise, in microseconds.
+pub const DEFAULT_INTERVAL_US: u32 = 1000;
+
+/// The intervals that such a log may choose, in microseconds.
+pub const INTERVALS_US: std::ops::RangeInclusive<u32> = 100..=1_000_000;
+
+/// How many cuts may be on their way to followers and shards. What comes meanwhile is covered by the next one.
+pub const CUT_WINDOW: usize = 128;
+
 /// How many bytes of not yet stable records a sequencing replica holds before it answers `Busy`.
 pub const RING_BYTES: usize = 64 << 20;
 

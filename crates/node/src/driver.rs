@@ -10,6 +10,7 @@ use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 
+use crate::alarm::Alarm;
 use crate::register::OutsideRegister;
 use crate::syncer::Syncer;
 
@@ -45,6 +46,7 @@ pub(crate) struct Driver {
     /// The register, if it is outside of all nodes.
     register: Option<OutsideRegister>,
     started: Instant,
+    alarm: Alarm,
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
@@ -70,6 +72,7 @@ impl Driver {
             syncer,
             register,
             started: Instant::now(),
+            alarm: Alarm::default(),
             writing: false,
             syncing: false,
             health,
@@ -95,7 +98,7 @@ impl Driver {
                 },
                 Some(event) = self.link_events.recv() => self.take_link(event),
                 answer = next_answer(&mut self.register) => self.take(Arrival::Host(answer)),
-                () = sleep_until(wake) => {}
+                () = self.alarm.until(wake) => {}
             }
             self.drain();
             // Answers leave at once. What can be done for many inputs together is done after everything else that is
@@ -277,13 +280,6 @@ pub(crate) fn warnings(host: &Host) -> Vec<String> {
 async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {
     match register {
         Some(register) => register.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
     }
 }

@@ -16,6 +16,7 @@
 //! Readers wait when the inbox is full, so a node that cannot keep up slows its senders down; the driver
 //! itself never waits for a socket or the disk's sync.
 
+mod alarm;
 pub mod dev;
 mod driver;
 pub mod identity;

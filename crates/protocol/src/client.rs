@@ -1,10 +1,10 @@
 //! The machine of a client that appends to a log, whatever its ordering.
 
-use seriatim_model::{Input, Machine, NodeId, SessionId, Time};
+use seriatim_model::{Input, Machine, NodeId, Order, SessionId, Time};
 
 use crate::control::LogEntry;
 use crate::parts::appending::{LogClientConfig, Reply, Request};
-use crate::{corfu, erwin, roles};
+use crate::{corfu, erwin, roles, scalog};
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub enum LogClient {
     Erwin(Box<erwin::LogClient>),
     /// Of a log that is ordered first.
     Corfu(Box<corfu::LogClient>),
+    /// Of a log that is ordered by cuts.
+    Scalog(Box<scalog::LogClient>),
 }
 
 /// Does the same with whichever it is.
@@ -21,6 +23,7 @@ macro_rules! either {
         match $self {
             Self::Erwin($client) => $do,
             Self::Corfu($client) => $do,
+            Self::Scalog($client) => $do,
         }
     };
 }
@@ -48,10 +51,10 @@ impl LogClient {
     /// A client of the log that `entry` describes.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
-        if entry.config.order.is_lazy() {
-            Self::Erwin(Box::new(erwin::LogClient::new(config, entry)))
-        } else {
-            Self::Corfu(Box::new(corfu::LogClient::new(config, entry)))
+        match entry.config.order {
+            Order::ErwinBb | Order::ErwinSt => Self::Erwin(Box::new(erwin::LogClient::new(config, entry))),
+            Order::Corfu => Self::Corfu(Box::new(corfu::LogClient::new(config, entry))),
+            Order::Scalog => Self::Scalog(Box::new(scalog::LogClient::new(config, entry))),
         }
     }
 

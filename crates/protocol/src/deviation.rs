@@ -100,6 +100,16 @@ pub enum Deviation {
     JunkOverValue,
     /// A fenced replica still lets clients of the view before write.
     WrittenWhileFenced,
+    /// A cut counts what one replica of a shard has, whatever the others have.
+    CutUnreplicated,
+    /// The shards are told of a cut before all members of the ordering layer hold it.
+    CutUncommitted,
+    /// A shard gives a cut's names the positions after those that it gave out last, whatever the cut says.
+    PositionsByArrival,
+    /// What the chosen member of the ordering layer holds of cuts is lost in a view change.
+    CutsLost,
+    /// A shard and the ordering layer take what is submitted again for new.
+    SubmittedTwice,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
 }

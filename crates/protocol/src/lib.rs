@@ -11,6 +11,7 @@ pub mod deviation;
 pub mod erwin;
 pub mod parts;
 pub mod roles;
+pub mod scalog;
 pub mod shard;
 
 pub use client::LogClient;

@@ -3,7 +3,7 @@
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Endpoint, Member, Position, ViewNumber};
 
-use crate::{control, corfu, erwin, shard};
+use crate::{control, corfu, erwin, scalog, shard};
 
 /// Any message between two machines.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,17 +16,27 @@ pub enum Message {
     Erwin(erwin::Message),
     /// Corfu's sequencer.
     Corfu(corfu::Message),
+    /// Scalog's ordering layer.
+    Scalog(scalog::Message),
 }
 
-wire_enum! { Message { 1 => Control(message), 2 => Shard(message), 3 => Erwin(message), 4 => Corfu(message) } }
+wire_enum! {
+    Message {
+        1 => Control(message),
+        2 => Shard(message),
+        3 => Erwin(message),
+        4 => Corfu(message),
+        5 => Scalog(message),
+    }
+}
 
 impl Message {
     /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
     /// to believe each other.
     #[must_use]
     pub fn is_from_client_to(&self, to: Endpoint) -> bool {
-        use {control::Message as Control, corfu::Message as Corfu};
-        use {erwin::Message as Erwin, shard::Message as Shard};
+        use {control::Message as Control, corfu::Message as Corfu, erwin::Message as Erwin};
+        use {scalog::Message as Scalog, shard::Message as Shard};
         match (self, to) {
             (Self::Control(message), Endpoint::Register) => matches!(
                 message,
@@ -51,9 +61,13 @@ impl Message {
             (Self::Corfu(message), Endpoint::Sequencer) => {
                 matches!(message, Corfu::Next { .. } | Corfu::CheckTail { .. } | Corfu::Status { .. })
             }
+            (Self::Scalog(message), Endpoint::Sequencer) => {
+                matches!(message, Scalog::Locate { .. } | Scalog::CheckTail { .. } | Scalog::Status { .. })
+            }
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,
                 Shard::Put { .. }
+                    | Shard::Submit { .. }
                     | Shard::Write { .. }
                     | Shard::Confirm { .. }
                     | Shard::Read { .. }
@@ -90,6 +104,12 @@ impl From<erwin::Message> for Message {
 impl From<corfu::Message> for Message {
     fn from(message: corfu::Message) -> Self {
         Self::Corfu(message)
+    }
+}
+
+impl From<scalog::Message> for Message {
+    fn from(message: scalog::Message) -> Self {
+        Self::Scalog(message)
     }
 }
 
@@ -178,6 +198,40 @@ impl Sequencing for corfu::Sequencer {
 
     fn step_name(&self) -> Option<&'static str> {
         None
+    }
+}
+
+impl Sequencing for scalog::Sequencer {
+    fn member(&self) -> Member {
+        self.member()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    fn claim(&self) -> ViewNumber {
+        self.claim()
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.view_number()
+    }
+
+    fn ordered(&self) -> Position {
+        self.end()
+    }
+
+    fn held(&self) -> u64 {
+        self.held()
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn step_name(&self) -> Option<&'static str> {
+        self.step_name()
     }
 }
 

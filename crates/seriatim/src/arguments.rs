@@ -152,7 +152,8 @@ pub(crate) struct CreateArguments {
     /// Its name: letters, digits, '-', '_' and '.'.
     pub(crate) name: String,
     /// When order is paid for: `erwin-st`, lazily, with records going straight to a shard that their client chooses, or
-    /// `erwin-bb`, lazily, with records passing through the sequencing replicas to shards that take turns.
+    /// `erwin-bb`, lazily, with records passing through the sequencing replicas to shards that take turns;
+    /// or with the append, `corfu`, before the record is written, or `scalog`, once it is durable.
     #[arg(long, default_value_t = Order::default())]
     pub(crate) order: Order,
     /// How many shards it is spread over.
@@ -173,12 +174,26 @@ pub(crate) struct CreateArguments {
     /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
     #[arg(long, default_value = "disk")]
     pub(crate) durability: Durability,
-    /// How many consecutive positions, or in a log of order erwin-st appends of a session, one shard takes.
+    /// How many consecutive positions, or in a log of order erwin-st or scalog appends of a session, one shard takes.
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE)]
     pub(crate) stripe: u64,
     /// The largest record, in bytes.
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES)]
     pub(crate) max_record_bytes: u32,
+    /// How often a log of order scalog is ordered at most, in milliseconds, from 0.1 on [default: 1].
+    #[arg(long, value_name = "MS", value_parser = interval_us)]
+    pub(crate) interval: Option<u32>,
+}
+
+/// Milliseconds as microseconds.
+fn interval_us(text: &str) -> Result<u32, String> {
+    let limits = seriatim_model::limits::INTERVALS_US;
+    let micros = text.parse::<f64>().map_err(|cause| cause.to_string())? * 1000.0;
+    if micros.round() >= f64::from(*limits.start()) && micros.round() <= f64::from(*limits.end()) {
+        return Ok(micros.round() as u32);
+    }
+    let millis = |micros: &u32| f64::from(*micros) / 1000.0;
+    Err(format!("an interval has {} to {} milliseconds", millis(limits.start()), millis(limits.end())))
 }
 
 #[derive(Debug, Args)]
@@ -188,10 +203,11 @@ pub(crate) struct AppendArguments {
     /// The file whose lines to append [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
-    /// Give each record this key. In a log of order erwin-st, records with the same key go to the same shard.
+    /// Give each record this key. In a log of order erwin-st or scalog, records with the same key go to the same
+    /// shard.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// Put all records on this shard, in a log of order erwin-st.
+    /// Put all records on this shard, in a log of order erwin-st or scalog.
     #[arg(long, value_name = "N", conflicts_with = "key")]
     pub(crate) shard: Option<u32>,
     /// Do not mind the order of the lines: append a record again that did not reach its shard in time.

@@ -54,6 +54,7 @@ enum Protocol {
     ErwinBb,
     ErwinSt,
     Corfu,
+    Scalog,
 }
 
 impl Protocol {
@@ -62,6 +63,7 @@ impl Protocol {
             Self::ErwinBb => Order::ErwinBb,
             Self::ErwinSt => Order::ErwinSt,
             Self::Corfu => Order::Corfu,
+            Self::Scalog => Order::Scalog,
         }
     }
 }
@@ -90,6 +92,7 @@ enum Profile {
     BitRot,
     PowerLosses,
     Chains,
+    Cuts,
     Endings,
     AcceptedLosses,
     TrimmedAbsences,
@@ -122,6 +125,7 @@ impl Profile {
             Self::BitRot => profiles::bit_rot(seed),
             Self::PowerLosses => profiles::power_losses(seed),
             Self::Chains => profiles::chains(seed),
+            Self::Cuts => profiles::cuts(seed),
             Self::Endings => profiles::endings(seed),
             Self::AcceptedLosses => profiles::accepted_losses(seed),
             Self::TrimmedAbsences => profiles::trimmed_absences(seed),

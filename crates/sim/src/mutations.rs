@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 48] = [
+pub const MUTATIONS: [Mutation; 53] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -98,4 +98,9 @@ pub const MUTATIONS: [Mutation; 48] = [
     mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),
     mutation(Deviation::WrittenWhileFenced, "durability", 30, profiles::chains),
     mutation(Deviation::ReadFromHead, "no_unstable_reads", 30, profiles::chains),
+    mutation(Deviation::CutUnreplicated, "liveness", 5, profiles::cuts),
+    mutation(Deviation::CutUncommitted, "no_unstable_reads", 5, profiles::cuts),
+    mutation(Deviation::PositionsByArrival, "total_order", 5, profiles::cuts),
+    mutation(Deviation::CutsLost, "total_order", 5, profiles::cuts),
+    mutation(Deviation::SubmittedTwice, "at_most_once", 10, profiles::cuts),
 ];

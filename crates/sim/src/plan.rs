@@ -160,6 +160,7 @@ impl Plan {
             min_sequencers: random.pick(&[1, 2, 2]),
             stripe: random.pick(&[1, 3, 64]),
             max_record_bytes: 600,
+            interval_us: 1000,
         };
         let may_lose_too_much = durability == Durability::Memory && random.percent(25);
         let mut plan = Self {
@@ -193,11 +194,16 @@ impl Plan {
     #[must_use]
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
-        if !order.is_lazy() {
+        if order.places_first() {
             // One sequencer, of which any node is as good as the other; who forgets its positions goes on in another
             // session; and a client refuses a record that is too large.
             self.config = self.config.fitted();
             (self.workload.resume_percent, self.workload.oversize_permille) = (0, 0);
+        } else if order.has_cuts() {
+            // Nothing becomes a no-op, and a client refuses a record that is too large.
+            self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
+            (self.workload.resume_percent, self.workload.oversize_permille) = (0, 0);
+            self.workload.unordered = false;
         } else if order.places_by_position() {
             // Records travel with their names.
             self.workload.unordered = false;

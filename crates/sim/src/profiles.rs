@@ -105,6 +105,25 @@ pub fn chains(seed: u64) -> Plan {
     plan.ordered(Order::Corfu)
 }
 
+/// A log that is ordered by cuts, while its shards and the layer above them change, messages get lost and come out of
+/// order, and clients die.
+#[must_use]
+pub fn cuts(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xC75);
+    let mut plan = quiet(seed);
+    plan.config = LogConfig { replicas: 3, min_replicas: 1, ..plan.config };
+    plan.network.noise_permille = (random.between(5, 60), 20, 60);
+    plan.workload = Workload { tail_percent: 40, sync_percent: 0, ..plan.workload };
+    for round in 0..5 {
+        let (from, to) = (30 + round * 300, 150 + round * 300);
+        let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard, Target::Any]);
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Partition, FaultKind::PowerLoss]);
+        plan.faults.push(at(&mut random, kind, target, from, to));
+        plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, to));
+    }
+    plan.ordered(Order::Scalog)
+}
+
 /// Sessions end while views change.
 #[must_use]
 pub fn endings(seed: u64) -> Plan {

@@ -111,7 +111,7 @@ pub(super) struct Purpose {
 
 impl Attempt {
     pub(super) fn new(now: Time, entry: LogEntry, purpose: Purpose) -> Self {
-        let step = if entry.config.order.is_lazy() { Step::Seal } else { Step::Fence };
+        let step = if entry.config.order.places_first() { Step::Fence } else { Step::Seal };
         Self {
             entry,
             step,
@@ -362,13 +362,13 @@ impl Attempt {
         }
         self.shards = shards;
         self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
-        if !self.is_lazy() {
+        if self.places_first() {
             self.plan_flushes();
             return Ok(Some(Step::Flush));
         }
         if self.chosen.is_none() {
-            let start = self.first();
-            self.flushed = Some(Flushed { first: start, end: start, sessions: Sessions::default() });
+            let (first, end) = (self.first(), self.joins_at());
+            self.flushed = Some(Flushed { first, end, sessions: Sessions::default() });
             return Ok(Some(Step::Stage));
         }
         Ok(Some(Step::Flush))
@@ -378,16 +378,20 @@ impl Attempt {
     pub(super) fn first(&self) -> Position {
         match &self.flushed {
             Some(flushed) => flushed.first,
-            None if !self.is_lazy() => self.written_everywhere(),
+            None if self.places_first() => self.written_everywhere(),
             None if self.chosen.is_some() => self.chosen_ordered(),
             None if self.old() == ViewNumber::NONE => Position::ZERO,
+            None if self.has_cuts() => self.lowest_stable(),
             None => self.highest_stable(),
         }
     }
 
     /// Where the new view's flush begins: what lies below, the old view's shards held.
     pub(super) fn certain(&self) -> Position {
-        if !self.is_lazy() {
+        if self.has_cuts() {
+            return self.cuts_end();
+        }
+        if self.places_first() {
             return self.written_everywhere();
         }
         self.highest_stable().max(self.chosen_ordered())
@@ -395,9 +399,13 @@ impl Attempt {
 
     /// How far the chosen replica got: from there on its flush binds what it holds, and below the shards do.
     fn chosen_ordered(&self) -> Position {
-        let chosen = self.chosen.and_then(|chosen| self.sealed.get(&chosen.node));
-        let state = chosen.and_then(|(_, state)| state.as_ref());
-        state.map_or(Position::ZERO, |state| state.ordered)
+        self.chosen_state().map_or(Position::ZERO, |state| state.ordered)
+    }
+
+    /// What the chosen replica holds.
+    pub(super) fn chosen_state(&self) -> Option<&SealedState> {
+        let (_, state) = self.sealed.get(&self.chosen?.node)?;
+        state.as_ref()
     }
 
     pub(super) fn highest_stable(&self) -> Position {
@@ -475,12 +483,12 @@ impl Attempt {
             entry.shards[shard.0 as usize].clear();
         }
         entry.leaving.retain(|shard| !has_left(shard));
-        entry.history.push(view.number, view.first);
+        entry.history.push(view.number, if self.has_cuts() { view.start } else { view.first });
         self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
         entry.history.forget_views_below(self.trimmed(&view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
-        if !self.is_lazy() {
+        if self.places_first() {
             // Where the sequencer is does not matter: it keeps nothing.
             entry.sequencers = view.sequencers.iter().map(|member| member.node).collect();
         }
@@ -515,7 +523,7 @@ impl Attempt {
                     }
                 }
             }
-            Step::Flush if !self.is_lazy() => self.ask_shards_to_flush(out),
+            Step::Flush if self.places_first() => self.ask_shards_to_flush(out),
             Step::Flush => {
                 let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
                 let message =

@@ -14,17 +14,18 @@ use crate::roles::RoleEffect;
 use crate::shard::{self, Held};
 
 impl Attempt {
-    /// Whether sequencing replicas hold records.
-    pub(super) fn is_lazy(&self) -> bool {
-        self.entry.config.order.is_lazy()
+    /// Whether nobody but the shards holds anything.
+    pub(super) fn places_first(&self) -> bool {
+        self.entry.config.order.places_first()
     }
 
     /// Where shards join with this view.
     pub(super) fn joins_at(&self) -> Position {
         match &self.flushed {
-            _ if self.is_lazy() => self.first(),
-            Some(flushed) => flushed.end,
-            None => self.written_end(),
+            Some(flushed) if self.places_first() || self.has_cuts() => flushed.end,
+            None if self.places_first() => self.written_end(),
+            None if self.has_cuts() => self.cuts_end(),
+            _ => self.first(),
         }
     }
 

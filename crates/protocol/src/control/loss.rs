@@ -3,8 +3,6 @@
 use seriatim_model::storage::Lacking;
 use seriatim_model::{Gap, NodeId, Position, ShardId, ViewHistory, ViewNumber};
 
-use crate::shard::Held;
-
 /// Why there can be no view at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
@@ -37,17 +35,19 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// Notes what none of the replicas of a shard holds that are to go on with it. What one of them holds, the
-    /// others get from it.
+    /// Notes what none of the replicas of a shard holds that are to go on with it, each of which lacks this. What one of
+    /// them holds, the others get from it.
     pub(super) fn add_shard(
         &mut self,
         (shard, begins): (ShardId, Position),
-        replicas: &[Held],
+        is_complete: bool,
+        lacks: impl Iterator<Item = Lacking>,
         history: &ViewHistory,
     ) {
-        self.what.push(format!("the replicas of shard {shard}"));
+        if !is_complete {
+            self.what.push(format!("the replicas of shard {shard}"));
+        }
         let everything = Lacking { from: begins, end: self.certain };
-        let lacks = replicas.iter().map(|held| held.lacks_in(history, self.certain));
         let Lacking { from, end } = lacks.fold(everything, Lacking::meet).without(history.gaps_of(shard));
         if from < end {
             self.gaps.push(Gap { shard, from, end });

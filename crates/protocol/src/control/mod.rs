@@ -38,6 +38,7 @@ pub(crate) mod behind;
 pub mod catalog;
 mod chains;
 pub mod controller;
+mod cuts;
 mod growth;
 mod loss;
 pub mod message;

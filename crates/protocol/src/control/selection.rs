@@ -104,7 +104,7 @@ impl Attempt {
         let mut left = Lacking { from: Position::ZERO, end: certain };
         let mut ordered = vec![];
         while !ranked.is_empty() {
-            let left_by = |held: &Held| left.meet(held.lacks_in(&self.entry.history, certain));
+            let left_by = |held: &Held| left.meet(self.lacks(held));
             let cost = |(member, held): &(Member, Held)| {
                 let left = left_by(held);
                 (!around.answers(member.node), left.end - left.from)
@@ -141,17 +141,18 @@ impl Attempt {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
-        let is_headless = self.is_lazy() && self.chosen.is_none();
+        let is_headless = !self.places_first() && self.chosen.is_none();
         let mut loss = Loss { certain: self.certain(), tail: is_headless, ..Loss::default() };
         if is_headless {
             loss.what.push("the sequencing replicas".into());
         }
         for ShardMembers { shard, begins, replicas } in shards {
             let shard = *shard;
-            if self.is_complete(shard, replicas.first()) {
+            let is_complete = self.is_complete(shard, replicas.first());
+            if is_complete && !(is_headless && self.has_cuts()) {
                 continue;
             }
-            if !self.purpose.accepts_loss {
+            if !is_complete && !self.purpose.accepts_loss {
                 let nodes = self.old_replicas(shard).map(|member| member.node);
                 let answered = |node| self.fenced.contains_key(&(shard, node));
                 need(around, nodes, &format!("replicas of shard {shard}"), answered)?;
@@ -159,8 +160,9 @@ impl Attempt {
             let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
             let held: Vec<Held> = held.map(|(_, held)| *held).collect();
             // Where nobody else holds what is not final yet, it goes with the shard's replicas.
-            loss.tail |= !self.is_lazy();
-            loss.add_shard((shard, *begins), &held, &self.entry.history);
+            loss.tail |= self.places_first();
+            let lacks = held.iter().map(|held| self.lacks(held));
+            loss.add_shard((shard, *begins), is_complete, lacks, &self.entry.history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
     }

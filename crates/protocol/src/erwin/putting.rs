@@ -172,7 +172,7 @@ impl LogClient {
         let first = chosen.map_or(0, |index| index + 1);
         for (number, pending) in (self.base + first as u64..).zip(self.pending.range_mut(first..)) {
             let id = RecordId { session, number };
-            pending.target.shard = Some(choice(id, pending, stripe, open));
+            pending.target.shard = Some(pending.terms.shard.of(id, &pending.record, stripe, open));
         }
     }
 
@@ -186,7 +186,7 @@ impl LogClient {
         for (number, pending) in (self.base..).zip(&mut self.pending) {
             if pending.target.shard.is_some_and(|shard| !open.contains(&shard)) {
                 let id = RecordId { session, number };
-                pending.target.shard = Some(choice(id, pending, stripe, open));
+                pending.target.shard = Some(pending.terms.shard.of(id, &pending.record, stripe, open));
             }
         }
     }
@@ -348,22 +348,4 @@ impl LogClient {
         }
         self.release();
     }
-}
-
-/// The shard for a record, of those that take records.
-fn choice(id: RecordId, pending: &Pending, stripe: u64, open: &[ShardId]) -> ShardId {
-    let in_turn = || (id.session.0 as u64).wrapping_add(id.number / stripe);
-    let turn = match pending.terms.shard {
-        ShardChoice::Fixed(shard) if open.contains(&shard) => return shard,
-        ShardChoice::Fixed(shard) => u64::from(shard.0),
-        ShardChoice::InTurn => in_turn(),
-        ShardChoice::ByKey => pending.record.key().map_or_else(in_turn, |key| hash(&key)),
-    };
-    open[(turn % open.len() as u64) as usize]
-}
-
-/// FNV-1a: the same for ever, whoever computes it.
-fn hash(key: &[u8]) -> u64 {
-    key.iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }

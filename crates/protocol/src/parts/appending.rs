@@ -16,6 +16,28 @@ pub enum ShardChoice {
     Fixed(ShardId),
 }
 
+impl ShardChoice {
+    /// The shard for a record, of those that take records: it follows from its name, or from its key. A turn is
+    /// `stripe` numbers of a session long.
+    #[must_use]
+    pub fn of(self, id: RecordId, record: &Record, stripe: u64, open: &[ShardId]) -> ShardId {
+        let in_turn = || (id.session.0 as u64).wrapping_add(id.number / stripe);
+        let turn = match self {
+            Self::Fixed(shard) if open.contains(&shard) => return shard,
+            Self::Fixed(shard) => u64::from(shard.0),
+            Self::InTurn => in_turn(),
+            Self::ByKey => record.key().map_or_else(in_turn, |key| hash(&key)),
+        };
+        open[(turn % open.len() as u64) as usize]
+    }
+}
+
+/// FNV-1a: the same for ever, whoever computes it.
+fn hash(key: &[u8]) -> u64 {
+    key.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
 /// What an application asks.
 #[derive(Clone, Debug)]
 pub enum Request {

@@ -37,6 +37,8 @@
 //! ```
 
 mod copying;
+mod covering;
+mod local;
 mod mending;
 pub mod message;
 mod ordering;
@@ -46,5 +48,5 @@ mod unordered;
 mod unstored;
 mod writing;
 
-pub use message::{Held, Message, ReadError, Span};
+pub use message::{Held, Message, ReadError, Span, Submitted};
 pub use primary_backup::Replica;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{
-    Address, Endpoint, IdRun, Member, NodeId, Position, Record, RecordId, SessionId, Ticket, Time,
+    Address, Endpoint, IdRun, Member, NodeId, Order, Position, Record, RecordId, SessionId, Ticket, Time,
     ViewNumber, limits,
 };
 
@@ -52,7 +52,7 @@ impl Replica {
     ) {
         let names = IdRun { session, first, count: records.len() as u64 };
         let config = &self.memory.config;
-        if config.order.places_by_position() || records.iter().any(|record| config.is_too_large(record)) {
+        if config.order != Order::ErwinSt || records.iter().any(|record| config.is_too_large(record)) {
             // No client of ours sends that.
             return;
         }
@@ -185,7 +185,9 @@ impl Replica {
                     self.hold(Write::Primary(view, batch), end, command, out);
                 }
             }
-            Part::Backup { primary, .. } => self.hold(Write::Backup(primary, view, batch), end, command, out),
+            Part::Backup { primary, .. } => {
+                self.hold(Write::Backup(primary, view, batch), end, command, out);
+            }
         }
     }
 
@@ -340,7 +342,8 @@ impl Replica {
     /// Asks the leader about records that have been lying here for long. It is asked again until there are none:
     /// question and answer may get lost.
     pub(super) fn report_unnamed(&mut self, now: Time, out: &mut Out) {
-        if !self.is_open() || self.unordered.unnamed_at().is_none_or(|at| now < at) {
+        let is_due = self.unordered.unnamed_at().is_some_and(|at| now >= at);
+        if !self.is_open() || self.has_local_log() || !is_due {
             return;
         }
         let names = self.unordered.unnamed(now, self.options.limits.unnamed_for);
@@ -383,7 +386,9 @@ impl Replica {
             true => 0,
             false => self.over_after(),
         };
-        orphans.extend(self.unordered.sweep(self.stable, idle));
+        if !self.has_local_log() {
+            orphans.extend(self.unordered.sweep(self.stable, idle));
+        }
         for names in orphans {
             self.gate.store(StorageCommand::Discard(names), out);
         }
@@ -396,7 +401,7 @@ fn answer(question: Question, records: Vec<(RecordId, Record)>, out: &mut Out) {
 }
 
 /// The part of a batch that is not final yet.
-fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
+pub(super) fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
     let mut position = first;
     let mut rest = vec![];
     for run in runs {

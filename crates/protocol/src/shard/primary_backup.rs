@@ -13,6 +13,8 @@ use seriatim_model::{
 };
 
 use super::copying::Copying;
+use super::covering::Reach;
+use super::local::{self, Local};
 use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Readers};
 use super::unordered::{Part, Unordered};
@@ -56,6 +58,10 @@ pub struct Replica {
     pub(super) unordered: Unordered,
     /// What clients write at positions.
     pub(super) chain: Chain,
+    /// What is submitted here and has no position yet.
+    pub(super) local: Local,
+    /// How far the store has what cuts bound.
+    pub(super) reach: Reach,
     /// Writes on their way, oldest first, with what to do when they are durable.
     writes: VecDeque<(Ticket, Write)>,
     unstored: Unstored,
@@ -103,7 +109,11 @@ impl Machine for Replica {
             Input::Found(ticket, records) => self.found(ticket, records, out),
             Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
             Input::Message { .. } | Input::DiskFull(_) | Input::Silent(_) | Input::Heard(_) => {}
-            Input::Persisted(ticket) => self.persisted(ticket, out),
+            Input::Persisted(ticket) => {
+                self.persisted(ticket, out);
+                self.local_persisted(ticket);
+                self.cuts_stored(ticket, out);
+            }
             Input::StoreFailed(ticket, _) => self.store_failed(now, ticket, out),
             Input::Read(ticket, outcome) => {
                 let outcome = self.readers.read(ticket, outcome, &self.bounds(), out);
@@ -122,8 +132,9 @@ impl Machine for Replica {
         let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         let missing = self.missing_deadline();
-        let unnamed = self.unordered.unnamed_at().filter(|_| self.is_open());
-        [report, copy, scrub, missing, unnamed, self.readers.deadline()].into_iter().flatten().min()
+        let unnamed = self.unordered.unnamed_at().filter(|_| self.is_open() && !self.has_local_log());
+        let local = self.local_deadline();
+        [report, copy, scrub, missing, unnamed, local, self.readers.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -177,6 +188,8 @@ impl Replica {
             batches: BTreeMap::new(),
             unordered: Unordered::recover(recovery.put, recovery.void),
             chain: Chain::recover(recovery.ends),
+            local: Local::default(),
+            reach: Reach::from(stable),
             writes: VecDeque::new(),
             unstored: Unstored::default(),
             pushed: Position::ZERO,
@@ -314,6 +327,7 @@ impl Replica {
                 self.trim(from, request, position, out);
             }
             Message::Trim { .. } => send(from, self.fenced(), out),
+            message if local::is_about(&message) => self.local(now, from, message, out),
             message if writing::is_about(&message) => self.wrote(now, from, message, out),
             message => {
                 self.readers.receive(now, from, message, &self.bounds(), out);
@@ -410,22 +424,38 @@ impl Replica {
         self.hold(write, end, StorageCommand::Bind { view, runs }, out);
     }
 
-    /// Writes a batch that reaches `end`, unless the very same write is on its way already.
+    /// Writes a batch that reaches `end`, unless the very same write is on its way already. Says whether it did.
     pub(super) fn hold(
         &mut self,
         write: Write,
         end: Position,
         command: StorageCommand,
         out: &mut Vec<RoleEffect>,
-    ) {
+    ) -> bool {
         if self.writes.iter().any(|(_, under_way)| *under_way == write) {
-            return;
+            return false;
         }
         self.pushed = self.pushed.max(end);
         let ticket = self.gate.store(command, out);
         self.writes.push_back((ticket, write));
         if self.gate.is_durable(ticket) {
             self.persisted(ticket, out);
+        }
+        true
+    }
+
+    /// A batch is final here already, and so held.
+    pub(super) fn is_held(&mut self, write: Write, out: &mut Vec<RoleEffect>) {
+        match write {
+            Write::Primary(view, batch) => {
+                if let Some(found) = self.batches.get_mut(&(view, batch)) {
+                    found.held_here = true;
+                    self.answer_if_held(view, batch, out);
+                }
+            }
+            Write::Backup(primary, view, batch) => {
+                send(primary, Message::Replicated { view, batch }, out);
+            }
         }
     }
 
@@ -437,17 +467,7 @@ impl Replica {
         self.copied(ticket, out);
         while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
             let (_, write) = self.writes.pop_front().expect("the front was just seen");
-            match write {
-                Write::Primary(view, batch) => {
-                    if let Some(found) = self.batches.get_mut(&(view, batch)) {
-                        found.held_here = true;
-                        self.answer_if_held(view, batch, out);
-                    }
-                }
-                Write::Backup(primary, view, batch) => {
-                    send(primary, Message::Replicated { view, batch }, out);
-                }
-            }
+            self.is_held(write, out);
         }
     }
 
@@ -455,15 +475,17 @@ impl Replica {
     /// remembered is taken back: what the replica does with records, its store has to know.
     fn store_failed(&mut self, now: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         self.put_failed(ticket, out);
+        self.local_failed(now, ticket, out);
+        self.reach.failed(ticket);
         self.chain_failed(ticket, out);
         self.copying.failed(now, ticket);
         self.writes.retain(|(written, _)| *written != ticket);
         self.gate.failed(ticket);
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
-            let Before { memory, stable, restarted, lacks } = before;
-            (self.memory, self.stable) = (memory, stable);
-            // Where clients write, what was written in this view is not known any more.
+            let Before { memory, stable, restarted, lacks, reach } = before;
+            (self.memory, self.stable, self.reach) = (memory, stable, reach);
+            // Where appends wait for the shards, what came in this view is not known any more.
             self.restarted = restarted || !self.memory.config.order.is_lazy();
             self.lacks = lacks;
             self.readers.discard_reads();
@@ -489,6 +511,7 @@ impl Replica {
             stable: self.stable,
             restarted: self.restarted,
             lacks: self.lacks,
+            reach: self.reach.clone(),
         }
     }
 
@@ -514,6 +537,8 @@ impl Replica {
         if view != self.view_number() && !early {
             return false;
         }
+        // Where each replica gives out what it has itself, it does not go by others.
+        let stable = if self.has_local_log() { stable.min(self.reach.end) } else { stable };
         self.advance_stable(stable, out);
         true
     }
@@ -587,11 +612,14 @@ impl Replica {
             if !was_member {
                 // Who is away may also miss a trim.
                 self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
+                if self.has_local_log() {
+                    self.misses_cuts();
+                }
                 self.leave_unordered(out);
             }
             self.memory.claim = claim;
             self.memory.config = entry.config.clone();
-            self.stop_batches();
+            self.stop_batches(out);
             self.drop_unstable();
             self.remember(before, out);
         }
@@ -600,10 +628,11 @@ impl Replica {
     }
 
     /// Whoever pushed batches does not count any more.
-    fn stop_batches(&mut self) {
+    fn stop_batches(&mut self, out: &mut Vec<RoleEffect>) {
         self.batches.clear();
         self.writes.clear();
         self.chain.stop();
+        self.stop_local_log(out);
         self.unordered.stop_waiting();
     }
 
@@ -623,9 +652,15 @@ impl Replica {
         self.trim_below(entry.history.start(), out);
         self.raise_stable(entry.history.start(), out);
         // Where the shard had not joined, there is nothing that it could lack.
-        let lacks =
-            self.held().lacks_from(&entry.history, view.first).filter(|_| members.begins < view.first);
-        self.lacks = lacks.map(|range| range.not_below(self.trim.max(members.begins)));
+        let from = self.trim.max(members.begins);
+        let lacks = match self.has_local_log() {
+            true => self.lacks_below(view, members.begins),
+            false => {
+                self.held().lacks_from(&entry.history, view.first).filter(|_| members.begins < view.first)
+            }
+        };
+        self.lacks = lacks.map(|range| range.not_below(from));
+        self.reach = Reach::from(view.start);
         self.chain.enter_view(view.number, view.start);
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
@@ -661,7 +696,7 @@ impl Replica {
             if view.number > self.memory.claim {
                 // Nobody fenced it, but its view is over: it is as if somebody had.
                 self.memory.claim = view.number;
-                self.stop_batches();
+                self.stop_batches(out);
                 self.remember(before, out);
             }
             return;
@@ -672,6 +707,7 @@ impl Replica {
         self.remember(before, out);
         // That the view's start is stable is part of what was just remembered.
         self.raise_stable(view.start, out);
+        self.begin_local_log(now, out);
         if self.is_closed() {
             // What was put and is not bound by now never will be: nobody admits names of this shard any more.
             self.leave_unordered(out);
@@ -728,6 +764,7 @@ impl Replica {
         }
         self.ask_for_missing(now, out);
         self.report_unnamed(now, out);
+        self.local_timer(now, out);
         self.readers.expire(now, out);
         self.copy(now, out);
         self.scrub(now, out);

@@ -376,6 +376,16 @@ impl Unordered {
         loose
     }
 
+    /// What got positions that no view counts is as if it had none.
+    pub(super) fn forget_placed(&mut self) {
+        self.placed.clear();
+    }
+
+    /// The position after the last that names got here.
+    pub(super) fn placed_end(&self) -> Position {
+        self.placed.last_key_value().map_or(Position::ZERO, |((first, _), run)| *first + run.ids.count)
+    }
+
     /// The names that are held and have no position.
     fn loose(&self) -> Vec<IdRun> {
         let placed: Names = self.placed.values().map(|run| run.ids).collect();

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use seriatim_model::storage::{Lacking, ShardMemory};
 use seriatim_model::{Position, Ticket};
 
+use super::covering::Reach;
+
 /// The part of a replica that goes back when its store has no room for a change.
 #[derive(Clone, Debug)]
 pub(super) struct Before {
@@ -12,6 +14,7 @@ pub(super) struct Before {
     pub(super) stable: Position,
     pub(super) restarted: bool,
     pub(super) lacks: Option<Lacking>,
+    pub(super) reach: Reach,
 }
 
 /// Changes on their way to the store, oldest first, with what was before each of them.

@@ -153,7 +153,7 @@ impl Chain {
 impl Replica {
     /// What concerns positions that clients write themselves.
     pub(super) fn wrote(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
-        if self.memory.config.order.is_lazy() {
+        if !self.memory.config.order.places_first() {
             // Whoever sends what the log does not take is no client of ours.
             return;
         }
@@ -372,7 +372,7 @@ impl Replica {
     /// The position after the last that was written in a view that it takes part in.
     pub(super) fn written_end(&self, view: ViewNumber) -> Position {
         match &self.memory.view {
-            Some(known) if !self.memory.config.order.is_lazy() => self.chain.end(view).max(known.start),
+            Some(known) if self.memory.config.order.places_first() => self.chain.end(view).max(known.start),
             _ => Position::ZERO,
         }
     }
@@ -387,7 +387,7 @@ impl Replica {
 
     /// Primary: what is written here without a gap is on all replicas.
     fn advance_written(&mut self, out: &mut Vec<RoleEffect>) {
-        if self.memory.config.order.is_lazy() {
+        if !self.memory.config.order.places_first() {
             return;
         }
         if !self.is_primary() || !self.is_open() {
@@ -402,7 +402,7 @@ impl Replica {
         self.advance_stable(stable, out);
     }
 
-    fn is_primary(&self) -> bool {
+    pub(super) fn is_primary(&self) -> bool {
         self.members().is_some_and(|members| members.primary() == self.me())
     }
 

@@ -103,7 +103,7 @@ pub(crate) fn read(
     words: &mut Words,
     entry: &seriatim_protocol::control::LogEntry,
 ) -> Parsed<Option<Message>> {
-    if entry.config.order.is_lazy() {
+    if !entry.config.order.places_first() {
         return Ok(None);
     }
     if let Some(message) = read_sequencing(kind, words)? {

@@ -12,13 +12,14 @@ use seriatim_protocol::parts::Content;
 use seriatim_protocol::shard::{self, ReadError};
 use seriatim_protocol::{Message, erwin};
 
-use crate::chains;
 use crate::words::{self, id, list, session, unless};
+use crate::{chains, cuts};
 
 pub(crate) fn message(message: &Message) -> String {
     match message {
         Message::Erwin(message) => sequencing(message),
         Message::Corfu(message) => chains::sequencing(message),
+        Message::Scalog(message) => cuts::sequencing(message),
         Message::Shard(message) => shard(message),
         Message::Control(message) => view_change(message).unwrap_or_else(|| catalog(message)),
     }
@@ -85,7 +86,7 @@ fn sequencing(message: &erwin::Message) -> String {
     }
 }
 
-fn following(session: SessionId, first: u64, entries: &[Content]) -> String {
+pub(crate) fn following(session: SessionId, first: u64, entries: &[Content]) -> String {
     let shown = |(number, entry): (u64, &Content)| match entry {
         Content::Record(record) => format!(" {}", words::record(session, number, record)),
         Content::Shard(shard) => format!(" s{shard}:{}", id(session, number)),
@@ -108,7 +109,7 @@ fn settled(runs: &[Settled]) -> String {
 }
 
 /// Names with their shards; `!` for no-ops.
-fn ordered(runs: &[Ordered]) -> String {
+pub(crate) fn ordered(runs: &[Ordered]) -> String {
     let each = |run: &Ordered| {
         let names = settled(&[Settled { ids: run.ids, is_void: run.is_void }]);
         format!(" s{}:{}", run.shard, names.trim_start().replace(' ', ","))
@@ -177,7 +178,8 @@ fn contents(records: &[Record]) -> Vec<Content> {
 
 fn shard(message: &shard::Message) -> String {
     use shard::Message::*;
-    if let Some(line) = unordered(message).or_else(|| chains::shard(message)) {
+    if let Some(line) = unordered(message).or_else(|| chains::shard(message)).or_else(|| cuts::shard(message))
+    {
         return line;
     }
     match message {

@@ -37,6 +37,7 @@
 #![expect(clippy::disallowed_methods, reason = "scripts are files, and a test may read them")]
 
 mod chains;
+mod cuts;
 mod effects;
 mod messages;
 mod script;

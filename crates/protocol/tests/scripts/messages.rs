@@ -2,8 +2,8 @@
 
 use seriatim_model::storage::{Lacking, Run, Stored};
 use seriatim_model::{
-    Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, RecordId, SessionId,
-    ShardId, ViewNumber,
+    Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, Record, RecordId,
+    SessionId, ShardId, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
 use seriatim_protocol::parts::Content;
@@ -11,8 +11,8 @@ use seriatim_protocol::parts::sessions::runs_of;
 use seriatim_protocol::shard::{Held, ReadError};
 use seriatim_protocol::{Message, erwin, shard};
 
-use crate::chains;
 use crate::words::{Parsed, Words, read_member, read_view};
+use crate::{chains, cuts};
 
 /// The message of kind `kind` from that life of its sender; `entry` is what the register holds.
 pub(crate) fn read(
@@ -27,6 +27,9 @@ pub(crate) fn read(
         return Ok(message.into());
     }
     if let Some(message) = chains::read(kind, words, entry)? {
+        return Ok(message);
+    }
+    if let Some(message) = cuts::read(kind, words, entry)? {
         return Ok(message);
     }
     if let Some(message) = sequencing(kind, words)? {
@@ -54,6 +57,16 @@ fn consecutive(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Content>)> {
         return Err("the records of one message are consecutive ones of one session".into());
     }
     Ok((session, number, entries.into_iter().map(|(_, entry)| entry).collect()))
+}
+
+/// Records of one session with consecutive numbers: the session, the first number, the records.
+pub(crate) fn consecutive_records(words: &mut Words) -> Parsed<(SessionId, u64, Vec<Record>)> {
+    let records = words.records();
+    let ids = runs_of(records.iter().map(|(id, _)| *id));
+    let [IdRun { session, first, .. }] = ids[..] else {
+        return Err("the records of one message are consecutive ones of one session".into());
+    };
+    Ok((session, first, records.into_iter().map(|(_, record)| record).collect()))
 }
 
 /// Names that are one run.
@@ -247,13 +260,8 @@ fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
     use shard::Message::*;
     let message = match kind {
         "put" => {
-            let view = words.view()?;
-            let records = words.records();
-            let ids = runs_of(records.iter().map(|(id, _)| *id));
-            let [IdRun { session, first, .. }] = ids[..] else {
-                return Err("the records of one message are consecutive ones of one session".into());
-            };
-            Put { view, session, first, records: records.into_iter().map(|(_, record)| record).collect() }
+            let (view, (session, first, records)) = (words.view()?, consecutive_records(words)?);
+            Put { view, session, first, records }
         }
         "stored" => Stored { view: words.view()?, ids: run(words)? },
         "order" => {

@@ -18,7 +18,7 @@ use seriatim_protocol::parts::ShardChoice;
 use seriatim_protocol::parts::appending::{LogClientConfig, Request, Terms};
 use seriatim_protocol::roles::{RoleEffect, RoleInput};
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{LogClient, Message, Options, corfu};
+use seriatim_protocol::{LogClient, Message, Options, corfu, scalog};
 
 use crate::effects;
 use crate::messages;
@@ -46,6 +46,7 @@ pub(crate) struct World {
 enum Role {
     Sequencer(Box<Sequencer>),
     Counter(Box<corfu::Sequencer>),
+    Cutter(Box<scalog::Sequencer>),
     Shard(Box<Replica>, ShardId),
     Controller(Controller),
     Register(Register),
@@ -226,7 +227,12 @@ impl World {
         self.machine = Some(match kind {
             "sequencer" => {
                 self.me = read_member(&words.next()?)?;
-                if !config.order.is_lazy() {
+                if config.order.has_cuts() {
+                    let role = scalog::Sequencer::new(self.me, config, options);
+                    self.machine = Some(Role::Cutter(Box::new(role)));
+                    return if words.has("in") { self.join(words.view()?) } else { Ok(()) };
+                }
+                if config.order.places_first() {
                     let role = corfu::Sequencer::new(self.me, config, options);
                     self.machine = Some(Role::Counter(Box::new(role)));
                     return if words.has("in") { self.join(words.view()?) } else { Ok(()) };
@@ -270,12 +276,10 @@ impl World {
         self.command("request 0 session")?;
         self.drain()?;
         let members = self.entry.view.as_ref().map(|view| view.sequencers.clone()).unwrap_or_default();
+        let end = if self.entry.config.order.has_cuts() { "tail" } else { "count" };
         for member in members {
-            self.command(&format!(
-                "seq{}: tail v{} request=1 count=0",
-                member.node.0,
-                self.entry.view_number()
-            ))?;
+            let (node, view) = (member.node, self.entry.view_number());
+            self.command(&format!("seq{node}: tail v{view} request=1 {end}=0"))?;
         }
         self.take_effects();
         Ok(())
@@ -288,7 +292,7 @@ impl World {
         }
         let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
         match self.machine {
-            Some(Role::Sequencer(_) | Role::Counter(_)) => {
+            Some(Role::Sequencer(_) | Role::Counter(_) | Role::Cutter(_)) => {
                 self.command(&format!("controller: stage v{number} ordered={start}"))?
             }
             Some(Role::Shard(..)) => {
@@ -321,6 +325,10 @@ impl World {
             Role::Sequencer(_) => {
                 let replica = Sequencer::recover(self.me, config, options, journal);
                 Role::Sequencer(Box::new(replica.map_err(damaged)?))
+            }
+            Role::Cutter(_) => {
+                let member = scalog::Sequencer::recover(self.me, config, options, journal);
+                Role::Cutter(Box::new(member.map_err(damaged)?))
             }
             Role::Register(_) => {
                 Role::Register(Register::recover(CONTROL, Options::default(), journal).map_err(damaged)?)
@@ -391,6 +399,7 @@ impl World {
         match self.machine.as_ref()? {
             Role::Sequencer(machine) => machine.deadline(),
             Role::Counter(machine) => machine.deadline(),
+            Role::Cutter(machine) => machine.deadline(),
             Role::Shard(machine, _) => machine.deadline(),
             Role::Controller(machine) => machine.deadline(),
             Role::Register(machine) => machine.deadline(),
@@ -411,6 +420,7 @@ impl World {
             match &mut machine {
                 Role::Sequencer(role) => role.step(now, input, &mut out),
                 Role::Counter(role) => role.step(now, input, &mut out),
+                Role::Cutter(role) => role.step(now, input, &mut out),
                 Role::Shard(role, _) => role.step(now, input, &mut out),
                 Role::Controller(role) => role.step(now, input, &mut out),
                 Role::Register(role) => role.step(now, input, &mut out),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use seriatim_client::{Client, LogConfig, LogEntry};
-use seriatim_model::{Member, ShardId};
+use seriatim_model::{Member, ShardId, limits};
 
 use crate::arguments::{CreateArguments, LogCommand};
 use crate::output::{Failure, Outcome, print_line};
@@ -51,9 +51,12 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
 async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     let nodes = client.list().await?.1.len() as u32;
     let replicas = arguments.replicas.unwrap_or(2.min(nodes));
-    if let Some(count) = arguments.sequencers.filter(|count| *count != 1 && !arguments.order.is_lazy()) {
+    if let Some(count) = arguments.sequencers.filter(|count| *count != 1 && arguments.order.places_first()) {
         let order = arguments.order;
         return Err(Failure::new(format!("a log of order {order} has one sequencer, not {count}")));
+    }
+    if arguments.interval.is_some() && !arguments.order.has_cuts() {
+        return Err(Failure::new(format!("a log of order {} has no ordering interval", arguments.order)));
     }
     let sequencers = arguments.sequencers.unwrap_or(3.min(nodes));
     if let Some(least) = arguments.min_replicas.filter(|least| *least > replicas) {
@@ -75,6 +78,7 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
         min_sequencers: arguments.min_sequencers.unwrap_or(2),
         stripe: arguments.stripe,
         max_record_bytes: arguments.max_record_bytes,
+        interval_us: arguments.interval.unwrap_or(limits::DEFAULT_INTERVAL_US),
     };
     client.create(&arguments.name, config).await?;
     Ok(())
@@ -88,6 +92,9 @@ fn show(entry: &LogEntry) {
     let unit = if config.order.places_by_position() { "positions" } else { "appends of a session" };
     print_line(format_args!("stripe            {} {unit}", config.stripe));
     print_line(format_args!("largest record    {} bytes", config.max_record_bytes));
+    if config.order.has_cuts() {
+        print_line(format_args!("interval          {} ms", f64::from(config.interval_us) / 1000.0));
+    }
     match &entry.view {
         Some(view) => {
             print_line(format_args!("view              {}", view.number));

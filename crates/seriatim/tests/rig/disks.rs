@@ -75,7 +75,7 @@ async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room
     let client = members.client(DEADLINE).await;
     let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
     let mut logs = vec![];
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu] {
+    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
         let (name, config) = (order.to_string(), LogConfig { order, ..config.clone() });
         client.create(&name, config).await.expect("the log is created");
         let styles = [Style::Pipelined(64), Style::Synchronous];

@@ -256,7 +256,7 @@ async fn every_node_in_turn_is_killed_and_comes_back() {
     let mut members = Members::start_on(Register::Etcd, 4).await;
     let client = members.client(DEADLINE).await;
     let mut entries = vec![];
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu] {
+    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
         let config = LogConfig { order, ..Whom::Leader.config() };
         entries.push(client.create(&format!("log-{order}"), config).await.expect("the log is created"));
     }

@@ -301,7 +301,7 @@ impl Inner {
 
 /// Whether positions may hold no-ops in logs of this order.
 pub(crate) fn may_have_no_ops(order: Order) -> bool {
-    order != Order::ErwinBb
+    !matches!(order, Order::ErwinBb | Order::Scalog)
 }
 
 /// What was acknowledged before another append was asked for has the lower position. Scanned from the

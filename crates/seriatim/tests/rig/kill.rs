@@ -41,12 +41,13 @@ fn plan(name: &'static str, order: Order, shape: (u32, u32, u32, u64), styles: &
 /// Logs of all orders and of several shapes, with every kind of program. Which order has the rarer shapes is
 /// left to the seed.
 fn many_logs(seed: u64) -> Vec<Plan> {
-    use Order::{Corfu, ErwinBb, ErwinSt};
+    use Order::{Corfu, ErwinBb, ErwinSt, Scalog};
     let (wide, lone) = if seed.is_multiple_of(2) { (ErwinBb, ErwinSt) } else { (ErwinSt, ErwinBb) };
     vec![
         plan("plain", ErwinBb, (2, 2, 3, 64), &all_styles(ErwinBb)),
         plan("straight", ErwinSt, (2, 2, 3, 4), &all_styles(ErwinSt)),
         plan("chained", Corfu, (2, 3, 1, 16), &all_styles(Corfu)),
+        plan("cut", Scalog, (2, 2, 3, 8), &all_styles(Scalog)),
         plan("wide", wide, (3, 3, 2, 7), &[Style::Pipelined(32), Style::Synchronous]),
         plan("lone", lone, (1, 1, 1, 1), &[Style::Pipelined(4), Style::Synchronous]),
     ]

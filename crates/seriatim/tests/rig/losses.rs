@@ -77,6 +77,12 @@ async fn so_does_one_whose_positions_come_first() {
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_one_that_is_ordered_by_cuts() {
+    let test = lose_memory(Order::Scalog);
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
 async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
@@ -140,7 +146,7 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
     let test = async {
         let mut cluster = Cluster::start(&["--volatile-disk"]).await;
         let client = cluster.client(Duration::from_secs(20)).await;
-        let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu];
+        let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
         for order in orders {
             filled(&client, &format!("on-disk-{order}"), order, Durability::Disk).await;
             filled(&client, &format!("in-memory-{order}"), order, Durability::Memory).await;

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{AppendOptions, ControlError, LogConfig, NodeId, Order, Position};
+use seriatim_client::{AppendOptions, ControlError, Log, LogConfig, NodeId, Order, Position};
 
 use crate::command::CommandLine;
 use crate::members::Members;
@@ -28,7 +28,7 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
         let mut members = Members::start(3).await;
         let client = members.client(DEADLINE).await;
         let mut logs = vec![];
-        for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu] {
+        for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
             let name = order.to_string();
             client.create(&name, LogConfig { order, ..config(3, 2) }).await.expect("the log is created");
             let (seed, styles) = (rand::random(), all_styles(order));
@@ -47,6 +47,78 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
             let outcome = log.finish().await;
             outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
         }
+    })
+    .await;
+}
+
+/// Records of this size fill segments soon.
+const LARGE_BYTES: usize = 900 << 10;
+
+fn large(number: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(LARGE_BYTES / 8)
+}
+
+/// Appends large records, numbered in the order of `told`, and notes where each is.
+async fn append_large(log: &Log, told: &mut Vec<Position>) {
+    let first = told.len();
+    let mut appends = vec![];
+    for number in first..first + 40 {
+        appends.push(log.submit(large(number)).await.expect("there is room"));
+    }
+    for append in appends {
+        let receipt = append.await.expect("it is acknowledged");
+        told.push(receipt.position.expect("with its position"));
+    }
+}
+
+/// How many segments of records a node has.
+fn segments(members: &Members, node: NodeId) -> usize {
+    let mut directories = vec![members.data(node)];
+    let mut found = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry")) {
+            let path = entry.path();
+            found += usize::from(path.to_string_lossy().contains("/seg-"));
+            directories.extend(path.is_dir().then_some(path));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_with_cuts_goes_on_through_segments_and_kills_and_keeps_every_position() {
+    within(200, async {
+        let mut members = Members::start(3).await;
+        let client = members.client(DEADLINE).await;
+        let config = LogConfig { order: Order::Scalog, shards: 1, ..config(3, 2) };
+        client.create("rolls", config).await.expect("the log is created");
+        let log = client.log("rolls").await.expect("it is there");
+        let mut told = vec![];
+        append_large(&log, &mut told).await;
+        for node in [TWO, ONE, THREE] {
+            members.kill(node).await;
+            members.restart(node).await;
+            append_large(&log, &mut told).await;
+        }
+        let most = members.numbers().map(|node| segments(&members, node)).max();
+        assert!(most >= Some(2), "no segment was full: {most:?}");
+        for node in members.numbers() {
+            members.kill(node).await;
+        }
+        for node in members.numbers() {
+            members.spawn(node);
+        }
+        for node in members.numbers() {
+            members.ready(node).await;
+        }
+        let log = members.client(DEADLINE).await.log("rolls").await.expect("it is there");
+        for (number, position) in told.iter().enumerate() {
+            let read = log.read(*position, 1, DEADLINE).await.expect("it is read");
+            assert_eq!(read.first().map(|stored| stored.position), Some(*position));
+            assert!(read[0].record.payload() == large(number), "another record is at {position}");
+        }
+        append_large(&log, &mut told).await;
+        assert!(told.is_sorted_by(|one, next| one < next), "positions rise: {told:?}");
     })
     .await;
 }

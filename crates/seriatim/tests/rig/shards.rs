@@ -76,6 +76,12 @@ async fn shards_join_and_leave_corfu_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_join_and_leave_scalog_under_load() {
+    let test = change_shards_of(Order::Scalog);
+    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_line_changes_shards_and_says_what_cannot_be() {
     let members = Members::start(1).await;
     let cli = CommandLine::new(&members.address(NodeId(1)));

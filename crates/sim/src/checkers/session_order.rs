@@ -35,7 +35,7 @@ pub(super) fn check(history: &History) -> Finding {
         // What was lost was part of a session.
         return Ok(());
     }
-    if !history.config.order.is_lazy() {
+    if history.config.order.places_first() {
         return numbers_rise(history, trim);
     }
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();

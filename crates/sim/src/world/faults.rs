@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{NodeId, View};
+use seriatim_model::{Member, NodeId, View};
 use seriatim_store::MemoryDisk;
 
 use super::nodes::Lives;
@@ -167,13 +167,24 @@ impl World {
             FaultKind::DiskLoss | FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
                 let bears_it = |view: &View| {
-                    self.survives_knowing(view, victims, view.number) && self.flush_survives(victims)
+                    self.survives_knowing(view, victims, view.number)
+                        && self.flush_survives(victims)
+                        && self.are_others_there(view, victims)
                 };
                 self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
         bears_it && reachable && spared
+    }
+
+    /// Where cuts order, a flush brings no records: who is away while there is one has none of what it completes when
+    /// it is back.
+    fn are_others_there(&self, view: &View, victims: &[NodeId]) -> bool {
+        let is_there =
+            |member: &Member| !victims.contains(&member.node) && self.nodes[&member.node].host.is_some();
+        !self.plan.config.order.has_cuts()
+            || view.shards.iter().all(|members| members.replicas.iter().any(is_there))
     }
 
     fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {

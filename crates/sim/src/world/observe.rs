@@ -5,7 +5,7 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::shard::ReadError;
-use seriatim_protocol::{Message, corfu, erwin, shard};
+use seriatim_protocol::{Message, corfu, erwin, scalog, shard};
 
 use super::{CONTROL, World};
 use crate::coverage::Step;
@@ -56,6 +56,9 @@ impl World {
             Message::Erwin(erwin::Message::Dropped { view, .. }) => (*view, "confirmed a drop"),
             Message::Corfu(corfu::Message::Given { view, .. }) => (*view, "gave out positions"),
             Message::Corfu(corfu::Message::Tail { view, .. }) => (*view, "told the tail"),
+            Message::Scalog(scalog::Message::Cut { view, .. }) => (*view, "made a cut"),
+            Message::Scalog(scalog::Message::Held { view, .. }) => (*view, "held a cut"),
+            Message::Scalog(scalog::Message::Tail { view, .. }) => (*view, "told the tail"),
             Message::Shard(shard::Message::Stable { view, stable }) => {
                 self.reach(Milestone::StableAnnounced(*stable));
                 (*view, "announced what is stable")
@@ -96,7 +99,7 @@ impl World {
 
     /// Notes how far a sequencing replica is, and what is final by that.
     pub(super) fn observe_ordered(&mut self, id: NodeId) {
-        if !self.plan.config.order.is_lazy() {
+        if self.plan.config.order.places_first() {
             return self.observe_written(id);
         }
         let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
@@ -168,7 +171,9 @@ impl World {
         let Some(host) = &self.nodes[&id].host else { return };
         let mut reached = vec![];
         if let Some(leader) = host.sequencer(self.log).filter(|replica| replica.is_open()) {
-            let end = leader.ordered() + leader.held();
+            // Cuts are ordered when they are held.
+            let held = if self.plan.config.order.has_cuts() { 0 } else { leader.held() };
+            let end = leader.ordered() + held;
             if self.history.views.get(&leader.view_number()).is_some_and(|known| known.view.leader == id)
                 && end > Position::ZERO
             {
@@ -249,8 +254,8 @@ impl World {
                     .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
             })
         };
-        let is_lazy = self.plan.config.order.is_lazy();
-        (!is_lazy || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
+        let keeps_order = !self.plan.config.order.places_first();
+        (!keeps_order || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
     }
 
     /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Incarnation, NodeId, ViewNumber};
-use seriatim_protocol::{Message, control, erwin, shard};
+use seriatim_protocol::{Message, control, erwin, scalog, shard};
 
 use super::World;
 
@@ -42,8 +42,10 @@ impl World {
             Message::Erwin(
                 erwin::Message::Acknowledged { view, .. } | erwin::Message::Dropped { view, .. },
             )
+            | Message::Scalog(scalog::Message::Held { view, .. })
             | Message::Shard(
                 shard::Message::Bound { view, .. }
+                | shard::Message::Appended { view, .. }
                 | shard::Message::Replicated { view, .. }
                 | shard::Message::Written { view, .. }
                 | shard::Message::Filled { view, .. }

@@ -160,6 +160,60 @@ fn a_chain_costs_two_delays_for_each_of_its_replicas() {
     }
 }
 
+/// To the primary, the backup, the leader, its followers, and back: leader, primary, client.
+const CUT_PATH: u64 = 7;
+
+/// A log that is ordered by cuts, with a client that appends to it.
+fn with_cuts(interval_us: u32) -> Lab {
+    let mut lab = Lab::new(Pace::DELAYS);
+    let (order, durability) = (Order::Scalog, Durability::Memory);
+    let entry = lab.open_log(LogConfig { order, durability, interval_us, ..LogConfig::default() });
+    lab.start(APPENDER, Program::appender(&entry, 7));
+    lab.start(SUBSCRIBER, Program::subscriber(&entry, Position::ZERO));
+    lab.ask(APPENDER, 0, Ask::OpenSession);
+    lab.wait(SOON);
+    lab
+}
+
+#[test]
+fn with_cuts_an_append_takes_its_path_and_at_most_two_intervals() {
+    for interval_us in [100, 1000, 5000] {
+        let mut lab = with_cuts(interval_us);
+        let interval = u64::from(interval_us) * 1000;
+        let mut began = vec![];
+        for token in 1..=40 {
+            began.push(lab.now);
+            lab.append(APPENDER, token, Terms::default());
+            // The first is alone; the others come at all times of an interval.
+            let pause =
+                if token == 1 { SOON } else { Duration::from_nanos(interval * (token % 7) / 5 + token) };
+            lab.wait(pause);
+        }
+        lab.wait(SOON);
+        for (token, began) in (1..).zip(began) {
+            let told = lab.told(APPENDER, token).expect("it is acknowledged");
+            let Answer::Appending(Reply::Appended { position, .. }) = told.answer else { panic!("{told:?}") };
+            assert_eq!(position, Some(Position(token - 1)));
+            let took = (told.at - began).as_nanos() as u64;
+            let most = if token == 1 { CUT_PATH } else { CUT_PATH + 2 * interval };
+            assert!((CUT_PATH..=most).contains(&took), "append {token} took {took} of at most {most} delays");
+            // A subscriber has it when its client does: the primary tells both.
+            assert_eq!(lab.handed_over(APPENDER, token), Some(told.at));
+        }
+    }
+}
+
+#[test]
+fn a_log_with_cuts_that_nobody_uses_says_nothing_and_writes_nothing() {
+    let mut lab = with_cuts(1000);
+    lab.append(APPENDER, 1, Terms::default());
+    lab.wait(Duration::from_secs(1));
+    assert!(lab.told(APPENDER, 1).is_some(), "it is acknowledged");
+    let (messages, syncs) = (lab.messages, lab.syncs);
+    lab.wait(Duration::from_secs(100));
+    assert_eq!((lab.messages - messages, lab.syncs - syncs), (0, 0));
+}
+
 #[test]
 fn the_tail_of_an_empty_log_is_its_beginning() {
     for order in crate::table::ORDERS {

@@ -13,7 +13,7 @@ use crate::crashes::{self, Fates, Recovery, Victim};
 use crate::spent::Spent;
 
 /// The orderings, in the order of their columns.
-pub(crate) const ORDERS: [Order; 3] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu];
+pub(crate) const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
 
 const PAGE: &str = "../../docs/protocols.md";
 

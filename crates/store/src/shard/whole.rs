@@ -23,7 +23,7 @@ impl Contents {
             let cover = history.cover(next);
             let owner = match config.order {
                 Order::ErwinBb | Order::Corfu => Some(self.placed(view, next)),
-                Order::ErwinSt => cover.and_then(|cover| {
+                Order::ErwinSt | Order::Scalog => cover.and_then(|cover| {
                     let owned = self.map.at(cover, next)?;
                     Some((owned.shard == self.shard(), next + owned.count))
                 }),

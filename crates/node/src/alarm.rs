@@ -1,0 +1,57 @@
+//! When the node has to look after its machines again, though nothing arrives.
+
+use std::time::{Duration, Instant};
+
+use seriatim_net::Timer;
+
+/// Nearer instants are kept by a thread of their own: the runtime's timers are a millisecond coarse, and a log may be
+/// ordered ten times in one.
+const NEAR: Duration = Duration::from_millis(2);
+
+/// Waits for instants. Its thread is started when it is needed first: most logs never do.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    timer: Option<Timer>,
+}
+
+impl Alarm {
+    /// Waits until `at`; for ever if there is nothing to wait for. Cancel safe.
+    pub(crate) async fn until(&mut self, at: Option<Instant>) {
+        let Some(at) = at else { return std::future::pending().await };
+        let left = at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        if left < NEAR && self.timer.is_none() {
+            // Without one it is only less precise.
+            self.timer = Timer::start().ok();
+        }
+        match self.timer.as_ref().filter(|_| left < NEAR) {
+            Some(timer) => timer.until(at).await,
+            None => tokio::time::sleep_until(at.into()).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn near_instants_are_met_more_precisely_than_the_runtime_can() {
+        let mut alarm = Alarm::default();
+        alarm.until(Some(Instant::now() + Duration::from_millis(3))).await;
+        assert!(alarm.timer.is_none(), "no thread is needed for that");
+        let best = {
+            let mut best = Duration::MAX;
+            for _ in 0..200 {
+                let at = Instant::now() + Duration::from_micros(100);
+                alarm.until(Some(at)).await;
+                assert!(Instant::now() >= at);
+                best = best.min(at.elapsed());
+            }
+            best
+        };
+        assert!(best < Duration::from_micros(500), "it is late by {best:?} at best");
+    }
+}

@@ -1,0 +1,560 @@
+//! A client's side of appending: records go to the primary of a shard, which answers with their positions.
+//!
+//! Whatever queues up between two steps leaves as one message. All that a session has on its way is at one shard:
+//! before it goes on at another one, it waits for what is there. So no append is ordered before one that was submitted
+//! earlier.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{
+    Address, Endpoint, IdRun, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId,
+    Time, View, ViewNumber,
+};
+
+use super::message::{Message, Place};
+use super::tail::TailQuestion;
+use crate::control::{self, LogEntry};
+use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
+use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
+use crate::parts::{Lookup, ShardChoice};
+use crate::roles;
+use crate::shard;
+
+/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
+pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
+/// The longest wait before something is said again.
+const RESEND_MOST: Duration = Duration::from_secs(2);
+/// The shortest and the longest pause after a shard had no room.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+
+/// One log, as one client uses it: a session for its appends, and questions about the tail.
+///
+/// Invariant: `pending` are the numbers from `base` on; those in `base..sent` were submitted to the shard `at` in the
+/// present view, unless it is being asked what became of what was on its way when that began.
+#[derive(Clone, Debug)]
+pub struct LogClient {
+    pub(super) config: LogClientConfig,
+    pub(super) entry: LogEntry,
+    pub(super) session: Option<SessionId>,
+    sessions_opened: u64,
+    /// The tail is being asked for, to put it into the session's id.
+    is_opening: bool,
+    /// Who wants to know the session before anything is appended.
+    session_askers: Vec<u64>,
+    /// Who wants the session to end.
+    end_asker: Option<u64>,
+    base: u64,
+    pending: VecDeque<Pending>,
+    sent: u64,
+    /// Those below it were submitted at some time, and may be in the log.
+    submitted: u64,
+    at: Option<ShardId>,
+    /// What was on its way when the view began: when to ask the leader again what became of it.
+    locate_at: Option<Time>,
+    /// When the shard answered last, or was sent something while nothing was on its way.
+    heard_at: Time,
+    patience: Duration,
+    not_before: Time,
+    pause: Duration,
+    /// Whether the shard had no room when it was last heard of, and if so, whether because of its disk.
+    busy: Option<bool>,
+    pub(super) tails: BTreeMap<u64, TailQuestion>,
+    pub(super) next_question: u64,
+    pub(super) lookup: Lookup,
+    unavailable: Option<String>,
+    jitter: u64,
+    work_is_due: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    token: u64,
+    record: Record,
+    terms: Terms,
+    settled: bool,
+}
+
+pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
+pub(super) type Out = Vec<ClientEffect>;
+
+impl Machine for LogClient {
+    type Message = roles::Message;
+    type Request = Request;
+    type Reply = Reply;
+
+    fn step(&mut self, now: Time, input: Input<roles::Message, Request>, out: &mut Out) {
+        match input {
+            Input::Request { token, request: Request::Append { record, terms } } => {
+                self.submit(token, record, terms, out);
+            }
+            Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
+            Input::Request { token, request: Request::EndSession } => {
+                self.end_asker = Some(token);
+                self.work_is_due = true;
+            }
+            Input::Request { token, request: Request::OpenSession } => {
+                self.session_askers.push(token);
+                self.work_is_due = true;
+            }
+            Input::Message {
+                from: Address::Node(node, Endpoint::Sequencer),
+                message: roles::Message::Scalog(message),
+            } => self.receive(now, node, message, out),
+            Input::Message {
+                from: Address::Node(_, Endpoint::Shard(shard)),
+                message: roles::Message::Shard(message),
+            } => self.shard_answered(now, shard, message, out),
+            Input::Message { message: roles::Message::Control(message), .. } => {
+                self.controlled(now, message, out)
+            }
+            Input::Disconnected(Peer::Node(node)) => self.disconnected(now, node),
+            Input::Timer => self.timer(now, out),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if self.work_is_due {
+            return Some(Time::ZERO);
+        }
+        let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
+        [self.lookup.deadline(), self.submit_deadline(), tails].into_iter().flatten().min()
+    }
+}
+
+impl LogClient {
+    /// A client of the log that `entry` describes. It always opens a session of its own.
+    #[must_use]
+    pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
+        let jitter = config.random | 1;
+        let mut client = Self {
+            config,
+            entry,
+            session: None,
+            sessions_opened: 0,
+            is_opening: false,
+            session_askers: vec![],
+            end_asker: None,
+            base: 0,
+            pending: VecDeque::new(),
+            sent: 0,
+            submitted: 0,
+            at: None,
+            locate_at: None,
+            heard_at: Time::ZERO,
+            patience: RESEND_FIRST,
+            not_before: Time::ZERO,
+            pause: Duration::ZERO,
+            busy: None,
+            tails: BTreeMap::new(),
+            next_question: 0,
+            lookup: Lookup::default(),
+            unavailable: None,
+            jitter,
+            work_is_due: false,
+        };
+        if client.view().is_none() {
+            client.lookup.ask(Time::ZERO);
+        }
+        client
+    }
+
+    /// The session that appends go to, once one is open, and the number of the next append.
+    #[must_use]
+    pub fn session(&self) -> Option<(SessionId, u64)> {
+        self.session.map(|session| (session, self.end()))
+    }
+
+    /// The register's entry, as far as this client knows.
+    #[must_use]
+    pub fn entry(&self) -> &LogEntry {
+        &self.entry
+    }
+
+    /// Why no view can be formed, if somebody said so.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+    }
+
+    /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
+    pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
+        let waits = !self.pending.is_empty();
+        let view = self.view().filter(|_| waits);
+        let leader = view.filter(|_| self.locate_at.is_some()).map(|view| (view.leader, None));
+        let primary = view.and_then(|view| Some(view.shard(self.at?)?.primary().node));
+        let primary = primary.filter(|_| self.locate_at.is_none()).map(|node| (node, self.busy));
+        leader.into_iter().chain(primary)
+    }
+
+    /// How many appends wait for something.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
+        let config = &self.entry.config;
+        let open = self.entry.view.as_ref().map(View::open_shards);
+        let failure = match (terms.shard, open) {
+            (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
+                Some(Failure::NoSuchShard { shard, open: open.to_vec() })
+            }
+            _ if config.is_too_large(&record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
+            _ => None,
+        };
+        if let Some(failure) = failure {
+            return out.push(reply(token, Reply::Failed(failure)));
+        }
+        self.pending.push_back(Pending { token, record, terms, settled: false });
+        self.work_is_due = true;
+    }
+
+    pub(super) fn view(&self) -> Option<&View> {
+        self.entry.view.as_ref()
+    }
+
+    /// The number of the next append.
+    fn end(&self) -> u64 {
+        self.base + self.pending.len() as u64
+    }
+
+    fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
+        let current = self.entry.view_number();
+        match message {
+            Message::Located { view, session, next, places }
+                if view == current && Some(session) == self.session =>
+            {
+                self.located(next, &places, out);
+            }
+            Message::Expired { session } if Some(session) == self.session => self.session_lost(out),
+            Message::Tail { request, view, tail } => self.tail_told(node, request, view, tail, out),
+            Message::Rejected { view, why } => {
+                self.unavailable = why;
+                if view < current {
+                    // It will know the view in a moment.
+                    self.locate_at = self.locate_at.map(|at| at.min(now + LOOKUP_FIRST));
+                }
+                self.rejected(now, view);
+            }
+            _ => {}
+        }
+    }
+
+    fn shard_answered(&mut self, now: Time, shard: ShardId, message: shard::Message, out: &mut Out) {
+        let current = self.entry.view_number();
+        match message {
+            shard::Message::Appended { view, ids, first }
+                if view == current && Some(ids.session) == self.session =>
+            {
+                self.heard_at = now;
+                (self.patience, self.pause, self.busy) = (RESEND_FIRST, Duration::ZERO, None);
+                self.appended(ids, Some(first), out);
+            }
+            shard::Message::OutOfOrder { view, session, expected }
+                if view == current && Some(session) == self.session && Some(shard) == self.at =>
+            {
+                self.sent = self.sent.min(expected.max(self.base));
+                self.work_is_due = true;
+            }
+            shard::Message::Busy { view, ids, disk_full }
+                if view == current && Some(ids.session) == self.session && Some(shard) == self.at =>
+            {
+                self.was_refused(now, ids.first, disk_full);
+            }
+            shard::Message::Fenced { claim, .. } => {
+                // It is not in that view yet, or not any more.
+                self.sent = self.base;
+                self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, PAUSE.1);
+                self.not_before = now + self.pause;
+                self.rejected(now, claim);
+            }
+            _ => {}
+        }
+    }
+
+    /// The shard did not take what was submitted from this number on.
+    fn was_refused(&mut self, now: Time, first: u64, disk_full: bool) {
+        let jitter = self.random();
+        self.sent = self.sent.min(first.max(self.base));
+        self.heard_at = now;
+        self.busy = Some(disk_full || self.busy == Some(true));
+        self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+        self.not_before = now + self.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+    }
+
+    pub(super) fn rejected(&mut self, now: Time, view: ViewNumber) {
+        let known = self.entry.view_number();
+        self.lookup.was_rejected(now, view, known, self.unavailable.is_some());
+        self.work_is_due |= self.lookup.deadline() == Some(now);
+    }
+
+    /// These are in the log, for good.
+    fn appended(&mut self, ids: IdRun, first: Option<Position>, out: &mut Out) {
+        for number in ids.first.max(self.base)..ids.end().min(self.end()) {
+            let pending = &mut self.pending[(number - self.base) as usize];
+            if std::mem::replace(&mut pending.settled, true) {
+                continue;
+            }
+            let id = RecordId { session: ids.session, number };
+            let told = match first {
+                Some(first) => Reply::Appended { id, position: Some(first + (number - ids.first)), again: 0 },
+                // It is in the log, but where was not worth remembering any more.
+                None => Reply::Failed(Failure::Stale(id)),
+            };
+            out.push(reply(pending.token, told));
+        }
+        while self.pending.front().is_some_and(|pending| pending.settled) {
+            self.pending.pop_front();
+            self.base += 1;
+        }
+        self.sent = self.sent.max(self.base);
+        // More may be submitted, at another shard, and who wants the session to end waits for this.
+        self.work_is_due = true;
+    }
+
+    /// The leader says what became of numbers. What an earlier view left undecided is submitted again.
+    fn located(&mut self, next: u64, places: &[Place], out: &mut Out) {
+        let Some(session) = self.session else { return };
+        for Place { number, count, position } in places {
+            self.appended(IdRun { session, first: *number, count: *count }, *position, out);
+        }
+        if self.locate_at.is_some() && (self.base >= next || self.pending.is_empty()) {
+            self.locate_at = None;
+            (self.sent, self.submitted) = (self.base, self.base);
+            self.work_is_due = true;
+        }
+    }
+
+    fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
+        match message {
+            control::Message::Found { entry, .. } | control::Message::Registered { entry } => {
+                if entry.id != self.entry.id {
+                    return self.deleted(out);
+                }
+                self.unavailable = None;
+                self.entry.unavailable.clone_from(&entry.unavailable);
+                if entry.view_number() > self.entry.view_number() {
+                    self.entry = entry;
+                    self.lookup.found();
+                    self.enter_view(now);
+                }
+            }
+            control::Message::Refused { .. } => self.deleted(out),
+            _ => {}
+        }
+    }
+
+    /// Goes on in a new view: what was on its way in the one before is asked for.
+    fn enter_view(&mut self, now: Time) {
+        if self.submitted > self.base || self.locate_at.is_some() {
+            self.locate_at = Some(now);
+        }
+        (self.heard_at, self.patience, self.not_before) = (now, RESEND_FIRST, Time::ZERO);
+        (self.pause, self.busy, self.at) = (Duration::ZERO, None, None);
+        for question in self.tails.values_mut() {
+            // Asked again, in the new view, by the timer.
+            question.asked_at = Time::ZERO;
+        }
+        self.work_is_due = true;
+    }
+
+    fn disconnected(&mut self, now: Time, node: NodeId) {
+        let primary = self.view().and_then(|view| Some(view.shard(self.at?)?.primary().node));
+        if primary == Some(node) {
+            self.sent = self.base;
+            self.not_before = now + LOOKUP_MOST;
+        }
+        if !self.pending.is_empty() || !self.tails.is_empty() {
+            self.lookup.ask(now);
+            self.work_is_due |= self.lookup.deadline() == Some(now);
+        }
+    }
+
+    fn timer(&mut self, now: Time, out: &mut Out) {
+        self.work_is_due = false;
+        let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.view().is_none();
+        if self.lookup.is_due(now, waits) {
+            self.look_up(out);
+        }
+        self.repeat_tail_questions(now, out);
+        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        if self.session.is_none() && is_wanted && !self.is_opening && self.view().is_some() {
+            self.is_opening = true;
+            self.ask_tail(now, None, out);
+        }
+        self.send_submits(now, out);
+        self.end_session(out);
+    }
+
+    fn look_up(&self, out: &mut Out) {
+        let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
+        let to = Address::Node(self.config.control, Endpoint::Register);
+        out.push(ClientEffect::Send { to, message: message.into() });
+    }
+
+    /// Somebody is silent: it may be slow, or somewhere else by now.
+    pub(super) fn wonder(&self, out: &mut Out) {
+        if self.lookup.is_idle() {
+            self.look_up(out);
+        }
+    }
+
+    /// The tail is known: a session that is opened now is younger.
+    pub(super) fn open_session(&mut self, tail: Position, out: &mut Out) {
+        let random =
+            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.sessions_opened += 1;
+        self.is_opening = false;
+        let session = SessionId::new(tail, random);
+        self.session = Some(session);
+        let (askers, next) = (std::mem::take(&mut self.session_askers), self.end());
+        out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
+        self.work_is_due = true;
+    }
+
+    /// Answers those who ask for the session when it is open already, and lets it end once all is settled: nothing of
+    /// it is on its way then that could still get into the log.
+    fn end_session(&mut self, out: &mut Out) {
+        if let Some((session, next)) = self.session() {
+            let askers = std::mem::take(&mut self.session_askers);
+            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
+        }
+        if let Some(token) = self.end_asker.take_if(|_| self.pending.is_empty()) {
+            out.push(reply(token, Reply::Ended(self.session())));
+            self.forget_session();
+        }
+    }
+
+    fn forget_session(&mut self) {
+        self.session = None;
+        (self.base, self.sent, self.submitted) = (0, 0, 0);
+        (self.at, self.locate_at) = (None, None);
+        self.pending.clear();
+    }
+
+    fn submit_deadline(&self) -> Option<Time> {
+        if self.session.is_none() || self.view().is_none() {
+            return None;
+        }
+        if self.locate_at.is_some() {
+            return self.locate_at;
+        }
+        let goes_on = self.sent < self.end() && self.not_before > Time::ZERO;
+        let again = (self.sent > self.base).then(|| self.heard_at + self.patience);
+        let again = again.map(|at| at.max(self.not_before));
+        if goes_on { Some(self.not_before) } else { again }
+    }
+
+    /// Submits whatever was not, as far as it goes to the shard where the session is; and again, after silence.
+    fn send_submits(&mut self, now: Time, out: &mut Out) {
+        let (Some(session), Some(view)) = (self.session, self.entry.view.clone()) else { return };
+        if self.locate_at.is_some_and(|at| now >= at) {
+            if self.patience > RESEND_FIRST {
+                self.wonder(out);
+            }
+            self.locate_at = Some(now + self.patience);
+            self.patience = (self.patience * 2).min(RESEND_MOST);
+            self.ask_what_became(session, out);
+        }
+        if self.locate_at.is_some() || now < self.not_before {
+            return;
+        }
+        self.not_before = Time::ZERO;
+        if self.sent > self.base && now >= self.heard_at + self.patience {
+            // What was submitted may be lost, or the answer, or the session is forgotten.
+            self.ask_what_became(session, out);
+            self.wonder(out);
+            self.sent = self.base;
+            self.heard_at = now;
+            self.patience = (self.patience * 2).min(RESEND_MOST);
+        } else if self.sent == self.base {
+            // Nothing was on its way: the wait for an answer starts now.
+            self.heard_at = now;
+        }
+        if self.sent == self.base {
+            self.at = None;
+        }
+        while self.send_batch(session, &view, out) {}
+    }
+
+    /// Submits the next records that go to one shard and fit into one message. Says whether there were any.
+    fn send_batch(&mut self, session: SessionId, view: &View, out: &mut Out) -> bool {
+        let (limits, stripe) = (self.config.options.limits, self.entry.config.stripe);
+        let first = self.sent;
+        let (mut records, mut bytes) = (vec![], 0);
+        let unsent = (first..).zip(self.pending.range((first - self.base) as usize..));
+        for (number, pending) in unsent.take(limits.batch_records) {
+            let id = RecordId { session, number };
+            let shard = pending.terms.shard.of(id, &pending.record, stripe, view.open_shards());
+            bytes += pending.record.size();
+            let is_full = !records.is_empty() && bytes > limits.batch_bytes;
+            if is_full || *self.at.get_or_insert(shard) != shard {
+                break;
+            }
+            records.push(pending.record.clone());
+        }
+        let Some(members) = self.at.and_then(|shard| view.shard(shard)) else { return false };
+        if records.is_empty() {
+            return false;
+        }
+        self.sent += records.len() as u64;
+        self.submitted = self.submitted.max(self.sent);
+        let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
+        let lowest = self.base;
+        let message = shard::Message::Submit { view: view.number, session, lowest, first, records };
+        out.push(ClientEffect::Send { to, message: message.into() });
+        true
+    }
+
+    fn ask_what_became(&self, session: SessionId, out: &mut Out) {
+        let Some(view) = self.view() else { return };
+        let (first, count) = (self.base, self.pending.len() as u64);
+        out.push(send(view.leader, Message::Locate { view: view.number, session, first, count }));
+    }
+
+    /// What became of some append nobody knows any more.
+    fn session_lost(&mut self, out: &mut Out) {
+        if let Some(session) = self.session {
+            for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+                out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
+            }
+        }
+        self.forget_session();
+        self.work_is_due = true;
+    }
+
+    fn deleted(&mut self, out: &mut Out) {
+        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
+        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+            out.push(reply(pending.token, failure()));
+        }
+        let askers = std::mem::take(&mut self.session_askers);
+        for token in askers.into_iter().chain(self.end_asker.take()) {
+            out.push(reply(token, failure()));
+        }
+        for question in std::mem::take(&mut self.tails).into_values() {
+            out.extend(question.asker.map(|token| reply(token, failure())));
+        }
+        self.is_opening = false;
+        self.lookup = Lookup::default();
+        self.forget_session();
+    }
+
+    /// A deterministic sequence that differs from client to client (xorshift).
+    fn random(&mut self) -> u64 {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        self.jitter
+    }
+}
+
+pub(super) fn reply(token: u64, reply: Reply) -> ClientEffect {
+    ClientEffect::Reply { token, reply }
+}
+
+pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {
+    ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
+}

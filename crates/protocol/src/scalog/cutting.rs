@@ -1,0 +1,264 @@
+//! How the leader makes cuts of what the replicas of the shards report, and commits them (Scalog §3.3).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{
+    Address, Endpoint, IdRun, LogConfig, NodeId, Position, ShardId, Ticket, Time, View, limits,
+};
+
+use super::cut::Cut;
+use super::message::Message;
+use super::pushing::Pusher;
+use crate::deviation::{Deviation, Options};
+use crate::parts::{Admission, Gate, Sessions};
+use crate::roles::RoleEffect;
+use crate::shard::{self, Submitted};
+
+/// What the leader of a view knows of the shards and of its followers.
+///
+/// Invariant: `committed <= own <= end`; cuts are pushed when they are committed, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Leader {
+    view: View,
+    options: Options,
+    interval: Duration,
+    shards: BTreeMap<ShardId, Reports>,
+    /// When the last cut was made.
+    cut_at: Option<Time>,
+    /// Where the last cut ended.
+    end: Position,
+    /// How far the followers hold them, and when they were told last.
+    followers: BTreeMap<NodeId, Follower>,
+    /// How far they are durable here, and those that are not yet.
+    own: Position,
+    own_pending: VecDeque<(Ticket, Position)>,
+    /// Those that are not committed.
+    uncommitted: VecDeque<Cut>,
+    committed: Position,
+    pub(super) pusher: Pusher,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Follower {
+    held: Position,
+    told_at: Time,
+}
+
+/// What the replicas of a shard reported.
+#[derive(Clone, Debug, Default)]
+struct Reports {
+    lengths: BTreeMap<NodeId, u64>,
+    primary: NodeId,
+    /// The names of the local log from `decided` on, up to index `named`.
+    names: VecDeque<Submitted>,
+    named: u64,
+    decided: u64,
+}
+
+impl Reports {
+    /// How much all replicas have, as far as it is known whose it is.
+    fn length(&self, options: Options) -> u64 {
+        let unreplicated = options.deviates(Deviation::CutUnreplicated);
+        let lengths = self.lengths.values().copied();
+        let length = if unreplicated { lengths.max() } else { lengths.min() };
+        length.unwrap_or(0).min(self.named)
+    }
+
+    /// The primary tells whose records follow from an index on. What is known is passed over.
+    fn tell(&mut self, from: u64, names: Vec<Submitted>) {
+        let mut index = from;
+        for told in names {
+            if index == self.named {
+                self.named += told.ids.count;
+                self.names.push_back(told);
+            }
+            index += told.ids.count;
+        }
+    }
+}
+
+impl Leader {
+    pub(super) fn new(view: &View, me: NodeId, config: &LogConfig, options: Options) -> Self {
+        let reports = |members: &seriatim_model::ShardMembers| {
+            let lengths = members.replicas.iter().map(|member| (member.node, 0)).collect();
+            let primary = members.primary().node;
+            (members.shard, Reports { lengths, primary, ..Reports::default() })
+        };
+        let follower = Follower { held: view.start, told_at: Time::ZERO };
+        let others = view.sequencers.iter().map(|member| member.node).filter(|node| *node != me);
+        Self {
+            options,
+            interval: config.interval(),
+            shards: view.shards.iter().map(reports).collect(),
+            cut_at: None,
+            end: view.start,
+            followers: others.map(|node| (node, follower)).collect(),
+            own: view.start,
+            own_pending: VecDeque::new(),
+            uncommitted: VecDeque::new(),
+            committed: view.start,
+            pusher: Pusher::within(view.number, &view.shards, view.start),
+            view: view.clone(),
+        }
+    }
+
+    /// Positions below are in committed cuts.
+    pub(super) fn committed(&self) -> Position {
+        self.committed
+    }
+
+    /// What is waited for: a cut to be held, or to be on the shards.
+    pub(super) fn step_name(&self) -> Option<&'static str> {
+        if !self.uncommitted.is_empty() {
+            Some("bind")
+        } else if self.pusher.len() > 0 {
+            Some("drop")
+        } else {
+            None
+        }
+    }
+
+    /// A replica of a shard reports. One that says again what is decided is told so.
+    pub(super) fn reported(
+        &mut self,
+        from: (ShardId, NodeId),
+        length: u64,
+        names: (u64, Vec<Submitted>),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (shard, node) = from;
+        let Some(reports) = self.shards.get_mut(&shard) else { return };
+        let Some(known) = reports.lengths.get_mut(&node) else { return };
+        if length <= reports.decided {
+            let message =
+                shard::Message::Decided { view: self.view.number, end: self.end, length: reports.decided };
+            let to = Address::Node(node, Endpoint::Shard(shard));
+            out.push(RoleEffect::Send { to, message: message.into() });
+        }
+        *known = length.max(*known);
+        if node == reports.primary {
+            reports.tell(names.0, names.1);
+        }
+    }
+
+    /// When the next cut is due, if there is anything to order.
+    fn due_at(&self) -> Option<Time> {
+        let is_new = |reports: &Reports| reports.length(self.options) > reports.decided;
+        let has_room = self.uncommitted.len() + self.pusher.len() < limits::CUT_WINDOW;
+        (has_room && self.shards.values().any(is_new))
+            .then(|| self.cut_at.map_or(Time::ZERO, |at| at + self.interval))
+    }
+
+    /// Makes the next cut, if it is due. `sessions` say what is ordered already.
+    pub(super) fn make_cut(&mut self, now: Time, sessions: &mut Sessions) -> Option<Cut> {
+        if self.due_at().is_none_or(|at| now < at) {
+            return None;
+        }
+        self.cut_at = Some(now);
+        let mut cut = Cut { from: self.end, lengths: vec![], names: vec![] };
+        for (shard, reports) in &mut self.shards {
+            let length = reports.length(self.options);
+            while let Some(told) = reports.names.front().copied()
+                && reports.decided + told.ids.count <= length
+                && cut.names.len() < self.options.limits.batch_records
+            {
+                reports.names.pop_front();
+                reports.decided += told.ids.count;
+                let twice = self.options.deviates(Deviation::SubmittedTwice);
+                let idle = self.options.limits.session_idle_positions;
+                let new = if twice { Some(told.ids) } else { new_of(told, sessions, cut.end(), idle) };
+                if let Some(ids) = new {
+                    let position = cut.end();
+                    cut.names.push((*shard, Submitted { ids, ..told }));
+                    sessions.bind(ids, position);
+                    sessions.admit(ids.session, ids.end(), told.lowest, position);
+                }
+            }
+            cut.lengths.push((*shard, reports.decided));
+        }
+        // If all of it was ordered before, or never will be, whoever reports again is told.
+        (!cut.names.is_empty()).then_some(cut)
+    }
+
+    /// The cut left for this member's own journal with `ticket`; the followers are told.
+    pub(super) fn hold(&mut self, now: Time, cut: Cut, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        self.end = cut.end();
+        self.own_pending.push_back((ticket, self.end));
+        let bound = self.pusher.bound();
+        for (node, follower) in &mut self.followers {
+            if follower.held == cut.from {
+                follower.told_at = now;
+            }
+            send_cut(*node, self.view.number, bound, &cut, out);
+        }
+        self.uncommitted.push_back(cut);
+    }
+
+    /// A follower holds all cuts up to `end`.
+    pub(super) fn is_held(&mut self, now: Time, node: NodeId, end: Position) {
+        if let Some(follower) = self.followers.get_mut(&node).filter(|follower| end > follower.held) {
+            *follower = Follower { held: end, told_at: now };
+        }
+    }
+
+    /// Commits what all members hold, and tells the shards.
+    pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
+        while let Some((ticket, end)) =
+            self.own_pending.front().copied().filter(|(ticket, _)| gate.is_durable(*ticket))
+        {
+            debug_assert!(ticket <= gate.issued(), "only what left is durable");
+            self.own_pending.pop_front();
+            self.own = end;
+        }
+        let followers = self.followers.values().map(|follower| follower.held);
+        let uncommitted = self.options.deviates(Deviation::CutUncommitted);
+        let held = if uncommitted { self.end } else { followers.fold(self.own, Position::min) };
+        self.committed = self.committed.max(held);
+        while self.uncommitted.front().is_some_and(|cut| cut.end() <= self.committed) {
+            let cut = self.uncommitted.pop_front().expect("the front was just seen");
+            self.pusher.push(now, cut, out);
+        }
+    }
+
+    /// Sends again what was not answered in time. `cuts` are those that the member holds.
+    pub(super) fn resend(&mut self, now: Time, cuts: &VecDeque<Cut>, out: &mut Vec<RoleEffect>) {
+        self.pusher.resend(now, out);
+        let (view, bound, end) = (self.view.number, self.pusher.bound(), self.end);
+        for (node, follower) in &mut self.followers {
+            if follower.held < end && now >= follower.told_at + limits::RESEND_AFTER {
+                follower.told_at = now;
+                for cut in cuts.iter().filter(|cut| cut.from >= follower.held) {
+                    send_cut(*node, view, bound, cut, out);
+                }
+            }
+        }
+    }
+
+    /// When a cut is due, or something is to be sent again.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let behind = self.followers.values().filter(|follower| follower.held < self.end);
+        let again = behind.map(|follower| follower.told_at + limits::RESEND_AFTER).min();
+        [self.due_at(), again, self.pusher.deadline()].into_iter().flatten().min()
+    }
+}
+
+/// Those of the names that go on where their session is.
+fn new_of(told: Submitted, sessions: &Sessions, ordered: Position, idle: u64) -> Option<IdRun> {
+    match sessions.admission(told.ids, ordered, idle) {
+        Admission::Admit { skip } if skip < told.ids.count => Some(told.ids.tail(skip)),
+        _ => None,
+    }
+}
+
+fn send_cut(
+    node: NodeId,
+    view: seriatim_model::ViewNumber,
+    bound: Position,
+    cut: &Cut,
+    out: &mut Vec<RoleEffect>,
+) {
+    let to = Address::Node(node, Endpoint::Sequencer);
+    let message = Message::Cut { view, bound, cut: cut.clone() };
+    out.push(RoleEffect::Send { to, message: message.into() });
+}

@@ -1,0 +1,134 @@
+//! What a member of the ordering layer remembers: its journal at durability `disk`, and its whole state for a
+//! checkpoint or an orderly end.
+
+use bytes::Bytes;
+use seriatim_model::storage::JournalEntry;
+use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire_struct};
+use seriatim_model::{Durability, LogConfig, Member, Position, Ticket, View, ViewNumber};
+
+use super::cut::Cut;
+use super::sequencer::{Sequencer, Staged};
+use crate::deviation::Options;
+use crate::parts::Sessions;
+use crate::roles::RoleEffect;
+
+/// What the member's journal holds, at durability `disk`.
+#[derive(Debug)]
+pub(super) enum JournalRecord {
+    /// A cut, and up to where the cuts before it were let go of.
+    Held {
+        bound: Position,
+        cut: Cut,
+    },
+    Claimed {
+        claim: ViewNumber,
+        adopts: bool,
+    },
+    Staged(Staged),
+    Started {
+        view: View,
+    },
+    Snapshot(Snapshot),
+}
+
+wire_enum! {
+    JournalRecord {
+        1 => Held { bound, cut },
+        2 => Claimed { claim, adopts },
+        3 => Staged(staged),
+        4 => Started { view },
+        5 => Snapshot(snapshot),
+    }
+}
+
+/// The whole state, for a checkpoint.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    claim: ViewNumber,
+    number: ViewNumber,
+    view: Option<View>,
+    bound: Position,
+    cuts: Vec<Cut>,
+    sessions: Sessions,
+    staged: Option<Staged>,
+}
+
+wire_struct! { Snapshot { claim, number, view, bound, cuts, sessions, staged } }
+
+impl Sequencer {
+    /// Rebuilds a member from its journal. It has its memory, and waits for a new view.
+    ///
+    /// # Errors
+    /// If an entry is not one of ours.
+    pub fn recover(
+        me: Member,
+        config: LogConfig,
+        options: Options,
+        entries: impl IntoIterator<Item = JournalEntry>,
+    ) -> Result<Self, WireError> {
+        let mut member = Self::new(me, config, options);
+        for entry in entries {
+            member.replay(decode_one(entry)?);
+        }
+        Ok(member)
+    }
+
+    /// The whole state as one journal entry, in place of all entries so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Bytes> {
+        let mut out = Encoder::new();
+        JournalRecord::Snapshot(Snapshot {
+            claim: self.claim,
+            number: self.number,
+            view: self.view.clone(),
+            bound: self.bound,
+            cuts: self.cuts.iter().cloned().collect(),
+            sessions: self.sessions.clone(),
+            staged: self.staged.clone(),
+        })
+        .encode(&mut out);
+        out.finish()
+    }
+
+    /// Adds an entry to the journal, if the log keeps one.
+    pub(super) fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
+        match self.config.durability {
+            Durability::Disk => self.gate.persist(record, out),
+            Durability::Memory => self.gate.issued(),
+        }
+    }
+
+    fn replay(&mut self, record: JournalRecord) {
+        match record {
+            JournalRecord::Held { bound, cut } => {
+                self.let_go_below(bound);
+                cut.settle(&mut self.sessions);
+                self.sweep(cut.end());
+                self.cuts.push_back(cut);
+            }
+            JournalRecord::Claimed { claim, adopts } => {
+                self.claim = claim;
+                if let Some(number) = self.staged.as_ref().map(|staged| staged.claim).filter(|_| adopts) {
+                    self.adopt_staged(number, Position::ZERO);
+                }
+            }
+            JournalRecord::Staged(staged) => {
+                self.claim = staged.claim;
+                self.staged = Some(staged);
+            }
+            JournalRecord::Started { view } => {
+                self.start(view);
+                self.leader = None;
+                self.restarted = true;
+            }
+            JournalRecord::Snapshot(Snapshot { claim, number, view, bound, cuts, sessions, staged }) => {
+                (self.claim, self.number, self.view) = (claim, number, view);
+                (self.bound, self.cuts, self.sessions, self.staged) = (bound, cuts.into(), sessions, staged);
+            }
+        }
+    }
+
+    pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {
+        self.persist(&JournalRecord::Claimed { claim: self.claim, adopts }, out);
+    }
+}

@@ -1,0 +1,126 @@
+//! The messages of Scalog's ordering layer. What is submitted to shards, and what they report, are messages of the
+//! shard contract.
+
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{Position, SessionId, ViewNumber};
+
+pub use super::cut::Cut;
+
+/// Consecutive numbers of a session that are in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The first number.
+    pub number: u64,
+    /// How many. Never none.
+    pub count: u64,
+    /// The position of the first, for good; nothing if it is not remembered any more.
+    pub position: Option<Position>,
+}
+
+wire_struct! { Place { number, count, position } }
+
+/// Messages between clients and members of the ordering layer, and among these.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Leader to follower: hold this cut.
+    Cut {
+        /// The view.
+        view: ViewNumber,
+        /// Everything below it is on all replicas of the shards.
+        bound: Position,
+        /// The cut.
+        cut: Cut,
+    },
+    /// Follower to leader: it holds all cuts up to there, durably.
+    Held {
+        /// The view.
+        view: ViewNumber,
+        /// The position after the last.
+        end: Position,
+    },
+    /// Client to leader: what became of these numbers?
+    Locate {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// Its session.
+        session: SessionId,
+        /// The first number.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Leader to client: this. What an earlier view left undecided, and is not below `next`, is not in the log.
+    Located {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// Numbers below it are in cuts.
+        next: u64,
+        /// Those of the numbers that are in committed cuts, and where.
+        places: Vec<Place>,
+    },
+    /// Leader to client: the session is not known any more.
+    Expired {
+        /// The session.
+        session: SessionId,
+    },
+    /// Member to anyone: not in that view, or not at all at present.
+    Rejected {
+        /// The latest registered view that it knows.
+        view: ViewNumber,
+        /// Why there is no view, if it was told.
+        why: Option<String>,
+    },
+    /// Client to every member: how long is the log?
+    CheckTail {
+        /// Names the question.
+        request: u64,
+        /// The view that the client believes in.
+        view: ViewNumber,
+    },
+    /// Member to client: the cuts that it holds reach so far.
+    Tail {
+        /// The question answered.
+        request: u64,
+        /// Its view.
+        view: ViewNumber,
+        /// The position after the last.
+        tail: Position,
+    },
+    /// To a member: how are you?
+    Status {
+        /// Names the question.
+        request: u64,
+    },
+    /// Member to whoever asked: like this.
+    StatusIs {
+        /// The question answered.
+        request: u64,
+        /// Its view.
+        view: ViewNumber,
+        /// Whether it takes part.
+        open: bool,
+        /// Where its cuts end.
+        end: Position,
+        /// How many positions of its cuts are on their way to the shards, if it leads.
+        held: u64,
+        /// How many sessions it remembers.
+        sessions: u64,
+    },
+}
+
+wire_enum! {
+    Message {
+        1 => Cut { view, bound, cut },
+        2 => Held { view, end },
+        3 => Locate { view, session, first, count },
+        4 => Located { view, session, next, places },
+        5 => Expired { session },
+        6 => Rejected { view, why },
+        7 => CheckTail { request, view },
+        8 => Tail { request, view, tail },
+        9 => Status { request },
+        10 => StatusIs { request, view, open, end, held, sessions },
+    }
+}

@@ -1,0 +1,133 @@
+//! Cuts on their way to the shards, from their leader or from whoever completes them for the next view.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{Address, Endpoint, Member, Position, ShardId, ShardMembers, Time, ViewNumber, limits};
+
+use super::cut::Cut;
+use crate::roles::RoleEffect;
+use crate::shard;
+
+/// The longest wait before a cut is sent again.
+const RESEND_MOST: Duration = Duration::from_secs(1);
+
+/// Cuts of one view that not all replicas of all shards hold, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Pusher {
+    /// In whose name they are told.
+    view: ViewNumber,
+    /// The view that they were made in.
+    of: ViewNumber,
+    routes: BTreeMap<ShardId, Route>,
+    cuts: VecDeque<Push>,
+    end: Position,
+}
+
+#[derive(Clone, Debug)]
+struct Route {
+    primary: Address,
+    backups: Vec<Member>,
+}
+
+#[derive(Clone, Debug)]
+struct Push {
+    cut: Cut,
+    unanswered: Vec<ShardId>,
+    sent_at: Time,
+    patience: Duration,
+}
+
+impl Pusher {
+    /// Tells these replicas of cuts from `start` on, that were made in view `of`, in the name of `view`.
+    pub(super) fn new<'a>(
+        (view, of): (ViewNumber, ViewNumber),
+        shards: impl Iterator<Item = (ShardId, &'a [Member])>,
+        start: Position,
+    ) -> Self {
+        let route = |(shard, members): (ShardId, &[Member])| {
+            let (primary, backups) = members.split_first()?;
+            let primary = Address::Node(primary.node, Endpoint::Shard(shard));
+            Some((shard, Route { primary, backups: backups.to_vec() }))
+        };
+        Self { view, of, routes: shards.filter_map(route).collect(), cuts: VecDeque::new(), end: start }
+    }
+
+    /// To the replicas of its own view.
+    pub(super) fn within(view: ViewNumber, shards: &[ShardMembers], start: Position) -> Self {
+        let members = shards.iter().map(|members| (members.shard, &members.replicas[..]));
+        Self::new((view, view), members, start)
+    }
+
+    /// Where the cuts end that were pushed.
+    pub(super) fn end(&self) -> Position {
+        self.end
+    }
+
+    /// Everything below is on all replicas.
+    pub(super) fn bound(&self) -> Position {
+        self.cuts.front().map_or(self.end, |push| push.cut.from)
+    }
+
+    /// How many cuts are on their way.
+    pub(super) fn len(&self) -> usize {
+        self.cuts.len()
+    }
+
+    /// Sends the next cut.
+    pub(super) fn push(&mut self, now: Time, cut: Cut, out: &mut Vec<RoleEffect>) {
+        assert_eq!(cut.from, self.end, "cuts follow each other");
+        self.end = cut.end();
+        let unanswered = self.routes.keys().copied().collect();
+        self.cuts.push_back(Push { cut, unanswered, sent_at: now, patience: limits::RESEND_AFTER });
+        self.send(self.cuts.len() - 1, out);
+        self.pop();
+    }
+
+    fn send(&self, index: usize, out: &mut Vec<RoleEffect>) {
+        let push = &self.cuts[index];
+        for shard in &push.unanswered {
+            let Route { primary, backups } = &self.routes[shard];
+            let message = shard::Message::Cover {
+                view: self.view,
+                of: self.of,
+                batch: push.cut.from,
+                backups: backups.clone(),
+                length: push.cut.length(*shard),
+                runs: push.cut.runs(),
+            };
+            out.push(RoleEffect::Send { to: *primary, message: message.into() });
+        }
+    }
+
+    /// A shard holds a cut on all replicas.
+    pub(super) fn is_bound(&mut self, shard: ShardId, batch: Position) {
+        let index = self.cuts.partition_point(|push| push.cut.from < batch);
+        if let Some(push) = self.cuts.get_mut(index).filter(|push| push.cut.from == batch) {
+            push.unanswered.retain(|unanswered| *unanswered != shard);
+        }
+        self.pop();
+    }
+
+    fn pop(&mut self) {
+        let done = self.cuts.iter().take_while(|push| push.unanswered.is_empty()).count();
+        self.cuts.drain(..done);
+    }
+
+    /// Sends again what was not answered in time: less and less often.
+    pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        for index in 0..self.cuts.len() {
+            let push = &mut self.cuts[index];
+            if now >= push.sent_at + push.patience {
+                push.sent_at = now;
+                push.patience = (push.patience * 2).min(RESEND_MOST);
+                self.send(index, out);
+            }
+        }
+    }
+
+    /// When something is due to be sent again.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.cuts.iter().map(|push| push.sent_at + push.patience).min()
+    }
+}

@@ -1,0 +1,370 @@
+//! A member of the ordering layer: holds cuts, makes them as the leader, and hands them over when its view ends.
+
+use std::collections::VecDeque;
+
+use seriatim_model::wire::wire_struct;
+use seriatim_model::{
+    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Time, View,
+    ViewNumber, limits,
+};
+
+use super::cut::Cut;
+use super::cutting::Leader;
+use super::memory::JournalRecord;
+use super::message::{Message, Place};
+use super::view_change::Flush;
+use crate::control;
+use crate::deviation::{Deviation, Options};
+use crate::parts::{Gate, Sessions};
+use crate::roles::{self, RoleEffect, RoleInput};
+use crate::shard;
+
+/// One member of the ordering layer of one log.
+///
+/// Invariants: `cuts` follow each other, from `bound` or below; everything below them is on all replicas of the
+/// shards, or was when their view ended; `sessions` are those of all cuts that were ever held. The member is open only
+/// in a view that names this incarnation, while no higher claim was seen, and not after a restart.
+#[derive(Clone, Debug)]
+pub struct Sequencer {
+    pub(super) me: Member,
+    pub(super) config: LogConfig,
+    pub(super) options: Options,
+    pub(super) gate: Gate,
+    /// The highest claim seen, or the number of the view.
+    pub(super) claim: ViewNumber,
+    /// The view that `cuts` and `sessions` belong to.
+    pub(super) number: ViewNumber,
+    /// That view itself; missing when it was adopted by a seal before it was seen registered.
+    pub(super) view: Option<View>,
+    pub(super) restarted: bool,
+    pub(super) cuts: VecDeque<Cut>,
+    /// Where the first of the cuts begins.
+    pub(super) bound: Position,
+    pub(super) sessions: Sessions,
+    pub(super) staged: Option<Staged>,
+    pub(super) flush: Option<Flush>,
+    pub(super) leader: Option<Leader>,
+    pub(super) cannot_start: ViewNumber,
+    unavailable: Option<String>,
+    pub(super) report_at: Time,
+}
+
+/// A view that the member is prepared to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Staged {
+    pub(super) claim: ViewNumber,
+    pub(super) start: Position,
+    pub(super) sessions: Sessions,
+}
+
+wire_struct! { Staged { claim, start, sessions } }
+
+impl Machine for Sequencer {
+    type Message = roles::Message;
+    type Request = std::convert::Infallible;
+    type Reply = std::convert::Infallible;
+
+    fn step(&mut self, now: Time, input: RoleInput, out: &mut Vec<RoleEffect>) {
+        match input {
+            Input::Message { from, message } => match message {
+                roles::Message::Scalog(message) => self.receive(now, from, message, out),
+                roles::Message::Shard(message) => self.shard_answered(from, message, out),
+                roles::Message::Control(message) => self.controlled(now, from, message, out),
+                _ => {}
+            },
+            Input::Persisted(ticket) => {
+                self.gate.persisted(ticket, out);
+                self.commit(now, out);
+            }
+            Input::Timer => self.timer(now, out),
+            Input::Request { request, .. } => match request {},
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let report = (!self.is_open()).then_some(self.report_at);
+        let flush = self.flush.as_ref().and_then(Flush::deadline);
+        let leader = self.leader.as_ref().and_then(Leader::deadline);
+        [report, flush, leader].into_iter().flatten().min()
+    }
+}
+
+impl Sequencer {
+    /// A member without memory: it takes part in nothing until it is staged.
+    #[must_use]
+    pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
+        let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
+        Self {
+            me,
+            config,
+            options,
+            gate: Gate::new(waits),
+            claim: ViewNumber::NONE,
+            number: ViewNumber::NONE,
+            view: None,
+            restarted: true,
+            cuts: VecDeque::new(),
+            bound: Position::ZERO,
+            sessions: Sessions::default(),
+            staged: None,
+            flush: None,
+            leader: None,
+            cannot_start: ViewNumber::NONE,
+            unavailable: None,
+            report_at: Time::ZERO,
+        }
+    }
+
+    /// What the log promises.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// This life of the member.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        self.me
+    }
+
+    /// Whether it takes part in a view.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let named =
+            self.view.as_ref().is_some_and(|view| view.number == self.number && self.is_named_in(view));
+        named && self.claim == self.number && !self.restarted
+    }
+
+    /// The highest claim that it obeys.
+    #[must_use]
+    pub fn claim(&self) -> ViewNumber {
+        self.claim
+    }
+
+    /// The view that its state belongs to.
+    #[must_use]
+    pub fn view_number(&self) -> ViewNumber {
+        self.number
+    }
+
+    /// Where its cuts end.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.cuts.back().map_or(self.bound, Cut::end)
+    }
+
+    /// How many positions of its cuts are on their way to the shards. Only the leader knows.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.leader.as_ref().map_or(0, |leader| self.end().since(leader.pusher.bound()))
+    }
+
+    /// What the leader waits for, for the simulator's counts.
+    #[must_use]
+    pub fn step_name(&self) -> Option<&'static str> {
+        self.leader.as_ref().and_then(Leader::step_name)
+    }
+
+    pub(super) fn is_named_in(&self, view: &View) -> bool {
+        let forgetful = self.options.deviates(Deviation::AmnesiaAcknowledges);
+        view.names_sequencer(self.me)
+            || forgetful && view.sequencers.iter().any(|member| member.node == self.me.node)
+    }
+
+    /// The latest view that it knows to have been registered.
+    pub(super) fn registered_number(&self) -> ViewNumber {
+        self.number.max(self.cannot_start)
+    }
+
+    fn accepts(&self, view: ViewNumber) -> bool {
+        self.is_open() && view == self.number
+    }
+
+    fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            Message::Cut { view, bound, cut } if self.accepts(view) => {
+                self.follow(from, bound, cut, out);
+            }
+            Message::Held { view, end } if self.accepts(view) => {
+                let (Some(leader), Address::Node(node, _)) = (&mut self.leader, from) else { return };
+                leader.is_held(now, node, end);
+                self.commit(now, out);
+            }
+            Message::Locate { view, session, first, count }
+                if self.accepts(view) && self.leader.is_some() =>
+            {
+                self.locate(from, session, first, count, out);
+            }
+            Message::CheckTail { request, view } if self.accepts(view) => {
+                reply(from, Message::Tail { request, view, tail: self.end() }, out);
+            }
+            Message::Locate { .. } | Message::CheckTail { .. } => {
+                let why = self.unavailable.clone();
+                reply(from, Message::Rejected { view: self.registered_number(), why }, out);
+            }
+            Message::Status { request } => {
+                let (view, open, end) = (self.number, self.is_open(), self.end());
+                let (held, sessions) = (self.held(), self.sessions.len() as u64);
+                reply(from, Message::StatusIs { request, view, open, end, held, sessions }, out);
+            }
+            // The rest are answers to others, or belong to another view.
+            _ => {}
+        }
+    }
+
+    /// Follower: holds the next cut.
+    fn follow(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
+        if self.leader.is_some() || cut.from > self.end() {
+            return;
+        }
+        if cut.from == self.end() {
+            self.let_go_below(bound);
+            cut.settle(&mut self.sessions);
+            self.hold(cut, out);
+        }
+        let (view, end) = (self.number, self.end());
+        let held = Message::Held { view, end };
+        if self.options.deviates(Deviation::FollowerBeforeSync) {
+            return reply(leader, held, out);
+        }
+        self.gate.confirm(leader, held, out);
+    }
+
+    /// Keeps a cut whose names the sessions know.
+    fn hold(&mut self, cut: Cut, out: &mut Vec<RoleEffect>) -> seriatim_model::Ticket {
+        let record = JournalRecord::Held { bound: self.bound, cut };
+        let ticket = self.persist(&record, out);
+        let JournalRecord::Held { cut, .. } = record else { unreachable!("built above") };
+        self.sweep(cut.end());
+        self.cuts.push_back(cut);
+        ticket
+    }
+
+    /// Forgets sessions that are too old, at the same cut on all members.
+    pub(super) fn sweep(&mut self, ordered: Position) {
+        self.sessions.sweep(ordered, self.options.limits.session_idle_positions, false, |_| false);
+    }
+
+    /// What is on all replicas of the shards need not be held.
+    pub(super) fn let_go_below(&mut self, bound: Position) {
+        while let Some(cut) = self.cuts.front().filter(|cut| cut.end() <= bound) {
+            self.bound = cut.end();
+            self.cuts.pop_front();
+        }
+    }
+
+    fn commit(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if let Some(leader) = &mut self.leader {
+            leader.commit(now, &self.gate, out);
+        }
+    }
+
+    /// Leader: a client asks what became of numbers.
+    fn locate(&self, client: Address, session: SessionId, first: u64, count: u64, out: &mut Vec<RoleEffect>) {
+        let Some(leader) = &self.leader else { return };
+        let idle = self.options.limits.session_idle_positions;
+        let Some(next) = self.sessions.next(session) else {
+            let is_new = first == 0 && self.end().since(session.opened_at()) <= idle;
+            let view = self.number;
+            let unknown = Message::Located { view, session, next: 0, places: vec![] };
+            return reply(client, if is_new { unknown } else { Message::Expired { session } }, out);
+        };
+        let mut places: Vec<Place> = vec![];
+        for number in first..first.saturating_add(count.min(limits::MAX_IN_FLIGHT as u64)).min(next) {
+            let position = self.sessions.position(session, number);
+            if position.is_some_and(|position| position >= leader.committed()) {
+                // It may still be lost. Who asks does so again.
+                break;
+            }
+            match places.last_mut().filter(|last| {
+                let follows = last.position.map(|known| known + last.count) == position;
+                follows && last.number + last.count == number
+            }) {
+                Some(last) => last.count += 1,
+                None => places.push(Place { number, count: 1, position }),
+            }
+        }
+        reply(client, Message::Located { view: self.number, session, next, places }, out);
+    }
+
+    fn shard_answered(&mut self, from: Address, message: shard::Message, out: &mut Vec<RoleEffect>) {
+        let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
+        match message {
+            shard::Message::Report { view, length, from, names } if self.accepts(view) => {
+                if let Some(leader) = &mut self.leader {
+                    leader.reported((shard, node), length, (from, names), out);
+                }
+            }
+            shard::Message::Bound { view, batch, .. } if self.accepts(view) => {
+                if let Some(leader) = &mut self.leader {
+                    leader.pusher.is_bound(shard, batch);
+                    let bound = leader.pusher.bound();
+                    self.let_go_below(bound);
+                }
+            }
+            shard::Message::Bound { view, batch, .. } => self.flush_bound(shard, view, batch, out),
+            _ => {}
+        }
+    }
+
+    fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
+            // Only what was sealed may be completed: this life's, of that view.
+            control::Message::Flush { claim, old, incarnation, view }
+                if (old, incarnation) == (self.number, self.me.incarnation) =>
+            {
+                self.begin_flush(now, from, claim, &view, out);
+            }
+            control::Message::Stage { claim, old, ordered, sessions, .. } => {
+                self.stage(from, old, Staged { claim, start: ordered, sessions }, out);
+            }
+            control::Message::Registered { entry } => self.registered(now, entry, out),
+            control::Message::Unavailable { why } => self.unavailable = Some(why),
+            _ => {}
+        }
+    }
+
+    pub(super) fn start(&mut self, view: View) {
+        self.adopt_staged(view.number, view.start);
+        self.claim = self.claim.max(view.number);
+        let leads = view.leader == self.me.node && self.claim == view.number;
+        self.leader = leads.then(|| Leader::new(&view, self.me.node, &self.config, self.options));
+        self.view = Some(view);
+        self.flush = None;
+        self.unavailable = None;
+        self.restarted = false;
+    }
+
+    fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if !self.is_open() {
+            if now >= self.report_at {
+                self.report_at = now + limits::REPORT_EVERY;
+                let message = control::Message::Report {
+                    view: self.number,
+                    cannot_start: self.cannot_start,
+                    incarnation: self.me.incarnation,
+                };
+                reply(Address::Node(self.me.node, Endpoint::Controller), message, out);
+            }
+            return self.resend_flush(now, out);
+        }
+        let Some(leader) = &mut self.leader else { return };
+        if let Some(cut) = leader.make_cut(now, &mut self.sessions) {
+            let ticket = self.hold(cut.clone(), out);
+            if let Some(leader) = &mut self.leader {
+                leader.hold(now, cut, ticket, out);
+            }
+            self.commit(now, out);
+        }
+        if let Some(leader) = &mut self.leader {
+            leader.resend(now, &self.cuts, out);
+        }
+    }
+}
+
+/// Sends what need not wait for the journal.
+pub(super) fn reply(to: Address, message: impl Into<roles::Message>, out: &mut Vec<RoleEffect>) {
+    out.push(RoleEffect::Send { to, message: message.into() });
+}

@@ -1,0 +1,233 @@
+//! How the messages of logs are written and read that are ordered by cuts.
+
+use seriatim_model::{IdRun, Incarnation, ShardId};
+use seriatim_protocol::scalog::message::{Cut, Place};
+use seriatim_protocol::shard::Submitted;
+use seriatim_protocol::{Message, scalog, shard};
+
+use crate::effects::{following, ids, ordered};
+use crate::messages;
+use crate::words::{self, Parsed, Words, list, session, unless};
+
+/// ` a0,a1/0 b3/2`: names, and the lowest number that their client waits for.
+fn submitted(names: &[Submitted]) -> String {
+    names.iter().map(|names| format!("{}/{}", run(names.ids), names.lowest)).collect()
+}
+
+/// ` a0,a1`.
+fn run(of: IdRun) -> String {
+    format!(" {}", ids(&[of]).trim_start().replace(' ', ","))
+}
+
+fn cut(cut: &Cut) -> String {
+    let lengths = list(&cut.lengths, ",", |(shard, length)| format!("{shard}:{length}"));
+    let names: String = cut
+        .names
+        .iter()
+        .map(|(shard, names)| format!(" s{shard}:{}", submitted(&[*names]).trim_start()))
+        .collect();
+    format!("from={} lengths={lengths}{names}", cut.from)
+}
+
+pub(crate) fn sequencing(message: &scalog::Message) -> String {
+    use scalog::Message::*;
+    match message {
+        Cut { view, bound, cut: of } => format!("cut v{view} {} bound={bound}", cut(of)),
+        Held { view, end } => format!("held v{view} end={end}"),
+        Locate { view, session: of, first, count } => {
+            format!("locate v{view} {} first={first} count={count}", session(*of))
+        }
+        Located { view, session: of, next, places } => {
+            let place = |place: &Place| {
+                let at = place.position.map_or("forgotten".to_owned(), |position| position.to_string());
+                format!("{}+{}:{at}", place.number, place.count)
+            };
+            let places = unless(String::new(), "places", list(places, ",", place));
+            format!("located v{view} {} next={next}{places}", session(*of))
+        }
+        Expired { session: of } => format!("expired {}", session(*of)),
+        Rejected { view, why } => {
+            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
+        }
+        CheckTail { request, view } => format!("check-tail v{view} request={request}"),
+        Tail { request, view, tail } => format!("tail v{view} request={request} tail={tail}"),
+        Status { request } => format!("status request={request}"),
+        StatusIs { view, open, end, held, sessions, .. } => {
+            let state = if *open { "open" } else { "not-open" };
+            format!("status-is v{view} {state} end={end} held={held} sessions={sessions}")
+        }
+    }
+}
+
+/// What concerns the local logs of shards.
+pub(crate) fn shard(message: &shard::Message) -> Option<String> {
+    use shard::Message::*;
+    let contents = |names: IdRun, records: &[seriatim_model::Record]| {
+        following(names.session, names.first, &records.iter().cloned().map(Into::into).collect::<Vec<_>>())
+    };
+    Some(match message {
+        Submit { view, session: of, lowest, first, records } => {
+            let names = IdRun { session: *of, first: *first, count: records.len() as u64 };
+            format!("submit v{view} lowest={lowest}{}", contents(names, records))
+        }
+        Appended { view, ids: of, first } => format!("appended v{view}{} at={first}", run(*of)),
+        OutOfOrder { view, session: of, expected } => {
+            format!("out-of-order v{view} {} expected={expected}", session(*of))
+        }
+        Follow { view, incarnation, index, names, records } => {
+            let life = unless(1, "life", incarnation.0);
+            let (lowest, records) = (names.lowest, contents(names.ids, records));
+            format!("follow v{view} index={index} lowest={lowest}{life}{records}")
+        }
+        Followed { view, length, asks } => {
+            format!("followed v{view} length={length}{}", if *asks { " asks" } else { "" })
+        }
+        Report { view, length, from, names } => {
+            format!("report v{view} length={length} from={from}{}", submitted(names))
+        }
+        Decided { view, end, length } => format!("decided v{view} end={end} length={length}"),
+        Cover { view, of, batch, backups, length, runs } => {
+            let backups = unless(String::new(), "backups", list(backups, "+", words::member));
+            let of = unless(view.0, "of", of.0);
+            format!("cover v{view} batch={batch} length={length}{backups}{of}{}", ordered(runs))
+        }
+        ReplicateCover { view, of, batch, incarnation, length, runs } => {
+            let (life, of) = (unless(1, "life", incarnation.0), unless(view.0, "of", of.0));
+            format!("replicate-cover v{view} batch={batch} length={length}{life}{of}{}", ordered(runs))
+        }
+        _ => return None,
+    })
+}
+
+/// `a0,a1/0`.
+fn read_submitted(word: &str) -> Parsed<Submitted> {
+    let (names, lowest) = word.split_once('/').ok_or_else(|| format!("what is '{word}'?"))?;
+    let lowest = lowest.parse().map_err(|_| format!("what is the lowest of '{word}'?"))?;
+    Ok(Submitted { ids: read_run(names)?, lowest })
+}
+
+fn read_run(names: &str) -> Parsed<IdRun> {
+    let runs = Words::new(&names.replace(',', " ")).names();
+    let [ids] = runs[..] else { return Err(format!("'{names}' is not one run")) };
+    Ok(ids)
+}
+
+fn read_cut(words: &mut Words) -> Parsed<Cut> {
+    let from = words.position("from")?;
+    let lengths = words.value::<String>("lengths")?.ok_or("how long are the shards?")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("what is '{text}'?"));
+    let pair = |text: &str| {
+        let (shard, length) = text.split_once(':').ok_or_else(|| format!("what is '{text}'?"))?;
+        Ok::<_, String>((ShardId(number(shard)? as u32), number(length)?))
+    };
+    let lengths = lengths.split(',').map(pair).collect::<Parsed<Vec<_>>>()?;
+    let mut names = vec![];
+    while let Ok(word) = words.next() {
+        let (shard, rest) = word.split_once(':').ok_or_else(|| format!("what is '{word}'?"))?;
+        names.push((ShardId(number(shard.trim_start_matches('s'))? as u32), read_submitted(rest)?));
+    }
+    Ok(Cut { from, lengths, names })
+}
+
+/// A message of such a log; nothing if it is one that all orders have.
+pub(crate) fn read(
+    kind: &str,
+    words: &mut Words,
+    entry: &seriatim_protocol::control::LogEntry,
+) -> Parsed<Option<Message>> {
+    if !entry.config.order.has_cuts() {
+        return Ok(None);
+    }
+    if let Some(message) = read_sequencing(kind, words)? {
+        return Ok(Some(message.into()));
+    }
+    use shard::Message::*;
+    Ok(Some(Message::from(match kind {
+        "submit" => {
+            let (view, lowest) = (words.view()?, words.number("lowest")?);
+            let (session, first, records) = messages::consecutive_records(words)?;
+            Submit { view, session, lowest, first, records }
+        }
+        "appended" => {
+            let (view, first) = (words.view()?, words.position("at")?);
+            Appended { view, first, ids: read_run(&words.next()?)? }
+        }
+        "out-of-order" => {
+            OutOfOrder { view: words.view()?, session: words.session()?, expected: words.number("expected")? }
+        }
+        "follow" => {
+            let (view, index, lowest) = (words.view()?, words.number("index")?, words.number("lowest")?);
+            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let (session, first, records) = messages::consecutive_records(words)?;
+            let ids = IdRun { session, first, count: records.len() as u64 };
+            Follow { view, incarnation, index, names: Submitted { ids, lowest }, records }
+        }
+        "followed" => {
+            let (view, length) = (words.view()?, words.number("length")?);
+            Followed { view, length, asks: words.has("asks") }
+        }
+        "report" => {
+            let (view, length, from) = (words.view()?, words.number("length")?, words.number("from")?);
+            let mut names = vec![];
+            while let Ok(word) = words.next() {
+                names.push(read_submitted(&word)?);
+            }
+            Report { view, length, from, names }
+        }
+        "decided" => {
+            Decided { view: words.view()?, end: words.position("end")?, length: words.number("length")? }
+        }
+        "cover" | "replicate-cover" => {
+            let (view, batch, length) = (words.view()?, words.position("batch")?, words.number("length")?);
+            let of = words.value("of")?.map_or(view, seriatim_model::ViewNumber);
+            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            let backups = messages::backups(words)?;
+            let runs = words.ordered();
+            match kind {
+                "cover" => Cover { view, of, batch, backups, length, runs },
+                _ => ReplicateCover { view, of, batch, incarnation, length, runs },
+            }
+        }
+        _ => return Ok(None),
+    })))
+}
+
+fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<scalog::Message>> {
+    use scalog::Message::*;
+    Ok(Some(match kind {
+        "cut" => {
+            let (view, bound) = (words.view()?, words.position("bound")?);
+            Cut { view, bound, cut: read_cut(words)? }
+        }
+        "held" => Held { view: words.view()?, end: words.position("end")? },
+        "locate" => {
+            let (view, session) = (words.view()?, words.session()?);
+            Locate { view, session, first: words.number("first")?, count: words.number("count")? }
+        }
+        "located" => {
+            let (view, session, next) = (words.view()?, words.session()?, words.number("next")?);
+            let places = words.value::<String>("places")?.unwrap_or_default();
+            let place = |word: &str| {
+                let (numbers, at) = word.split_once(':')?;
+                let (number, count) = numbers.split_once('+')?;
+                let position = at.parse().ok().map(seriatim_model::Position);
+                Some(Place { number: number.parse().ok()?, count: count.parse().ok()?, position })
+            };
+            let words = places.split(',').filter(|word| !word.is_empty());
+            let places = words.map(|word| place(word).ok_or_else(|| format!("what is '{word}'?")));
+            Located { view, session, next, places: places.collect::<Parsed<_>>()? }
+        }
+        "expired" => Expired { session: words.session()? },
+        "rejected" => {
+            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
+            Rejected { view: words.view()?, why }
+        }
+        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
+        "tail" => {
+            let (request, view) = (words.number("request")?, words.view()?);
+            Tail { request, view, tail: words.position("tail")? }
+        }
+        "sequencing-status" => Status { request: words.number("request")? },
+        _ => return Ok(None),
+    }))
+}
