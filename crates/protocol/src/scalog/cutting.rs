@@ -24,8 +24,13 @@ pub(super) struct Leader {
     options: Options,
     interval: Duration,
     shards: BTreeMap<ShardId, Reports>,
-    /// When the last cut was made.
+    /// Whether it is durable that the view started. A leader that makes cuts before might begin anew after a crash, and
+    /// give the same positions to others.
+    has_started: bool,
+    started: Ticket,
+    /// When the last cut was made, and whether there was more than it could take.
     cut_at: Option<Time>,
+    is_behind: bool,
     /// Where the last cut ended.
     end: Position,
     /// How far the followers hold them, and when they were told last.
@@ -79,7 +84,13 @@ impl Reports {
 }
 
 impl Leader {
-    pub(super) fn new(view: &View, me: NodeId, config: &LogConfig, options: Options) -> Self {
+    pub(super) fn new(
+        view: &View,
+        me: NodeId,
+        started: Ticket,
+        config: &LogConfig,
+        options: Options,
+    ) -> Self {
         let reports = |members: &seriatim_model::ShardMembers| {
             let lengths = members.replicas.iter().map(|member| (member.node, 0)).collect();
             let primary = members.primary().node;
@@ -91,7 +102,10 @@ impl Leader {
             options,
             interval: config.interval(),
             shards: view.shards.iter().map(reports).collect(),
+            has_started: false,
+            started,
             cut_at: None,
+            is_behind: false,
             end: view.start,
             followers: others.map(|node| (node, follower)).collect(),
             own: view.start,
@@ -130,7 +144,8 @@ impl Leader {
         let (shard, node) = from;
         let Some(reports) = self.shards.get_mut(&shard) else { return };
         let Some(known) = reports.lengths.get_mut(&node) else { return };
-        if length <= reports.decided {
+        let misses_names = node == reports.primary && names.0 > reports.named;
+        if length <= reports.decided || misses_names {
             let message =
                 shard::Message::Decided { view: self.view.number, end: self.end, length: reports.decided };
             let to = Address::Node(node, Endpoint::Shard(shard));
@@ -146,8 +161,9 @@ impl Leader {
     fn due_at(&self) -> Option<Time> {
         let is_new = |reports: &Reports| reports.length(self.options) > reports.decided;
         let has_room = self.uncommitted.len() + self.pusher.len() < limits::CUT_WINDOW;
-        (has_room && self.shards.values().any(is_new))
-            .then(|| self.cut_at.map_or(Time::ZERO, |at| at + self.interval))
+        let pause = if self.is_behind { Duration::ZERO } else { self.interval };
+        (self.has_started && has_room && self.shards.values().any(is_new))
+            .then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
     }
 
     /// Makes the next cut, if it is due. `sessions` say what is ordered already.
@@ -156,13 +172,20 @@ impl Leader {
             return None;
         }
         self.cut_at = Some(now);
+        self.is_behind = false;
         let mut cut = Cut { from: self.end, lengths: vec![], names: vec![] };
+        // Each shard has its part of a cut, however much others bring.
+        let most = (self.options.limits.batch_records / self.shards.len().max(1)).max(1);
         for (shard, reports) in &mut self.shards {
-            let length = reports.length(self.options);
+            let (length, mut taken) = (reports.length(self.options), 0);
             while let Some(told) = reports.names.front().copied()
                 && reports.decided + told.ids.count <= length
-                && cut.names.len() < self.options.limits.batch_records
             {
+                if taken == most {
+                    self.is_behind = true;
+                    break;
+                }
+                taken += 1;
                 reports.names.pop_front();
                 reports.decided += told.ids.count;
                 let twice = self.options.deviates(Deviation::SubmittedTwice);
@@ -202,8 +225,9 @@ impl Leader {
         }
     }
 
-    /// Commits what all members hold, and tells the shards.
-    pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
+    /// Takes note of what is durable here.
+    pub(super) fn persisted(&mut self, gate: &Gate) {
+        self.has_started |= gate.is_durable(self.started);
         while let Some((ticket, end)) =
             self.own_pending.front().copied().filter(|(ticket, _)| gate.is_durable(*ticket))
         {
@@ -211,6 +235,11 @@ impl Leader {
             self.own_pending.pop_front();
             self.own = end;
         }
+    }
+
+    /// Commits what all members hold, and tells the shards.
+    pub(super) fn commit(&mut self, now: Time, gate: &Gate, out: &mut Vec<RoleEffect>) {
+        self.persisted(gate);
         let followers = self.followers.values().map(|follower| follower.held);
         let uncommitted = self.options.deviates(Deviation::CutUncommitted);
         let held = if uncommitted { self.end } else { followers.fold(self.own, Position::min) };

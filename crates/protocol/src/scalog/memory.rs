@@ -117,7 +117,7 @@ impl Sequencer {
                 self.staged = Some(staged);
             }
             JournalRecord::Started { view } => {
-                self.start(view);
+                self.start(view, self.gate.issued());
                 self.leader = None;
                 self.restarted = true;
             }

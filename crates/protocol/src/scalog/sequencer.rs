@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{
-    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Time, View,
-    ViewNumber, limits,
+    Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Ticket, Time,
+    View, ViewNumber, limits,
 };
 
 use super::cut::Cut;
@@ -215,7 +215,8 @@ impl Sequencer {
 
     /// Follower: holds the next cut.
     fn follow(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
-        if self.leader.is_some() || cut.from > self.end() {
+        let differs = |held: &Cut| held.from <= cut.from && cut.from < held.end() && *held != cut;
+        if self.leader.is_some() || cut.from > self.end() || self.cuts.iter().any(differs) {
             return;
         }
         if cut.from == self.end() {
@@ -326,11 +327,14 @@ impl Sequencer {
         }
     }
 
-    pub(super) fn start(&mut self, view: View) {
+    pub(super) fn start(&mut self, view: View, started: Ticket) {
         self.adopt_staged(view.number, view.start);
         self.claim = self.claim.max(view.number);
         let leads = view.leader == self.me.node && self.claim == view.number;
-        self.leader = leads.then(|| Leader::new(&view, self.me.node, &self.config, self.options));
+        self.leader = leads.then(|| Leader::new(&view, self.me.node, started, &self.config, self.options));
+        if let Some(leader) = &mut self.leader {
+            leader.persisted(&self.gate);
+        }
         self.view = Some(view);
         self.flush = None;
         self.unavailable = None;

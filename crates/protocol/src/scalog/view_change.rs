@@ -190,8 +190,8 @@ impl Sequencer {
             self.options.deviates(Deviation::AmnesiaAcknowledges) && self.number == ViewNumber::NONE;
         let prepared = self.staged.as_ref().is_some_and(|staged| staged.claim == view.number);
         if self.is_named_in(&view) && (prepared || amnesia) {
-            self.persist(&JournalRecord::Started { view: view.clone() }, out);
-            return self.start(view);
+            let started = self.persist(&JournalRecord::Started { view: view.clone() }, out);
+            return self.start(view, started);
         }
         if view.number > self.claim {
             // Nobody sealed this member, but its view is over: it is as frozen as if sealed.

@@ -44,6 +44,8 @@ pub(super) struct Local {
     length: u64,
     /// Below this index every record has its position, or will never get one.
     decided: u64,
+    /// Primary: below this index the leader was told whose records they are.
+    told: u64,
     /// What the leader was told last, and when.
     reported: u64,
     reported_at: Option<Time>,
@@ -55,6 +57,9 @@ pub(super) struct Local {
     backups: BTreeMap<NodeId, Backup>,
     /// Backup: from where on the primary was asked to go on.
     asked_from: Option<u64>,
+    /// The write that tells that the view was entered. What is done before it is durable might be done again, otherwise,
+    /// by a replica that was restarted.
+    began: Ticket,
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +123,15 @@ impl Local {
         self.chunks.push_back(chunk);
     }
 
+    /// Whether any of these is not decided.
+    fn names(&self, ids: IdRun) -> bool {
+        let is_one = |chunk: &Chunk| {
+            let known = chunk.names.ids;
+            known.session == ids.session && known.first < ids.end() && ids.first < known.end()
+        };
+        self.chunks.iter().any(is_one)
+    }
+
     fn has_room(&self, records: &[Record], limits: limits::Limits) -> bool {
         let bytes: usize = records.iter().map(Record::size).sum();
         let fits =
@@ -159,7 +173,7 @@ impl Local {
         if durable > self.reported {
             return Some(self.reported_at.map_or(Time::ZERO, |at| at + interval));
         }
-        self.reported_at.filter(|_| durable > self.decided).map(|at| at + limits::RESEND_AFTER)
+        self.reported_at.filter(|_| durable > self.decided).map(|at| at + interval + limits::RESEND_AFTER)
     }
 
     fn retry_at(&self) -> Option<Time> {
@@ -196,14 +210,16 @@ impl Replica {
             Message::Follow { view, incarnation, index, names, records }
                 if incarnation == self.memory.incarnation
                     && self.accepts(from, view, out)
-                    && self.is_open() =>
+                    && self.has_begun() =>
             {
                 self.follow(from, index, names, records, out);
             }
-            Message::Followed { view, length, asks } if self.is_open() && view == self.view_number() => {
+            Message::Followed { view, length, asks } if self.has_begun() && view == self.view_number() => {
                 self.followed(now, from, (length, asks), out);
             }
             Message::Decided { view, end, length } if self.is_open() && view == self.view_number() => {
+                // The leader may have missed what came in between.
+                self.local.told = self.local.told.min(length);
                 self.decided_at(end, length, out);
             }
             Message::Cover { view, of, batch, backups, length, runs }
@@ -233,12 +249,18 @@ impl Replica {
     ) {
         let Submitted { ids, lowest } = names;
         let is_possible = ids.first.checked_add(ids.count).is_some() && ids.count > 0;
-        if !is_possible || records.iter().any(|record| self.memory.config.is_too_large(record)) {
+        let bytes: usize = records.iter().map(Record::size).sum();
+        let is_too_long = records.len() > 1 && bytes > limits::MAX_FRAME_BYTES / 2;
+        if !is_possible || is_too_long || records.iter().any(|record| self.memory.config.is_too_large(record))
+        {
             // No client of ours sends that.
             return;
         }
         if !self.is_open() || view != self.view_number() || !self.is_primary() || self.is_closed() {
             return send(client, self.fenced(), out);
+        }
+        if !self.has_begun() {
+            return send(client, Message::Busy { view, ids, disk_full: false }, out);
         }
         let session = ids.session;
         let twice = self.options.deviates(Deviation::SubmittedTwice);
@@ -247,12 +269,12 @@ impl Replica {
         if ids.first > next && !twice {
             return send(client, Message::OutOfOrder { view, session, expected: next }, out);
         }
+        let skip = if twice { 0 } else { (next - ids.first).min(ids.count) };
         let disk_full = self.local.is_full();
         let has_room = self.local.has_room(&records, self.options.limits);
-        if disk_full || !has_room || !self.unordered.has_room(ids.count) {
+        if skip < ids.count && (disk_full || !has_room || !self.unordered.has_room(ids.count)) {
             return send(client, Message::Busy { view, ids, disk_full }, out);
         }
-        let skip = if twice { 0 } else { (next - ids.first).min(ids.count) };
         if self.local.submitters.len() >= limits::MAX_SESSIONS {
             // Who submits again what is in a cut already is found out by the leader.
             self.local.submitters.clear();
@@ -341,9 +363,9 @@ impl Replica {
         if !self.has_local_log() || !self.is_open() {
             return;
         }
+        self.local = Local { began: self.gate.issued(), ..Local::default() };
         self.unordered.forget_placed();
         self.leave_unordered(out);
-        self.local = Local::default();
         let Some(members) = self.members().cloned() else { return };
         if self.is_primary() {
             let backup = |member: &Member| {
@@ -354,8 +376,14 @@ impl Replica {
         } else {
             // What the primary sent before counts for nothing.
             let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
-            send(to, Message::Followed { view: self.view_number(), length: 0, asks: true }, out);
+            let asks = Message::Followed { view: self.view_number(), length: 0, asks: true };
+            self.gate.confirm(to, asks, out);
         }
+    }
+
+    /// Whether the local log of the view can be added to.
+    fn has_begun(&self) -> bool {
+        self.is_open() && self.gate.is_durable(self.local.began)
     }
 
     /// The view is over. Whoever submitted what no cut is known to cover is told, and asks in the next one.
@@ -399,6 +427,10 @@ impl Replica {
     pub(super) fn finish_decided(&mut self, out: &mut Out) {
         for ids in self.local.decide(self.stable) {
             for passed_over in self.unordered.held(ids) {
+                if self.local.names(passed_over) {
+                    // They were submitted twice, and may be ordered yet.
+                    continue;
+                }
                 self.unordered.release(passed_over);
                 self.gate.store(StorageCommand::Discard(passed_over), out);
             }
@@ -456,7 +488,9 @@ impl Replica {
         let Some(view) = self.memory.view.as_ref() else { return };
         let length = self.local.durable();
         // What was told before is told again if it is late.
-        let from = if length > self.local.reported { self.local.reported } else { self.local.decided };
+        let from = if length > self.local.reported { self.local.told } else { self.local.decided };
+        // What the leader said may be old: it knows whose what was let go of is.
+        let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
         let new = self.local.chunks.iter().filter(|chunk| chunk.index >= from && chunk.end() <= length);
         let names: Vec<Submitted> = match self.is_primary() {
             true => new.map(|chunk| chunk.names).collect(),
@@ -464,7 +498,7 @@ impl Replica {
         };
         let leader = Address::Node(view.leader, Endpoint::Sequencer);
         send(leader, Message::Report { view: view.number, length, from, names }, out);
-        (self.local.reported, self.local.reported_at) = (length, Some(now));
+        (self.local.told, self.local.reported, self.local.reported_at) = (length, length, Some(now));
     }
 }
 

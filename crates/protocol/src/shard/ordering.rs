@@ -386,9 +386,7 @@ impl Replica {
             true => 0,
             false => self.over_after(),
         };
-        if !self.has_local_log() {
-            orphans.extend(self.unordered.sweep(self.stable, idle));
-        }
+        orphans.extend(self.unordered.sweep(self.stable, idle));
         for names in orphans {
             self.gate.store(StorageCommand::Discard(names), out);
         }

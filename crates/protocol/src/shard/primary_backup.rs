@@ -614,6 +614,8 @@ impl Replica {
                 self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
                 if self.has_local_log() {
                     self.misses_cuts();
+                    // What an attempt that came to nothing placed is bound in the store as far as it counts.
+                    self.unordered.forget_placed();
                 }
                 self.leave_unordered(out);
             }
