@@ -10,7 +10,7 @@ set -eu
 cd "$(dirname "$0")"
 mkdir -p results
 program=${SERIATIM:-../target/release/seriatim}
-orders=erwin-bb,erwin-st,corfu
+orders=erwin-bb,erwin-st,corfu,scalog
 names=$*
 
 # As many seconds, or rounds, as are given, or one in a trial.
