@@ -35,6 +35,8 @@ record() {
 
 record latency latency --order $orders --duration "$(up_to 2)" --rounds "$(up_to 3)"
 record latency-far latency --order $orders --duration "$(up_to 2)" --rtt 1ms --rounds "$(up_to 3)"
+record latency-near latency --order $orders --duration "$(up_to 2)" --rtt 0.2ms --rounds "$(up_to 2)"
+record latency-farther latency --order $orders --duration "$(up_to 2)" --rtt 5ms --rounds "$(up_to 2)"
 record latency-rates latency --order $orders --duration 1 --rate 1000,4000,16000 --rounds "$(up_to 2)"
 record latency-closed latency --order $orders --duration 1 --closed --rounds "$(up_to 3)"
 record latency-disk latency --order $orders --duration 1 --durability disk --rounds "$(up_to 3)"
