@@ -7,18 +7,24 @@ use seriatim_model::{Time, limits};
 /// How long a client that was slow once counts as slow.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
-/// Twice as long as the slowest of a client's recent records took to reach the heads of their chains.
+/// What a client wants of which nothing is known: it has yet to connect to the replicas.
+const AT_FIRST: Duration = Duration::from_millis(100);
+
+/// How many times as long as usual a record may take on a machine that has other things to do.
+const HICCUP: u32 = 4;
+
+/// Several times as long as the slowest of a client's recent records took to reach the heads of their chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     wanted: Duration,
-    /// When a record last needed more than half of it.
+    /// When half of it was last too short for comfort.
     needed_at: Time,
 }
 
 impl Patience {
     /// That of a client of which nothing is known.
     pub(super) fn new(now: Time) -> Self {
-        Self { wanted: limits::FILL_AFTER, needed_at: now }
+        Self { wanted: AT_FIRST, needed_at: now }
     }
 
     pub(super) fn wanted(self) -> Duration {
@@ -27,7 +33,7 @@ impl Patience {
 
     /// A record took so long.
     pub(super) fn took(&mut self, now: Time, took: Duration) {
-        let wanted = (took * 2).clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
+        let wanted = (took * HICCUP).clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
         if wanted >= self.wanted {
             *self = Self { wanted, needed_at: now };
         } else if now >= self.needed_at + REMEMBERED_FOR {
@@ -55,17 +61,18 @@ mod tests {
     fn it_follows_the_slowest_and_forgets_it_in_time() {
         let at = |ms: u64| Time(ms * 1_000_000);
         let mut patience = Patience::new(at(0));
-        patience.took(at(0), ms(1));
-        assert_eq!(patience.wanted(), ms(10));
+        assert_eq!(patience.wanted(), ms(100));
         patience.took(at(1), ms(40));
-        assert_eq!(patience.wanted(), ms(80));
+        assert_eq!(patience.wanted(), ms(160));
         (2..1000).for_each(|now| patience.took(at(now), ms(1)));
-        assert_eq!(patience.wanted(), ms(80));
+        assert_eq!(patience.wanted(), ms(160));
         patience.took(at(1001), ms(1));
-        assert_eq!(patience.wanted(), ms(40));
-        patience.was_too_short(at(1002));
         assert_eq!(patience.wanted(), ms(80));
+        patience.was_too_short(at(1002));
+        assert_eq!(patience.wanted(), ms(160));
         patience.took(at(1003), ms(2000));
         assert_eq!(patience.wanted(), ms(640));
+        (1..20).for_each(|second| patience.took(at(second * 1000 + 1004), ms(1)));
+        assert_eq!(patience.wanted(), limits::FILL_AFTER);
     }
 }
