@@ -29,7 +29,7 @@ pub(super) enum Answer {
     Given(Vec<Span>, Position),
     /// There was a question before, which did not come.
     OutOfOrder { expected: u64 },
-    /// It is from before the client gave up what it had.
+    /// It is from before the client gave up what it had, or knew it.
     Late,
 }
 
@@ -59,6 +59,10 @@ impl Tokens {
             *known = anew();
         }
         known.forget_below(untold);
+        if first < known.next - known.known {
+            // It was asked before a question that says that its client knows them.
+            return Answer::Late;
+        }
         if first > known.next {
             return Answer::OutOfOrder { expected: known.next };
         }
@@ -134,6 +138,15 @@ mod tests {
             tokens.give(A, (0, 2), (2, 4), Position(30)),
             given(&[span(7, 1), span(20, 2), span(30, 1)], 31)
         );
+    }
+
+    #[test]
+    fn a_question_that_was_overtaken_is_not_answered_for_other_numbers() {
+        let mut tokens = Tokens::default();
+        assert_eq!(tokens.give(A, (0, 0), (0, 2), Position(5)), given(&[span(5, 2)], 7));
+        // The client knows number 0 by now, and had asked for it once more before.
+        assert_eq!(tokens.give(A, (0, 1), (2, 1), Position(9)), given(&[span(9, 1)], 10));
+        assert_eq!(tokens.give(A, (0, 0), (0, 4), Position(10)), Answer::Late);
     }
 
     #[test]
