@@ -13,12 +13,12 @@ use seriatim_model::{
 
 use super::message::Message;
 use super::patience::Patience;
-use super::tail::TailQuestion;
+use super::tail::Answers;
 use super::writes::{Talk, Writes};
 use crate::control::{self, LogEntry};
-use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
-use crate::parts::lookup::LOOKUP_MOST;
-use crate::parts::{Lookup, ShardChoice};
+use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
+use crate::parts::lookup::{self, LOOKUP_MOST, News};
+use crate::parts::{Jitter, Lookup, ShardChoice, Tails};
 use crate::roles;
 use crate::shard::{self, Span};
 
@@ -59,11 +59,10 @@ pub struct LogClient {
     pub(super) heading: Heading,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
     pub(super) patience: Patience,
-    pub(super) tails: BTreeMap<u64, TailQuestion>,
-    pub(super) next_question: u64,
+    pub(super) tails: Tails<Answers>,
     pub(super) lookup: Lookup,
     unavailable: Option<String>,
-    jitter: u64,
+    pub(super) jitter: Jitter,
     pub(super) work_is_due: bool,
 }
 
@@ -121,7 +120,6 @@ impl Heading {
     }
 }
 
-pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
 pub(super) type Out = Vec<ClientEffect>;
 
 impl Machine for LogClient {
@@ -166,8 +164,10 @@ impl Machine for LogClient {
         }
         let asks = self.session.is_some() && self.view().is_some() && !self.is_settling;
         let sequencer = self.sequencer.deadline(self.may_ask()).filter(|_| asks);
-        let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
-        [self.lookup.deadline(), sequencer, self.writes.deadline(), tails].into_iter().flatten().min()
+        [self.lookup.deadline(), sequencer, self.writes.deadline(), self.tails.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -175,7 +175,7 @@ impl LogClient {
     /// A client of the log that `entry` describes. It always opens a session of its own.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
-        let jitter = config.random | 1;
+        let jitter = Jitter::new(config.random);
         let mut client = Self {
             config,
             entry,
@@ -195,8 +195,7 @@ impl LogClient {
             sequencer: Talk::default(),
             heading: Heading::default(),
             patience: Patience::new(Time::ZERO),
-            tails: BTreeMap::new(),
-            next_question: 0,
+            tails: Tails::default(),
             lookup: Lookup::default(),
             unavailable: None,
             jitter,
@@ -325,21 +324,13 @@ impl LogClient {
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
-        match message {
-            control::Message::Found { entry, .. } | control::Message::Registered { entry } => {
-                if entry.id != self.entry.id {
-                    return self.deleted(out);
-                }
-                self.unavailable = None;
-                self.entry.unavailable.clone_from(&entry.unavailable);
-                if entry.view_number() > self.entry.view_number() {
-                    self.entry = entry;
-                    self.lookup.found();
-                    self.enter_view(now, out);
-                }
+        match lookup::learn(&mut self.entry, &mut self.unavailable, message) {
+            News::NewView => {
+                self.lookup.found();
+                self.enter_view(now, out);
             }
-            control::Message::Refused { .. } => self.deleted(out),
-            _ => {}
+            News::Deleted => self.deleted(out),
+            News::Nothing => {}
         }
     }
 
@@ -366,10 +357,7 @@ impl LogClient {
                 _ => Place::Nowhere,
             };
         }
-        for question in self.tails.values_mut() {
-            // Asked again, in the new view, by the timer.
-            question.asked_at = Time::ZERO;
-        }
+        self.tails.enter_view();
         if is_gone {
             // A position is trimmed, and its shard has left: nobody knows what was there.
             self.session_lost(out);
@@ -414,9 +402,7 @@ impl LogClient {
     }
 
     fn look_up(&self, out: &mut Out) {
-        let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
-        let to = Address::Node(self.config.control, Endpoint::Register);
-        out.push(ClientEffect::Send { to, message: message.into() });
+        out.push(lookup::question(self.config.control, &self.entry.name));
     }
 
     /// Somebody is silent: it may be slow, or somewhere else by now. The register is asked once for each time that
@@ -428,10 +414,8 @@ impl LogClient {
     }
 
     fn open_session(&mut self) {
-        let random =
-            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.session = Some(self.config.session(Position::ZERO, self.sessions_opened));
         self.sessions_opened += 1;
-        self.session = Some(SessionId::new(Position::ZERO, random));
     }
 
     /// Answers those who asked for the session, once it is open.
@@ -520,19 +504,9 @@ impl LogClient {
         for token in askers.into_iter().chain(self.end_asker.take()) {
             out.push(reply(token, failure()));
         }
-        for question in std::mem::take(&mut self.tails).into_values() {
-            out.extend(question.asker.map(|token| reply(token, failure())));
-        }
+        out.extend(self.tails.give_up().map(|token| reply(token, failure())));
         self.lookup = Lookup::default();
         self.forget_session();
-    }
-
-    /// A deterministic sequence that differs from client to client (xorshift).
-    pub(super) fn random(&mut self) -> u64 {
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        self.jitter
     }
 
     /// The name of an append.
@@ -557,10 +531,6 @@ impl LogClient {
             _ => {}
         }
     }
-}
-
-pub(super) fn reply(token: u64, reply: Reply) -> ClientEffect {
-    ClientEffect::Reply { token, reply }
 }
 
 pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {

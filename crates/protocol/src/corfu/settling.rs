@@ -2,8 +2,8 @@
 
 use seriatim_model::{Position, Time};
 
-use super::client::{Heading, LogClient, Out, Place, reply};
-use crate::parts::appending::{Failure, Reply};
+use super::client::{Heading, LogClient, Out, Place};
+use crate::parts::appending::{Failure, Reply, reply};
 
 impl LogClient {
     /// All replicas of a chain have a record.

@@ -9,92 +9,80 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, View, ViewNumber};
 
-use super::client::{ClientEffect, LogClient, Out, RESEND_FIRST, reply, send};
+use super::client::{LogClient, Out, send};
 use super::message::Message;
-use crate::deviation::Deviation;
-use crate::parts::appending::Reply;
+use crate::deviation::{Deviation, Options};
+use crate::parts::appending::{ClientEffect, Reply, reply};
 use crate::shard;
 
-#[derive(Clone, Debug)]
-pub(super) struct TailQuestion {
-    pub(super) asker: Option<u64>,
-    view: ViewNumber,
+/// What is known of a tail.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
     /// What the sequencer said.
     tail: Option<Position>,
     /// The replicas that have not said that this is the view.
     missing: BTreeSet<NodeId>,
-    pub(super) asked_at: Time,
+}
+
+impl Answers {
+    /// None yet.
+    fn awaited(view: Option<&View>, request: u64, options: Options) -> Self {
+        let trusts = options.deviates(Deviation::TailFromLeader);
+        let witnesses = view.and_then(|view| view.shard(witness(view, request))).filter(|_| !trusts);
+        let replicas = witnesses.iter().flat_map(|members| &members.replicas);
+        Self { tail: None, missing: replicas.map(|member| member.node).collect() }
+    }
 }
 
 impl LogClient {
     pub(super) fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
-        self.next_question += 1;
-        let request = self.next_question;
-        let view = self.entry.view_number();
-        let mut missing = BTreeSet::new();
-        if let Some(known) = self.view() {
-            let trusts = self.config.options.deviates(Deviation::TailFromLeader);
-            let witnesses = known.shard(witness(known, request)).filter(|_| !trusts);
-            missing.extend(witnesses.iter().flat_map(|members| &members.replicas).map(|member| member.node));
-        }
-        self.tails.insert(request, TailQuestion { asker, view, tail: None, missing, asked_at: now });
+        let (view, options) = (self.entry.view.as_ref(), self.config.options);
+        let awaited = |request| Answers::awaited(view, request, options);
+        let request = self.tails.ask(now, asker, self.entry.view_number(), awaited);
         self.send_tail_question(request, out);
     }
 
     /// Asks whoever has not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
-        let (Some(view), Some(question)) = (self.view(), self.tails.get(&request)) else { return };
-        if question.tail.is_none() {
+        let (Some(view), Some(answers)) = (self.view(), self.tails.answers(request)) else { return };
+        if answers.tail.is_none() {
             out.push(send(view.leader, Message::CheckTail { request, view: view.number }));
         }
-        for node in &question.missing {
+        for node in &answers.missing {
             out.push(confirm(*node, witness(view, request), request, view.number));
         }
     }
 
     pub(super) fn tail_told(&mut self, request: u64, view: ViewNumber, tail: Position, out: &mut Out) {
-        if let Some(question) = self.tails.get_mut(&request).filter(|question| question.view == view) {
-            question.tail = Some(tail);
+        if let Some(answers) = self.tails.answers_in(request, view) {
+            answers.tail = Some(tail);
             self.answer_tail(request, out);
         }
     }
 
     pub(super) fn tail_confirmed(&mut self, node: NodeId, request: u64, view: ViewNumber, out: &mut Out) {
-        if let Some(question) = self.tails.get_mut(&request).filter(|question| question.view == view) {
-            question.missing.remove(&node);
+        if let Some(answers) = self.tails.answers_in(request, view) {
+            answers.missing.remove(&node);
             self.answer_tail(request, out);
         }
     }
 
     fn answer_tail(&mut self, request: u64, out: &mut Out) {
-        let Some(question) = self.tails.get(&request).filter(|question| question.missing.is_empty()) else {
-            return;
-        };
-        if let (Some(tail), asker) = (question.tail, question.asker) {
-            self.tails.remove(&request);
-            out.extend(asker.map(|token| reply(token, Reply::Tail(tail))));
+        let answers = self.tails.answers(request).filter(|answers| answers.missing.is_empty());
+        if let Some(tail) = answers.and_then(|answers| answers.tail) {
+            out.extend(self.tails.answered(request).map(|token| reply(token, Reply::Tail(tail))));
         }
     }
 
     pub(super) fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
-        let view = self.entry.view_number();
-        let due = |question: &TailQuestion| now >= question.asked_at + RESEND_FIRST || question.view != view;
-        let requests: Vec<u64> =
-            self.tails.iter().filter(|(_, question)| due(question)).map(|(request, _)| *request).collect();
-        if requests.iter().any(|request| self.tails[request].view == view) {
+        let (view, options) = (self.entry.view.as_ref(), self.config.options);
+        let awaited = |request| Answers::awaited(view, request, options);
+        let again = self.tails.again(now, self.entry.view_number(), awaited);
+        if again.is_silent {
             self.wonder(out);
         }
-        for request in requests {
-            let question = self.tails.get_mut(&request).expect("just seen");
-            if question.view == view {
-                // An answer that is late is as good: it is asked under the same number.
-                question.asked_at = now;
-                self.send_tail_question(request, out);
-            } else {
-                let asker = question.asker;
-                self.tails.remove(&request);
-                self.ask_tail(now, asker, out);
-            }
+        for request in again.requests {
+            self.send_tail_question(request, out);
         }
     }
 }

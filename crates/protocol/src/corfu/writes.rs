@@ -6,7 +6,8 @@ use std::time::Duration;
 use seriatim_model::storage::Run;
 use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, Time, View};
 
-use super::client::{ClientEffect, LogClient, Out, Place, RESEND_FIRST, RESEND_MOST};
+use super::client::{LogClient, Out, Place, RESEND_FIRST, RESEND_MOST};
+use crate::parts::appending::ClientEffect;
 use crate::parts::junk;
 use crate::shard::{self, Span};
 
@@ -89,10 +90,10 @@ impl Talk {
         *self = Self { heard_at: now, waiting, not_before: self.not_before, ..Self::default() };
     }
 
-    fn refused(&mut self, now: Time, disk_full: bool, jitter: u64) {
+    fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
         self.busy = Some(disk_full || self.busy == Some(true));
         self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
-        self.not_before = now + self.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+        self.not_before = now + self.pause.mul_f64(jitter);
     }
 }
 
@@ -300,7 +301,7 @@ impl LogClient {
 
     /// A replica cannot take these now.
     pub(super) fn later(&mut self, now: Time, node: NodeId, spans: &[Span], disk_full: bool) {
-        let jitter = self.random();
+        let jitter = self.jitter.draw();
         let Some(view) = self.entry.view.as_ref() else { return };
         for position in spans.iter().flat_map(|span| span.positions()) {
             let shard = view.placement.shard_of(position);

@@ -18,8 +18,9 @@ use super::resuming::{Past, Resuming};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
-use crate::parts::lookup::LOOKUP_MOST;
-use crate::parts::{Lookup, Seen};
+use crate::parts::appending::{ClientEffect, reply};
+use crate::parts::lookup::{self, LOOKUP_MOST, News};
+use crate::parts::{Jitter, Lookup, Seen, Tails};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -48,8 +49,7 @@ pub struct LogClient {
     pub(super) pending: VecDeque<Pending>,
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
     pub(super) putting: Putting,
-    pub(super) tails: BTreeMap<u64, TailQuestion>,
-    next_question: u64,
+    pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
     pub(super) lookup: Lookup,
     /// Where numbers below are bound has been asked, and when to ask again.
     pub(super) asked_below: u64,
@@ -61,7 +61,7 @@ pub struct LogClient {
     /// What an earlier run left, where this one cannot go on under its names.
     pub(super) resuming: Option<Resuming>,
     pub(super) past: Past,
-    jitter: u64,
+    pub(super) jitter: Jitter,
     pub(super) work_is_due: bool,
 }
 
@@ -96,15 +96,6 @@ pub(super) struct MemberProgress {
     busy: Option<bool>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct TailQuestion {
-    pub(super) asker: Option<u64>,
-    view: ViewNumber,
-    counts: BTreeMap<NodeId, Count>,
-    asked_at: Time,
-}
-
-pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
 pub(super) type Out = Vec<ClientEffect>;
 
 impl Machine for LogClient {
@@ -148,13 +139,12 @@ impl Machine for LogClient {
             return Some(Time::ZERO);
         }
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
-        let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
         let ending = self.ending.as_ref().filter(|_| self.view().is_some()).map(Ending::deadline);
         let is_open = matches!(self.session, Session::Open(_));
         let puts = self.putting.deadline(self.end()).filter(|_| is_open);
         let earlier = self.resuming.as_ref().and_then(Resuming::deadline).or_else(|| self.past.deadline());
         let earlier = earlier.filter(|_| self.view().is_some());
-        [self.lookup.deadline(), members, puts, tails, self.locate_at, ending, earlier]
+        [self.lookup.deadline(), members, puts, self.tails.deadline(), self.locate_at, ending, earlier]
             .into_iter()
             .flatten()
             .min()
@@ -172,7 +162,7 @@ impl LogClient {
         };
         let resumed = config.resume.filter(|_| !by_name);
         let resuming = resumed.map(|(session, number)| Resuming::new(session, number));
-        let jitter = config.random | 1;
+        let jitter = Jitter::new(config.random);
         let mut client = Self {
             config,
             entry,
@@ -184,8 +174,7 @@ impl LogClient {
             pending: VecDeque::new(),
             members: BTreeMap::new(),
             putting: Putting::default(),
-            tails: BTreeMap::new(),
-            next_question: 0,
+            tails: Tails::default(),
             lookup: Lookup::default(),
             asked_below: base,
             locate_at: None,
@@ -355,14 +344,14 @@ impl LogClient {
     }
 
     fn pause(&mut self, now: Time, node: NodeId, next: u64, disk_full: bool) {
-        let jitter = self.random();
+        let jitter = self.jitter.draw();
         let Some(member) = self.members.get_mut(&node) else { return };
         member.sent = next.max(self.base).min(member.sent);
         member.heard_at = now;
         // A disk that was full stays the reason until something is held again.
         member.busy = Some(disk_full || member.busy == Some(true));
         member.pause = (member.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
-        member.not_before = now + member.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+        member.not_before = now + member.pause.mul_f64(jitter);
     }
 
     fn rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
@@ -378,20 +367,10 @@ impl LogClient {
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
-        match message {
-            control::Message::Found { entry, .. } | control::Message::Registered { entry } => {
-                if entry.id != self.entry.id {
-                    return self.deleted(out);
-                }
-                self.unavailable = None;
-                self.entry.unavailable.clone_from(&entry.unavailable);
-                if entry.view_number() > self.entry.view_number() {
-                    self.entry = entry;
-                    self.enter_view(now);
-                }
-            }
-            control::Message::Refused { .. } => self.deleted(out),
-            _ => {}
+        match lookup::learn(&mut self.entry, &mut self.unavailable, message) {
+            News::NewView => self.enter_view(now),
+            News::Deleted => self.deleted(out),
+            News::Nothing => {}
         }
     }
 
@@ -417,10 +396,7 @@ impl LogClient {
             };
             self.members.insert(member.node, progress);
         }
-        for question in self.tails.values_mut() {
-            // Asked again, in the new view, by the timer.
-            question.asked_at = Time::ZERO;
-        }
+        self.tails.enter_view();
         let named = self.putting.named;
         self.putting = Putting::default();
         self.restart_targets();
@@ -446,11 +422,8 @@ impl LogClient {
     }
 
     fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
-        self.next_question += 1;
-        let question =
-            TailQuestion { asker, view: self.entry.view_number(), counts: BTreeMap::new(), asked_at: now };
-        self.tails.insert(self.next_question, question);
-        self.send_tail_question(self.next_question, out);
+        let request = self.tails.ask(now, asker, self.entry.view_number(), |_| BTreeMap::new());
+        self.send_tail_question(request, out);
     }
 
     fn send_tail_question(&self, request: u64, out: &mut Out) {
@@ -461,37 +434,32 @@ impl LogClient {
     }
 
     fn tail_counted(&mut self, node: NodeId, request: u64, view: ViewNumber, count: Count, out: &mut Out) {
-        let Some(question) = self.tails.get_mut(&request).filter(|question| question.view == view) else {
-            return;
-        };
-        question.counts.insert(node, count);
+        let Some(counts) = self.tails.answers_in(request, view) else { return };
+        counts.insert(node, count);
         let leader = self.entry.view.as_ref().map(|view| view.leader);
-        let Some(leading) = leader.and_then(|leader| question.counts.get(&leader)).copied() else { return };
+        let Some(leading) = leader.and_then(|leader| counts.get(&leader)).copied() else { return };
         let options = self.config.options;
         let tail = if options.deviates(Deviation::TailFromLeader) {
             leading.end
-        } else if !self.members.keys().all(|member| question.counts.contains_key(member)) {
+        } else if !self.members.keys().all(|member| counts.contains_key(member)) {
             return;
         } else if options.deviates(Deviation::TailIsMinimum) {
-            question.counts.values().map(|count| count.end).min().unwrap_or_default()
+            counts.values().map(|count| count.end).min().unwrap_or_default()
         } else if options.deviates(Deviation::TailIsMaximum) {
-            question.counts.values().map(|count| count.end).max().unwrap_or_default()
+            counts.values().map(|count| count.end).max().unwrap_or_default()
         } else {
-            let followers = question.counts.iter().filter(|(node, _)| Some(**node) != leader);
+            let followers = counts.iter().filter(|(node, _)| Some(**node) != leader);
             rules::tail(leading, followers.map(|(_, count)| *count))
         };
-        let question = self.tails.remove(&request).expect("just seen");
-        match question.asker {
+        match self.tails.answered(request) {
             Some(token) => out.push(reply(token, Reply::Tail(tail))),
             None => self.open_session(tail, out),
         }
     }
 
     fn open_session(&mut self, tail: Position, out: &mut Out) {
-        let random =
-            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let session = self.config.session(tail, self.sessions_opened);
         self.sessions_opened += 1;
-        let session = SessionId::new(tail, random);
         if let Some(resuming) = &mut self.resuming {
             resuming.begin(session);
             self.work_is_due = true;
@@ -533,9 +501,7 @@ impl LogClient {
     }
 
     pub(super) fn look_up(&self, out: &mut Out) {
-        let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
-        let to = Address::Node(self.config.control, Endpoint::Register);
-        out.push(ClientEffect::Send { to, message: message.into() });
+        out.push(lookup::question(self.config.control, &self.entry.name));
     }
 
     /// A member is silent: it may be slow, or somewhere else by now, or no member any more. It is asked
@@ -547,24 +513,11 @@ impl LogClient {
     }
 
     fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
-        let view = self.entry.view_number();
-        let due = |question: &TailQuestion| now >= question.asked_at + RESEND_FIRST || question.view != view;
-        let requests: Vec<u64> =
-            self.tails.iter().filter(|(_, question)| due(question)).map(|(request, _)| *request).collect();
-        if requests.iter().any(|request| self.tails[request].view == view) {
+        let again = self.tails.again(now, self.entry.view_number(), |_| BTreeMap::new());
+        if again.is_silent {
             self.wonder(out);
         }
-        for request in requests {
-            let mut question = self.tails.remove(&request).expect("just seen");
-            // Within a view an answer that is late is as good: it is asked under the same number.
-            let is_same = question.view == view;
-            (question.view, question.asked_at) = (view, now);
-            if !is_same {
-                question.counts.clear();
-                self.next_question += 1;
-            }
-            let request = if is_same { request } else { self.next_question };
-            self.tails.insert(request, question);
+        for request in again.requests {
             self.send_tail_question(request, out);
         }
     }
@@ -635,18 +588,6 @@ impl LogClient {
             member.sent = self.base;
         }
     }
-
-    /// A deterministic sequence that differs from client to client (xorshift).
-    pub(super) fn random(&mut self) -> u64 {
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        self.jitter
-    }
-}
-
-pub(super) fn reply(token: u64, reply: Reply) -> ClientEffect {
-    ClientEffect::Reply { token, reply }
 }
 
 pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use seriatim_model::{SessionId, Time, ViewNumber};
 
-use super::client::{LogClient, Out, Reply, Session, reply, send};
+use super::client::{LogClient, Out, Reply, Session, send};
 use super::message::Message;
+use crate::parts::appending::reply;
 
 /// How long to wait for an answer.
 const SAY_AGAIN: Duration = Duration::from_millis(200);

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
-use super::client::{
-    BUSY_MOST, ClientEffect, Failure, LogClient, Out, Pending, RESEND_FIRST, RESEND_MOST, Reply, Session,
-    reply,
-};
+use super::client::{BUSY_MOST, Failure, LogClient, Out, Pending, RESEND_FIRST, RESEND_MOST, Reply, Session};
 use crate::deviation::Deviation;
+use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
 use crate::parts::{Content, ShardChoice};
 use crate::shard::Message;
@@ -266,13 +264,13 @@ impl LogClient {
                 self.not_appended(now, ids, out);
             }
             Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
-                let jitter = self.random();
+                let jitter = self.jitter.draw();
                 let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
                 (progress.sent, progress.unanswered) = (self.base, 0);
                 progress.heard_at = now;
                 progress.busy = Some(disk_full || progress.busy == Some(true));
                 progress.pause = (progress.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
-                progress.not_before = now + progress.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+                progress.not_before = now + progress.pause.mul_f64(jitter);
             }
             Message::Fenced { .. } => {
                 // It is not in that view yet, or not any more.

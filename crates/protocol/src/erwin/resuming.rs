@@ -22,9 +22,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::{IdRun, Position, RecordId, SessionId, Time, ViewNumber, limits};
 
-use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, reply, send};
+use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, send};
 use super::message::Message;
 use crate::deviation::Deviation;
+use crate::parts::appending::reply;
 
 /// A session of an earlier run, on its way to its end.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use seriatim_model::{Position, RecordId, SessionId, Time};
 
-use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, reply, send};
+use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, send};
 use super::message::Message;
+use crate::parts::appending::reply;
 
 impl LogClient {
     /// Lets go of the settled appends at the front.
@@ -122,11 +123,7 @@ impl LogClient {
         {
             out.push(reply(token, failure()));
         }
-        for question in std::mem::take(&mut self.tails).into_values() {
-            if let Some(token) = question.asker {
-                out.push(reply(token, failure()));
-            }
-        }
+        out.extend(self.tails.give_up().map(|token| reply(token, failure())));
         self.lookup.found();
         self.session = Session::None;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);

@@ -1,8 +1,9 @@
 //! What an application asks of the machine that appends for it, and what it is told: the same for every ordering.
 
-use seriatim_model::{NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
+use seriatim_model::{Effect, NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
 
 use crate::deviation::Options;
+use crate::roles;
 
 /// Which shard takes the record of an append, where clients put records on shards themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +97,15 @@ pub enum Reply {
     Failed(Failure),
 }
 
+/// The effects of a machine that appends.
+pub type ClientEffect = Effect<roles::Message, Reply>;
+
+/// Tells an application something.
+#[must_use]
+pub fn reply(token: u64, reply: Reply) -> ClientEffect {
+    ClientEffect::Reply { token, reply }
+}
+
 /// Why a request failed for good. Anything that can pass by itself is retried instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -142,4 +152,12 @@ pub struct LogClientConfig {
     pub resume: Option<(SessionId, u64)>,
     /// Bounds, and deliberate defects for the simulator.
     pub options: Options,
+}
+
+impl LogClientConfig {
+    /// The name of the session that is opened after so many others, when the tail was `tail`.
+    #[must_use]
+    pub fn session(&self, tail: Position, opened: u64) -> SessionId {
+        SessionId::new(tail, self.random.wrapping_add(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    }
 }

@@ -3,18 +3,22 @@
 pub mod appending;
 pub mod content;
 pub mod gate;
+pub mod jitter;
 pub mod junk;
 pub mod lookup;
 pub mod names;
 pub mod ring;
 pub mod seen;
 pub mod sessions;
+pub mod tails;
 
 pub use appending::ShardChoice;
 pub use content::Content;
 pub use gate::Gate;
+pub use jitter::Jitter;
 pub use lookup::Lookup;
 pub use names::Names;
 pub use ring::{Entry, Ring};
 pub use seen::Seen;
 pub use sessions::{Admission, Sessions};
+pub use tails::Tails;

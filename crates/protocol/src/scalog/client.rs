@@ -13,11 +13,10 @@ use seriatim_model::{
 };
 
 use super::message::{Message, Place};
-use super::tail::TailQuestion;
 use crate::control::{self, LogEntry};
-use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
-use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
-use crate::parts::{Lookup, ShardChoice};
+use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
+use crate::parts::lookup::{self, LOOKUP_FIRST, LOOKUP_MOST, News};
+use crate::parts::{Jitter, Lookup, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
 
@@ -59,11 +58,10 @@ pub struct LogClient {
     pause: Duration,
     /// Whether the shard had no room when it was last heard of, and if so, whether because of its disk.
     busy: Option<bool>,
-    pub(super) tails: BTreeMap<u64, TailQuestion>,
-    pub(super) next_question: u64,
+    pub(super) tails: Tails<BTreeMap<NodeId, Position>>,
     pub(super) lookup: Lookup,
     unavailable: Option<String>,
-    jitter: u64,
+    jitter: Jitter,
     work_is_due: bool,
 }
 
@@ -75,7 +73,6 @@ struct Pending {
     settled: bool,
 }
 
-pub(super) type ClientEffect = seriatim_model::Effect<roles::Message, Reply>;
 pub(super) type Out = Vec<ClientEffect>;
 
 impl Machine for LogClient {
@@ -118,8 +115,7 @@ impl Machine for LogClient {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        let tails = self.tails.values().map(|question| question.asked_at + RESEND_FIRST).min();
-        [self.lookup.deadline(), self.submit_deadline(), tails].into_iter().flatten().min()
+        [self.lookup.deadline(), self.submit_deadline(), self.tails.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -127,7 +123,7 @@ impl LogClient {
     /// A client of the log that `entry` describes. It always opens a session of its own.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
-        let jitter = config.random | 1;
+        let jitter = Jitter::new(config.random);
         let mut client = Self {
             config,
             entry,
@@ -147,8 +143,7 @@ impl LogClient {
             not_before: Time::ZERO,
             pause: Duration::ZERO,
             busy: None,
-            tails: BTreeMap::new(),
-            next_question: 0,
+            tails: Tails::default(),
             lookup: Lookup::default(),
             unavailable: None,
             jitter,
@@ -276,12 +271,12 @@ impl LogClient {
 
     /// The shard did not take what was submitted from this number on.
     fn was_refused(&mut self, now: Time, first: u64, disk_full: bool) {
-        let jitter = self.random();
+        let jitter = self.jitter.draw();
         self.sent = self.sent.min(first.max(self.base));
         self.heard_at = now;
         self.busy = Some(disk_full || self.busy == Some(true));
         self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
-        self.not_before = now + self.pause.mul_f64(0.5 + (jitter % 1024) as f64 / 1024.0);
+        self.not_before = now + self.pause.mul_f64(jitter);
     }
 
     pub(super) fn rejected(&mut self, now: Time, view: ViewNumber) {
@@ -328,21 +323,13 @@ impl LogClient {
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
-        match message {
-            control::Message::Found { entry, .. } | control::Message::Registered { entry } => {
-                if entry.id != self.entry.id {
-                    return self.deleted(out);
-                }
-                self.unavailable = None;
-                self.entry.unavailable.clone_from(&entry.unavailable);
-                if entry.view_number() > self.entry.view_number() {
-                    self.entry = entry;
-                    self.lookup.found();
-                    self.enter_view(now);
-                }
+        match lookup::learn(&mut self.entry, &mut self.unavailable, message) {
+            News::NewView => {
+                self.lookup.found();
+                self.enter_view(now);
             }
-            control::Message::Refused { .. } => self.deleted(out),
-            _ => {}
+            News::Deleted => self.deleted(out),
+            News::Nothing => {}
         }
     }
 
@@ -353,10 +340,7 @@ impl LogClient {
         }
         (self.heard_at, self.patience, self.not_before) = (now, RESEND_FIRST, Time::ZERO);
         (self.pause, self.busy, self.at) = (Duration::ZERO, None, None);
-        for question in self.tails.values_mut() {
-            // Asked again, in the new view, by the timer.
-            question.asked_at = Time::ZERO;
-        }
+        self.tails.enter_view();
         self.work_is_due = true;
     }
 
@@ -389,9 +373,7 @@ impl LogClient {
     }
 
     fn look_up(&self, out: &mut Out) {
-        let message = control::Message::Lookup { request: 0, name: self.entry.name.clone() };
-        let to = Address::Node(self.config.control, Endpoint::Register);
-        out.push(ClientEffect::Send { to, message: message.into() });
+        out.push(lookup::question(self.config.control, &self.entry.name));
     }
 
     /// Somebody is silent: it may be slow, or somewhere else by now.
@@ -403,11 +385,9 @@ impl LogClient {
 
     /// The tail is known: a session that is opened now is younger.
     pub(super) fn open_session(&mut self, tail: Position, out: &mut Out) {
-        let random =
-            self.config.random.wrapping_add(self.sessions_opened.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let session = self.config.session(tail, self.sessions_opened);
         self.sessions_opened += 1;
         self.is_opening = false;
-        let session = SessionId::new(tail, random);
         self.session = Some(session);
         let (askers, next) = (std::mem::take(&mut self.session_askers), self.end());
         out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
@@ -534,25 +514,11 @@ impl LogClient {
         for token in askers.into_iter().chain(self.end_asker.take()) {
             out.push(reply(token, failure()));
         }
-        for question in std::mem::take(&mut self.tails).into_values() {
-            out.extend(question.asker.map(|token| reply(token, failure())));
-        }
+        out.extend(self.tails.give_up().map(|token| reply(token, failure())));
         self.is_opening = false;
         self.lookup = Lookup::default();
         self.forget_session();
     }
-
-    /// A deterministic sequence that differs from client to client (xorshift).
-    fn random(&mut self) -> u64 {
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        self.jitter
-    }
-}
-
-pub(super) fn reply(token: u64, reply: Reply) -> ClientEffect {
-    ClientEffect::Reply { token, reply }
 }
 
 pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {

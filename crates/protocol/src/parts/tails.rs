@@ -1,0 +1,146 @@
+//! What a client has asked about the tail.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::{Time, ViewNumber};
+
+/// When a question that was not answered is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Questions by their numbers, which go up. What was answered so far, `A`, counts in the view that was asked in.
+#[derive(Clone, Debug)]
+pub struct Tails<A> {
+    questions: BTreeMap<u64, Question<A>>,
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Question<A> {
+    asker: Option<u64>,
+    view: ViewNumber,
+    answers: A,
+    asked_at: Time,
+}
+
+/// What is to be asked again.
+#[derive(Debug, Default)]
+pub struct Again {
+    /// By these numbers.
+    pub requests: Vec<u64>,
+    /// Whether somebody was silent.
+    pub is_silent: bool,
+}
+
+impl<A> Default for Tails<A> {
+    fn default() -> Self {
+        Self { questions: BTreeMap::new(), last: 0 }
+    }
+}
+
+impl<A> Tails<A> {
+    /// Whether nothing is asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.questions.is_empty()
+    }
+
+    /// When something is to be asked again.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.questions.values().map(|question| question.asked_at + ASK_AGAIN).min()
+    }
+
+    /// Takes a question of `asker`, or of the client itself. `answers` knows of none, for its number. Returns that.
+    pub fn ask(
+        &mut self,
+        now: Time,
+        asker: Option<u64>,
+        view: ViewNumber,
+        answers: impl FnOnce(u64) -> A,
+    ) -> u64 {
+        self.last += 1;
+        let answers = answers(self.last);
+        self.questions.insert(self.last, Question { asker, view, answers, asked_at: now });
+        self.last
+    }
+
+    /// What was answered to a question.
+    #[must_use]
+    pub fn answers(&self, request: u64) -> Option<&A> {
+        self.questions.get(&request).map(|question| &question.answers)
+    }
+
+    /// What was answered to a question, to which somebody of `view` answers, if it was asked in that.
+    pub fn answers_in(&mut self, request: u64, view: ViewNumber) -> Option<&mut A> {
+        let question = self.questions.get_mut(&request).filter(|question| question.view == view);
+        question.map(|question| &mut question.answers)
+    }
+
+    /// The question is answered. Returns who asked: nobody if it was the client itself.
+    pub fn answered(&mut self, request: u64) -> Option<u64> {
+        self.questions.remove(&request)?.asker
+    }
+
+    /// A new view begins: everything is asked again, with the next [`again`](Self::again).
+    pub fn enter_view(&mut self) {
+        for question in self.questions.values_mut() {
+            question.asked_at = Time::ZERO;
+        }
+    }
+
+    /// What is to be asked again. Within a view an answer that is late is as good: it is asked under the same number. In
+    /// another view it is another question.
+    pub fn again(&mut self, now: Time, view: ViewNumber, answers: impl Fn(u64) -> A) -> Again {
+        let is_due = |question: &Question<A>| now >= question.asked_at + ASK_AGAIN || question.view != view;
+        let due: Vec<u64> = self
+            .questions
+            .iter()
+            .filter(|(_, question)| is_due(question))
+            .map(|(request, _)| *request)
+            .collect();
+        let mut again = Again::default();
+        for mut request in due {
+            match self.questions.get_mut(&request).filter(|question| question.view == view) {
+                Some(question) => {
+                    question.asked_at = now;
+                    again.is_silent = true;
+                }
+                None => {
+                    let asker = self.answered(request);
+                    request = self.ask(now, asker, view, &answers);
+                }
+            }
+            again.requests.push(request);
+        }
+        again
+    }
+
+    /// Gives up all questions. Returns who asked.
+    pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<A> {
+        std::mem::take(&mut self.questions).into_values().filter_map(|question| question.asker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_keeps_its_number_within_a_view_and_what_was_answered() {
+        let (first, second) = (ViewNumber(1), ViewNumber(2));
+        let mut tails: Tails<Vec<u64>> = Tails::default();
+        assert_eq!(tails.ask(Time(0), Some(7), first, |_| vec![]), 1);
+        tails.answers_in(1, first).unwrap().push(5);
+        assert!(tails.answers_in(1, second).is_none());
+        let at = Time::ZERO + ASK_AGAIN;
+        assert_eq!(tails.deadline(), Some(at));
+        let again = tails.again(at, first, |_| vec![]);
+        assert_eq!((again.requests, again.is_silent), (vec![1], true));
+        assert_eq!(tails.answers(1), Some(&vec![5]));
+        let again = tails.again(at, second, |number| vec![number]);
+        assert_eq!((again.requests, again.is_silent), (vec![2], false));
+        assert_eq!(tails.answers(2), Some(&vec![2]));
+        assert_eq!((tails.answered(2), tails.is_empty()), (Some(7), true));
+    }
+}
