@@ -95,7 +95,7 @@ impl<'a> Around<'a> {
 }
 
 /// What an attempt is to achieve beyond a view.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Purpose {
     /// Whether the operator accepts that what nobody holds any more is lost.
     pub(super) accepts_loss: bool,
@@ -105,8 +105,8 @@ pub(super) struct Purpose {
     pub(super) joins: bool,
     /// The defect of counting on replicas that lack something.
     pub(super) counts_lacking: bool,
-    /// How often a replica could not read what it was to flush: then it is another's turn.
-    pub(super) turn: usize,
+    /// How often a shard's replica could not read what it was to flush: then it is another's turn.
+    pub(super) turns: BTreeMap<ShardId, usize>,
 }
 
 impl Attempt {

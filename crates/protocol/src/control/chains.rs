@@ -72,9 +72,10 @@ impl Attempt {
             let mut holders: Vec<Member> =
                 replicas.iter().copied().filter(|member| self.is_complete(*shard, Some(member))).collect();
             holders.sort_by_key(|member| std::cmp::Reverse(chain.iter().position(|old| old == member)));
+            let turn = self.purpose.turns.get(shard).copied().unwrap_or_default();
             let source = match holders.len() {
                 0 => replicas[0],
-                count => holders[self.purpose.turn % count],
+                count => holders[turn % count],
             };
             self.flushes.insert(*shard, (source, first));
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, LogId, Machine, NodeId, ShardMembers, Time, View, ViewNumber, limits,
+    Address, Endpoint, Input, LogId, Machine, NodeId, ShardId, ShardMembers, Time, View, ViewNumber, limits,
 };
 
 use super::attempt::{Around, Attempt, Purpose, Step};
@@ -74,7 +74,7 @@ pub struct Controller {
     short_since: Option<Time>,
     order: Option<Order>,
     /// How often a shard's replica could not read what it was to flush.
-    unreadable: usize,
+    unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
 }
 
@@ -181,7 +181,7 @@ impl Controller {
             is_joining_hard: false,
             short_since: None,
             order: None,
-            unreadable: 0,
+            unreadable: BTreeMap::new(),
             timings: Timings::default(),
         }
     }
@@ -422,7 +422,7 @@ impl Controller {
             replaces: short,
             joins: !self.is_joining_hard,
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
-            turn: self.unreadable,
+            turns: self.unreadable.clone(),
         }
     }
 
@@ -663,7 +663,7 @@ impl Controller {
             }
             shard::Message::Unflushed { claim } if *claim == ours && attempt.step == Step::Flush => {
                 // Under this claim nobody else may: it may have flushed a part.
-                self.unreadable += 1;
+                *self.unreadable.entry(shard).or_default() += 1;
                 return self.give_up(now, out);
             }
             _ => false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Member, NodeId, View};
+use seriatim_model::{Member, NodeId, Position, ShardId, View};
 use seriatim_store::MemoryDisk;
 
 use super::nodes::Lives;
@@ -169,7 +169,7 @@ impl World {
                 let bears_it = |view: &View| {
                     self.survives_knowing(view, victims, view.number)
                         && self.flush_survives(victims)
-                        && self.are_others_there(view, victims)
+                        && self.is_all_elsewhere(view, victims)
                 };
                 self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }
@@ -178,13 +178,23 @@ impl World {
         bears_it && reachable && spared
     }
 
-    /// Where cuts order, a flush brings no records: who is away while there is one has none of what it completes when
-    /// it is back.
-    fn are_others_there(&self, view: &View, victims: &[NodeId]) -> bool {
-        let is_there =
-            |member: &Member| !victims.contains(&member.node) && self.nodes[&member.node].host.is_some();
-        !self.plan.config.order.has_cuts()
-            || view.shards.iter().all(|members| members.replicas.iter().any(is_there))
+    /// Where cuts order, a flush brings no records: who misses it, because it is away or only slow, has none of what it
+    /// completes afterwards. So somebody else is to have all of it with its positions already.
+    fn is_all_elsewhere(&self, view: &View, victims: &[NodeId]) -> bool {
+        if !self.plan.config.order.has_cuts() {
+            return true;
+        }
+        let held = |shard: ShardId, member: &Member| {
+            let role = self.nodes[&member.node].host.as_ref()?.replica(self.log, shard)?;
+            Some((role.stable(), role.unnamed()))
+        };
+        view.shards.iter().all(|members| {
+            let (lost, left): (Vec<&Member>, Vec<&Member>) =
+                members.replicas.iter().partition(|member| victims.contains(&member.node));
+            let known = |member: &&Member| held(members.shard, member);
+            let end = lost.iter().filter_map(known).map(|(stable, _)| stable).max().unwrap_or(Position::ZERO);
+            left.iter().filter_map(known).any(|(stable, unnamed)| stable >= end && unnamed == 0)
+        })
     }
 
     fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
