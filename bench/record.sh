@@ -50,7 +50,7 @@ record read read --order $orders --duration 1 --rate 1000,4000,8000 --lag 0,3ms 
 record read-periods read --order $orders --duration 1 --rate 2000 --period 0.5ms,1ms,3ms,10ms --rtt 0.2ms --rounds "$(up_to 2)"
 record read-together read --order erwin-st --duration "$(up_to 2)" --rate 8000 --lag 0,1s --together 25 --rounds "$(up_to 2)"
 record grow grow --order erwin-st --duration "$(up_to 4)"
-record failover-kill failover --order erwin-bb,erwin-st --rounds "$(up_to 8)"
+record failover-kill failover --order erwin-bb,erwin-st,corfu,scalog --rounds "$(up_to 8)"
 record failover-pause failover --rounds "$(up_to 8)" --pause
 record failover-etcd failover --rounds "$(up_to 8)" --register etcd
 record stall stall --rounds "$(up_to 10)"

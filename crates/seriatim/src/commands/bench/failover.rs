@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use seriatim_client::{Append, Client, Log, LogConfig, LogEntry, NodeId, Order};
+use seriatim_client::{Append, Client, Log, LogConfig, LogEntry, LogOptions, NodeId, Order};
 use seriatim_model::ViewNumber;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -178,7 +178,8 @@ impl Bench {
         };
         let log = client.create(NAME, config).await?;
         // Another program than the one that watches.
-        let appender = Client::connect(&cluster.addresses()).await?.log(NAME).await?;
+        let appender = Client::connect(&cluster.addresses()).await?;
+        let appender = appender.log_with(NAME, LogOptions::unordered(1)).await?;
         let acknowledged = Acknowledged::default();
         let appending = tokio::spawn(append_for_ever(appender, acknowledged.clone()));
         Ok(Self { cluster, client, log, acknowledged, appending, followers: 0 })
