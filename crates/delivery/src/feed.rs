@@ -8,10 +8,9 @@ use seriatim_model::{NodeId, Position, Time, limits};
 
 /// How long to wait for what should come before it is asked for again; doubled each time.
 pub(crate) const PATIENCE_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait for what another shard has already.
-const PATIENCE_MOST: Duration = Duration::from_secs(2);
-/// How long to wait where nothing need come, before making sure that the subscription still stands.
-pub(crate) const IDLE: Duration = Duration::from_secs(5);
+/// How long to wait where nothing need come, before making sure that the subscription still stands; and the longest wait
+/// for what another shard has already.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// How long to wait before a node that disconnected is asked again.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
@@ -110,7 +109,7 @@ impl Feed {
             _ if self.lost.is_some() => None,
             _ if self.request.is_none() => Some(self.since),
             _ if self.credit == 0 => None,
-            Some(owed_since) => Some(self.since.max(owed_since) + self.patience.min(PATIENCE_MOST)),
+            Some(owed_since) => Some(self.since.max(owed_since) + self.patience),
             None if self.heard => Some(self.since + IDLE),
             None => Some(self.since + self.patience),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Member, NodeId, Position, ShardId, View};
+use seriatim_model::{Member, NodeId, ShardId, View};
 use seriatim_store::MemoryDisk;
 
 use super::nodes::Lives;
@@ -169,7 +169,7 @@ impl World {
                 let bears_it = |view: &View| {
                     self.survives_knowing(view, victims, view.number)
                         && self.flush_survives(victims)
-                        && self.is_all_elsewhere(view, victims)
+                        && self.is_all_elsewhere(kind, view, victims)
                 };
                 self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }
@@ -179,8 +179,9 @@ impl World {
     }
 
     /// Where cuts order, a flush brings no records: who misses it, because it is away or only slow, has none of what it
-    /// completes afterwards. So somebody else is to have all of it with its positions already.
-    fn is_all_elsewhere(&self, view: &View, victims: &[NodeId]) -> bool {
+    /// completes afterwards. So somebody else is to be there; and if what is damaged stays a member, somebody else is to
+    /// have all of it with its positions already.
+    fn is_all_elsewhere(&self, kind: FaultKind, view: &View, victims: &[NodeId]) -> bool {
         if !self.plan.config.order.has_cuts() {
             return true;
         }
@@ -192,8 +193,10 @@ impl World {
             let (lost, left): (Vec<&Member>, Vec<&Member>) =
                 members.replicas.iter().partition(|member| victims.contains(&member.node));
             let known = |member: &&Member| held(members.shard, member);
-            let end = lost.iter().filter_map(known).map(|(stable, _)| stable).max().unwrap_or(Position::ZERO);
-            left.iter().filter_map(known).any(|(stable, unnamed)| stable >= end && unnamed == 0)
+            let damaged = lost.iter().filter(|_| kind == FaultKind::BitRot).filter_map(known);
+            let end = damaged.map(|(stable, _)| stable).max();
+            let has_all = |(stable, unnamed)| end.is_none_or(|end| stable >= end && unnamed == 0);
+            left.iter().filter_map(known).any(has_all)
         })
     }
 
