@@ -40,6 +40,6 @@ pub use frame::{Frame, FrameDecoder, FrameError, FrameKind, FrameTooLarge};
 pub use handshake::{HandshakeError, Identity};
 pub use hello::{Caller, ClusterId, Credential, Hello, Refusal, RefusalCode, VersionRange, Welcome};
 pub use limits::ConnectionOptions;
-pub use links::{LinkEvent, Links};
+pub use links::{Lane, LinkEvent, Links};
 pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};
 pub use timer::Timer;

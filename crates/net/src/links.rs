@@ -18,18 +18,27 @@ const WAITING_BYTES: usize = 32 << 20;
 /// How long to wait after a node could not be reached.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
+/// Which of the connections to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// What there may be much of.
+    Bulk,
+    /// What is not to wait behind that: little, and whoever gets it takes it at once.
+    Urgent,
+}
+
 /// What happens to links.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Frames arrived from a node.
     Frames(NodeId, Vec<Frame>),
     /// A connection was made, or could not be. To be given to [`Links::dialled`].
-    Dialled(NodeId, Result<Box<Connected>, String>),
+    Dialled(NodeId, Lane, Result<Box<Connected>, String>),
     /// A connection broke. To be given to [`Links::down`].
-    Down(NodeId),
+    Down(NodeId, Lane),
 }
 
-/// One connection to each node that something was sent to.
+/// One connection to each node and lane that something was sent to.
 ///
 /// What was sent may be lost when a connection breaks: whoever needs an answer sends again.
 #[derive(Debug)]
@@ -37,7 +46,7 @@ pub struct Links {
     hello: Hello,
     options: ConnectionOptions,
     events: mpsc::Sender<LinkEvent>,
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<(NodeId, Lane), Link>,
 }
 
 #[derive(Debug)]
@@ -55,8 +64,8 @@ impl Links {
     }
 
     /// Sends whole frames to a node at `address`, as far as it can be reached.
-    pub fn send(&mut self, node: NodeId, address: Option<&str>, frames: Vec<Bytes>) {
-        match self.links.get_mut(&node) {
+    pub fn send(&mut self, node: NodeId, lane: Lane, address: Option<&str>, frames: Vec<Bytes>) {
+        match self.links.get_mut(&(node, lane)) {
             Some(Link::Up(sender)) => {
                 // If it is closed, its end is on the way to the events.
                 let _ = sender.send(frames);
@@ -71,25 +80,30 @@ impl Links {
             Some(Link::Down { .. }) | None => {
                 let Some(address) = address else { return };
                 let bytes = frames.iter().map(Bytes::len).sum();
-                self.links.insert(node, Link::Connecting { waiting: frames, bytes });
+                self.links.insert((node, lane), Link::Connecting { waiting: frames, bytes });
                 let (hello, options) = (self.hello.clone(), self.options.clone());
-                tokio::spawn(dial(node, address.to_owned(), hello, options, self.events.clone()));
+                let (address, events) = (address.to_owned(), self.events.clone());
+                tokio::spawn(async move {
+                    let outcome = dial(node, &address, &hello, &options).await;
+                    let _ = events.send(LinkEvent::Dialled(node, lane, outcome)).await;
+                });
             }
         }
     }
 
-    /// Takes a connection that was made elsewhere.
+    /// Takes a connection that was made elsewhere, for much.
     pub fn adopt(&mut self, connected: Connected) {
-        self.dialled(connected.welcome.node, Ok(Box::new(connected)));
+        self.dialled(connected.welcome.node, Lane::Bulk, Ok(Box::new(connected)));
     }
 
     /// A connection was made, or could not be.
-    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, String>) {
-        let before = self.links.remove(&node);
+    pub fn dialled(&mut self, node: NodeId, lane: Lane, outcome: Result<Box<Connected>, String>) {
+        let before = self.links.remove(&(node, lane));
         let connection = match outcome {
             Ok(connected) => connected.connection,
             Err(cause) => {
-                self.links.insert(node, Link::Down { until: Instant::now() + RETRY_AFTER, cause });
+                let until = Instant::now() + RETRY_AFTER;
+                self.links.insert((node, lane), Link::Down { until, cause });
                 return;
             }
         };
@@ -98,19 +112,19 @@ impl Links {
         {
             let _ = connection.sender.send(waiting);
         }
-        tokio::spawn(receive(node, connection.receiver, self.events.clone()));
-        self.links.insert(node, Link::Up(connection.sender));
+        tokio::spawn(receive(node, lane, connection.receiver, self.events.clone()));
+        self.links.insert((node, lane), Link::Up(connection.sender));
     }
 
     /// A connection broke.
-    pub fn down(&mut self, node: NodeId) {
+    pub fn down(&mut self, node: NodeId, lane: Lane) {
         let cause = "the connection broke".to_owned();
-        self.links.insert(node, Link::Down { until: Instant::now(), cause });
+        self.links.insert((node, lane), Link::Down { until: Instant::now(), cause });
     }
 
     /// The nodes that cannot be reached at present, and why.
     pub fn unreachable(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.links.iter().filter_map(|(node, link)| match link {
+        self.links.iter().filter_map(|((node, _), link)| match link {
             Link::Down { cause, .. } => Some((*node, cause.as_str())),
             Link::Up(_) | Link::Connecting { .. } => None,
         })
@@ -119,27 +133,25 @@ impl Links {
 
 async fn dial(
     node: NodeId,
-    address: String,
-    hello: Hello,
-    options: ConnectionOptions,
-    events: mpsc::Sender<LinkEvent>,
-) {
-    let outcome = match connect(&address, &hello, &options).await {
+    address: &str,
+    hello: &Hello,
+    options: &ConnectionOptions,
+) -> Result<Box<Connected>, String> {
+    match connect(address, hello, options).await {
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
         // An address that another node has taken over is as good as no address.
         Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node)),
         // Who says this knows the address.
         Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string()),
         Err(ConnectError::Handshake { source, .. }) => Err(source.to_string()),
-    };
-    let _ = events.send(LinkEvent::Dialled(node, outcome)).await;
+    }
 }
 
-async fn receive(node: NodeId, mut receiver: Receiver, events: mpsc::Sender<LinkEvent>) {
+async fn receive(node: NodeId, lane: Lane, mut receiver: Receiver, events: mpsc::Sender<LinkEvent>) {
     while let Ok(Some(frames)) = receiver.receive().await {
         if events.send(LinkEvent::Frames(node, frames)).await.is_err() {
             return;
         }
     }
-    let _ = events.send(LinkEvent::Down(node)).await;
+    let _ = events.send(LinkEvent::Down(node, lane)).await;
 }

@@ -1,12 +1,13 @@
 //! Event, step, effects: the loop of a node.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_host::{Event, Host, HostError, Outgoing, Problem};
 use seriatim_model::{Peer, Time};
-use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
+use seriatim_net::{Lane, LinkEvent, Links, SendError, Sender, message_frame};
+use seriatim_protocol::{Message, control};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 
@@ -17,6 +18,9 @@ use crate::syncer::Syncer;
 /// How many arrivals one drain takes before effects are performed.
 const DRAIN: usize = 256;
 
+/// How long one drain takes: what a node owes to others, its heartbeats among it, does not wait for longer.
+const DRAIN_FOR: Duration = Duration::from_millis(2);
+
 /// How many messages that are to leave gather within a drain. Each may be as long as a read's answer, and
 /// what a connection's queue does not take is not to be made first.
 const SENDS: usize = 64;
@@ -25,6 +29,7 @@ const SENDS: usize = 64;
 pub(crate) enum Arrival {
     Host(Event),
     Batch(Vec<Event>),
+    /// A client came, and how to answer it.
     Accepted(Peer, Sender),
     Closed(Peer),
 }
@@ -39,6 +44,8 @@ pub(crate) struct Health {
 pub(crate) struct Driver {
     host: Host,
     inbox: mpsc::Receiver<Arrival>,
+    /// What is taken before anything in the inbox.
+    urgent: mpsc::Receiver<Arrival>,
     links: Links,
     link_events: mpsc::Receiver<LinkEvent>,
     clients: BTreeMap<Peer, Sender>,
@@ -57,7 +64,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         host: Host,
-        inbox: mpsc::Receiver<Arrival>,
+        (inbox, urgent): (mpsc::Receiver<Arrival>, mpsc::Receiver<Arrival>),
         links: (Links, mpsc::Receiver<LinkEvent>),
         syncer: Syncer,
         register: Option<OutsideRegister>,
@@ -66,6 +73,7 @@ impl Driver {
         Self {
             host,
             inbox,
+            urgent,
             links: links.0,
             link_events: links.1,
             clients: BTreeMap::new(),
@@ -92,6 +100,7 @@ impl Driver {
                     // The node was dropped.
                     Err(_) => return Ok(()),
                 },
+                Some(arrival) = self.urgent.recv() => self.take(arrival),
                 arrival = self.inbox.recv() => match arrival {
                     Some(arrival) => self.take(arrival),
                     None => break,
@@ -126,9 +135,14 @@ impl Driver {
     }
 
     fn drain(&mut self) {
+        let until = Instant::now() + DRAIN_FOR;
         for _ in 1..DRAIN {
+            while let Ok(arrival) = self.urgent.try_recv() {
+                self.take(arrival);
+            }
             match self.inbox.try_recv() {
-                Ok(arrival) => self.take(arrival),
+                Ok(arrival) if Instant::now() < until => self.take(arrival),
+                Ok(arrival) => return self.take(arrival),
                 Err(_) => break,
             }
         }
@@ -161,10 +175,9 @@ impl Driver {
                     }
                 }
             }
-            Arrival::Accepted(peer @ Peer::Client(_), sender) => {
+            Arrival::Accepted(peer, sender) => {
                 self.clients.insert(peer, sender);
             }
-            Arrival::Accepted(Peer::Node(_), _) => {}
             Arrival::Closed(peer) => {
                 self.clients.remove(&peer);
                 self.host.handle(now, Event::Disconnected(peer));
@@ -174,9 +187,9 @@ impl Driver {
 
     fn take_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
-            LinkEvent::Down(node) => {
-                self.links.down(node);
+            LinkEvent::Dialled(node, lane, outcome) => self.links.dialled(node, lane, outcome),
+            LinkEvent::Down(node, lane) => {
+                self.links.down(node, lane);
                 self.host.handle(self.now(), Event::Disconnected(Peer::Node(node)));
             }
             // Answers come over the other node's own connection.
@@ -223,19 +236,19 @@ impl Driver {
 
     /// Everything for one connection leaves as one send.
     fn send(&mut self) {
-        let mut batches: BTreeMap<Peer, Vec<Bytes>> = BTreeMap::new();
+        let mut batches: BTreeMap<(Peer, Lane), Vec<Bytes>> = BTreeMap::new();
         for Outgoing { peer, log, from, to, message } in self.host.take_sends() {
             match message_frame(log, from, to, &message) {
-                Ok(frame) => batches.entry(peer).or_default().extend(frame),
+                Ok(frame) => batches.entry((peer, lane_of(&message))).or_default().extend(frame),
                 // Limits keep messages below the largest frame; one that is not is as good as lost.
                 Err(cause) => debug_assert!(false, "{cause}"),
             }
         }
-        for (peer, frames) in batches {
+        for ((peer, lane), frames) in batches {
             match peer {
                 Peer::Node(node) => {
                     let address = self.host.address_of(node);
-                    self.links.send(node, address, frames);
+                    self.links.send(node, lane, address, frames);
                 }
                 Peer::Client(_) => {
                     let Some(sender) = self.clients.get(&peer) else { continue };
@@ -251,20 +264,28 @@ impl Driver {
     /// An orderly end: what is under way is waited for, then everything is written down.
     async fn finish(mut self) -> Result<(), HostError> {
         while self.writing || self.syncing {
-            match self.inbox.recv().await {
+            match self.urgent.recv().await {
                 Some(Arrival::Host(event)) => self.take(Arrival::Host(event)),
                 Some(_) => {}
                 None => break,
             }
         }
-        let Self { host, syncer, inbox, clients, links, .. } = self;
-        drop((inbox, clients, links));
+        let Self { host, syncer, inbox, urgent, clients, links, .. } = self;
+        drop((inbox, urgent, clients, links));
         tokio::task::spawn_blocking(move || {
             drop(syncer);
             host.close()
         })
         .await
         .map_err(|cause| HostError::Write(cause.to_string()))?
+    }
+}
+
+/// A heartbeat says whether a node is there, not how much it has to do.
+pub(crate) fn lane_of(message: &Message) -> Lane {
+    match message {
+        Message::Control(control::Message::Heartbeat(_)) => Lane::Urgent,
+        _ => Lane::Bulk,
     }
 }
 

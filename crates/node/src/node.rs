@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{self, Arrival, Driver, Health};
-use crate::readers::accept;
+use crate::readers::{Inboxes, accept};
 use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
 
@@ -85,17 +85,19 @@ impl Node {
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
         let (inbox, arrivals) = mpsc::channel::<Arrival>(INBOX);
-        let syncer = Syncer::start(&disk, &inbox).map_err(NodeError::Thread)?;
+        let (urgent, urgent_arrivals) = mpsc::channel::<Arrival>(INBOX);
+        let syncer = Syncer::start(&disk, &urgent).map_err(NodeError::Thread)?;
         let (health, watched) = watch::channel(Health::default());
         let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
         let (link_events, link_arrivals) = mpsc::channel(INBOX);
         let links = (Links::new(hello, listening.connection.clone(), link_events), link_arrivals);
         let incoming = listener.serve(identity, listening);
-        tokio::spawn(accept(incoming, inbox.clone()));
+        tokio::spawn(accept(incoming, Inboxes { usual: inbox, urgent }));
         let trouble = register.as_ref().map(EtcdRegister::trouble);
         let register = register.map(|register| register.attend(node));
-        let driver = Driver::new(host, arrivals, links, syncer, register, (health, warning));
+        let driver =
+            Driver::new(host, (arrivals, urgent_arrivals), links, syncer, register, (health, warning));
         let driver = tokio::spawn(driver.run(stopped));
         Ok(Self {
             number,
