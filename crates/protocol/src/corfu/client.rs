@@ -17,7 +17,7 @@ use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_MOST;
-use crate::parts::{Jitter, KnownLog, ShardChoice, Tails};
+use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard::{self, Span};
 
@@ -31,10 +31,7 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// Who wants to know the session before anything is appended.
-    session_askers: Vec<u64>,
-    /// Who wants the session to end.
-    end_asker: Option<u64>,
+    askers: Askers,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) told: u64,
@@ -126,11 +123,11 @@ impl Machine for LogClient {
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
-                self.end_asker = Some(token);
+                self.askers.ask_end(token);
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::OpenSession } => {
-                self.session_askers.push(token);
+                self.askers.ask_session(token);
                 self.work_is_due = true;
             }
             Input::Message {
@@ -173,8 +170,7 @@ impl LogClient {
             config,
             session: None,
             sessions_opened: 0,
-            session_askers: vec![],
-            end_asker: None,
+            askers: Askers::default(),
             base: 0,
             pending: VecDeque::new(),
             told: 0,
@@ -354,11 +350,11 @@ impl LogClient {
         let waits = !self.pending.is_empty() || !self.tails.is_empty();
         self.log.look_up_if_due(now, waits, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session();
         if self.session.is_none() && is_wanted {
             self.open_session();
         }
-        self.tell_session(out);
+        self.askers.tell_session(self.session(), out);
         self.ask_positions(now, out);
         self.send_writes(now, out);
         self.end_session(out);
@@ -369,17 +365,9 @@ impl LogClient {
         self.sessions_opened += 1;
     }
 
-    /// Answers those who asked for the session, once it is open.
-    fn tell_session(&mut self, out: &mut Out) {
-        if let Some((session, next)) = self.session() {
-            let askers = std::mem::take(&mut self.session_askers);
-            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
-        }
-    }
-
     /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        if let Some(token) = self.end_asker.take_if(|_| self.pending.is_empty()) {
+        if let Some(token) = self.askers.take_end(self.pending.is_empty()) {
             out.push(reply(token, Reply::Ended(self.session())));
             self.forget_session();
         }
@@ -449,8 +437,7 @@ impl LogClient {
     fn deleted(&mut self, out: &mut Out) {
         let unsettled =
             self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        let askers = std::mem::take(&mut self.session_askers).into_iter().chain(self.end_asker.take());
-        self.log.tell_deleted(unsettled.chain(askers).chain(self.tails.give_up()), out);
+        self.log.tell_deleted(unsettled.chain(self.askers.give_up()).chain(self.tails.give_up()), out);
         self.forget_session();
     }
 

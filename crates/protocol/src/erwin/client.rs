@@ -22,7 +22,7 @@ use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_MOST;
 use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
-use crate::parts::{Jitter, KnownLog, Seen, Tails};
+use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -37,8 +37,7 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Session,
     sessions_opened: u64,
-    /// Who wants to know the session before anything is appended.
-    pub(super) session_askers: Vec<u64>,
+    pub(super) askers: Askers,
     pub(super) base: u64,
     pub(super) committed: u64,
     pub(super) pending: VecDeque<Pending>,
@@ -48,8 +47,7 @@ pub struct LogClient {
     /// Where numbers below are bound has been asked, and when to ask again.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
-    /// Who wants the session to end, and how far that is.
-    pub(super) end_asker: Option<u64>,
+    /// How far the session is on its way to its end.
     pub(super) ending: Option<Ending>,
     /// What an earlier run left, where this one cannot go on under its names.
     pub(super) resuming: Option<Resuming>,
@@ -103,11 +101,11 @@ impl Machine for LogClient {
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
-                self.end_asker = Some(token);
+                self.askers.ask_end(token);
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::OpenSession } => {
-                self.session_askers.push(token);
+                self.askers.ask_session(token);
                 self.tell_session(out);
             }
             Input::Message {
@@ -161,7 +159,7 @@ impl LogClient {
             config,
             session,
             sessions_opened: 0,
-            session_askers: vec![],
+            askers: Askers::default(),
             base,
             committed: base,
             pending: VecDeque::new(),
@@ -170,7 +168,6 @@ impl LogClient {
             tails: Tails::default(),
             asked_below: base,
             locate_at: None,
-            end_asker: None,
             ending: None,
             resuming,
             past: Past::default(),
@@ -223,8 +220,8 @@ impl LogClient {
 
     /// Whether somebody waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
-        let wants_session = !self.session_askers.is_empty();
-        self.in_flight() > 0 || !self.tails.is_empty() || self.ending.is_some() || wants_session
+        let is_asked = !self.tails.is_empty() || self.askers.want_session();
+        self.in_flight() > 0 || is_asked || self.ending.is_some()
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
@@ -443,10 +440,7 @@ impl LogClient {
     /// Answers those who asked for the session, once it is open.
     pub(super) fn tell_session(&mut self, out: &mut Out) {
         self.work_is_due = true;
-        if let Some((session, next)) = self.session() {
-            let askers = std::mem::take(&mut self.session_askers);
-            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
-        }
+        self.askers.tell_session(self.session(), out);
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
@@ -454,8 +448,8 @@ impl LogClient {
         let waits = self.is_waiting();
         self.log.look_up_if_due(now, waits, out);
         self.repeat_tail_questions(now, out);
-        let ends = self.resuming.is_some() && self.end_asker.is_some();
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty() || ends;
+        let ends = self.resuming.is_some() && self.askers.want_end();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
         if self.session == Session::None && is_wanted && self.log.view().is_some() {
             self.session = Session::Opening;
             self.ask_tail(now, None, out);

@@ -22,7 +22,7 @@ impl LogClient {
     /// Ends the session, if that is wanted and nothing is in flight.
     pub(super) fn end_session(&mut self, now: Time, out: &mut Out) {
         let may_end = self.in_flight() == 0 && self.session != Session::Opening && self.resuming.is_none();
-        if let Some(token) = self.end_asker.take_if(|_| may_end) {
+        if let Some(token) = self.askers.take_end(may_end) {
             match self.session {
                 Session::Open(_) => {
                     self.ending = Some(Ending { token, view: ViewNumber::NONE, say_at: Time::ZERO });

@@ -316,7 +316,7 @@ impl LogClient {
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(Resuming { session, number, .. }) = self.resuming.take() else { return };
         let is_told = self.in_flight() > 0;
-        for token in std::mem::take(&mut self.session_askers).into_iter().chain(self.end_asker.take()) {
+        for token in self.askers.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
         }
         self.session_lost(session, out);

@@ -15,7 +15,7 @@ impl LogClient {
             self.base += 1;
         }
         // Who wants the session to end waits for this.
-        self.work_is_due |= self.in_flight() == 0 && self.end_asker.is_some();
+        self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }
 
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
@@ -115,9 +115,8 @@ impl LogClient {
     pub(super) fn deleted(&mut self, out: &mut Out) {
         let unsettled =
             self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        let askers = std::mem::take(&mut self.session_askers).into_iter();
-        let ends = self.ending.take().map(|ending| ending.token).into_iter().chain(self.end_asker.take());
-        let tokens = unsettled.chain(askers).chain(ends).chain(self.past.give_up());
+        let ending = self.ending.take().map(|ending| ending.token);
+        let tokens = unsettled.chain(self.askers.give_up()).chain(ending).chain(self.past.give_up());
         self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.resuming = None;
         self.session = Session::None;

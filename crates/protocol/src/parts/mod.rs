@@ -1,6 +1,7 @@
 //! What several roles share.
 
 pub mod appending;
+pub mod askers;
 pub mod content;
 pub mod gate;
 pub mod jitter;
@@ -15,6 +16,7 @@ pub mod sessions;
 pub mod tails;
 
 pub use appending::ShardChoice;
+pub use askers::Askers;
 pub use content::Content;
 pub use gate::Gate;
 pub use jitter::Jitter;

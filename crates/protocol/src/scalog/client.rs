@@ -18,7 +18,7 @@ use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Req
 use crate::parts::known_log::News;
 use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
 use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
-use crate::parts::{Jitter, KnownLog, ShardChoice, Tails};
+use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
 
@@ -34,10 +34,7 @@ pub struct LogClient {
     sessions_opened: u64,
     /// The tail is being asked for, to put it into the session's id.
     is_opening: bool,
-    /// Who wants to know the session before anything is appended.
-    session_askers: Vec<u64>,
-    /// Who wants the session to end.
-    end_asker: Option<u64>,
+    askers: Askers,
     base: u64,
     pending: VecDeque<Pending>,
     sent: u64,
@@ -80,11 +77,11 @@ impl Machine for LogClient {
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
-                self.end_asker = Some(token);
+                self.askers.ask_end(token);
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::OpenSession } => {
-                self.session_askers.push(token);
+                self.askers.ask_session(token);
                 self.work_is_due = true;
             }
             Input::Message {
@@ -123,8 +120,7 @@ impl LogClient {
             session: None,
             sessions_opened: 0,
             is_opening: false,
-            session_askers: vec![],
-            end_asker: None,
+            askers: Askers::default(),
             base: 0,
             pending: VecDeque::new(),
             sent: 0,
@@ -333,12 +329,13 @@ impl LogClient {
         let waits = !self.pending.is_empty() || !self.tails.is_empty();
         self.log.look_up_if_due(now, waits, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session();
         if self.session.is_none() && is_wanted && !self.is_opening && self.log.view().is_some() {
             self.is_opening = true;
             self.ask_tail(now, None, out);
         }
         self.send_submits(now, out);
+        self.askers.tell_session(self.session(), out);
         self.end_session(out);
     }
 
@@ -348,19 +345,13 @@ impl LogClient {
         self.sessions_opened += 1;
         self.is_opening = false;
         self.session = Some(session);
-        let (askers, next) = (std::mem::take(&mut self.session_askers), self.end());
-        out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
+        self.askers.tell_session(self.session(), out);
         self.work_is_due = true;
     }
 
-    /// Answers those who ask for the session when it is open already, and lets it end once all is settled: nothing of
-    /// it is on its way then that could still get into the log.
+    /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        if let Some((session, next)) = self.session() {
-            let askers = std::mem::take(&mut self.session_askers);
-            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
-        }
-        if let Some(token) = self.end_asker.take_if(|_| self.pending.is_empty()) {
+        if let Some(token) = self.askers.take_end(self.pending.is_empty()) {
             out.push(reply(token, Reply::Ended(self.session())));
             self.forget_session();
         }
@@ -467,8 +458,7 @@ impl LogClient {
     fn deleted(&mut self, out: &mut Out) {
         let unsettled =
             self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        let askers = std::mem::take(&mut self.session_askers).into_iter().chain(self.end_asker.take());
-        self.log.tell_deleted(unsettled.chain(askers).chain(self.tails.give_up()), out);
+        self.log.tell_deleted(unsettled.chain(self.askers.give_up()).chain(self.tails.give_up()), out);
         self.is_opening = false;
         self.forget_session();
     }
