@@ -216,10 +216,11 @@ impl Sequencer {
     /// Follower: holds the next cut.
     fn follow(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
         let differs = |held: &Cut| held.from <= cut.from && cut.from < held.end() && *held != cut;
-        if self.leader.is_some() || cut.from > self.end() || self.cuts.iter().any(differs) {
+        let is_next = cut.from == self.end();
+        if self.leader.is_some() || cut.from > self.end() || !is_next && self.cuts.iter().any(differs) {
             return;
         }
-        if cut.from == self.end() {
+        if is_next {
             self.let_go_below(bound);
             cut.settle(&mut self.sessions);
             self.hold(cut, out);
