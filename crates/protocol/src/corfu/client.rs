@@ -4,11 +4,9 @@
 //! at once; each is done by itself when the last replica of its chain has it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, Time, View,
-    ViewNumber, limits,
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, Time, limits,
 };
 
 use super::message::Message;
@@ -17,15 +15,11 @@ use super::tail::Answers;
 use super::writes::{Talk, Writes};
 use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
-use crate::parts::lookup::{self, LOOKUP_MOST, News};
-use crate::parts::{Jitter, Lookup, ShardChoice, Tails};
+use crate::parts::known_log::News;
+use crate::parts::lookup::LOOKUP_MOST;
+use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard::{self, Span};
-
-/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
-pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait before something is said again.
-pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -34,13 +28,10 @@ pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
-    pub(super) entry: LogEntry,
+    pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// Who wants to know the session before anything is appended.
-    session_askers: Vec<u64>,
-    /// Who wants the session to end.
-    end_asker: Option<u64>,
+    askers: Askers,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) told: u64,
@@ -60,8 +51,6 @@ pub struct LogClient {
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
     pub(super) patience: Patience,
     pub(super) tails: Tails<Answers>,
-    pub(super) lookup: Lookup,
-    unavailable: Option<String>,
     pub(super) jitter: Jitter,
     pub(super) work_is_due: bool,
 }
@@ -134,17 +123,17 @@ impl Machine for LogClient {
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
-                self.end_asker = Some(token);
+                self.askers.ask_end(token);
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::OpenSession } => {
-                self.session_askers.push(token);
+                self.askers.ask_session(token);
                 self.work_is_due = true;
             }
             Input::Message {
-                from: Address::Node(node, Endpoint::Sequencer),
+                from: Address::Node(_, Endpoint::Sequencer),
                 message: roles::Message::Corfu(message),
-            } => self.receive(now, node, message, out),
+            } => self.receive(now, message, out),
             Input::Message {
                 from: Address::Node(node, Endpoint::Shard(_)),
                 message: roles::Message::Shard(message),
@@ -162,9 +151,9 @@ impl Machine for LogClient {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        let asks = self.session.is_some() && self.view().is_some() && !self.is_settling;
+        let asks = self.session.is_some() && self.log.view().is_some() && !self.is_settling;
         let sequencer = self.sequencer.deadline(self.may_ask()).filter(|_| asks);
-        [self.lookup.deadline(), sequencer, self.writes.deadline(), self.tails.deadline()]
+        [self.log.deadline(), sequencer, self.writes.deadline(), self.tails.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -176,13 +165,12 @@ impl LogClient {
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let jitter = Jitter::new(config.random);
-        let mut client = Self {
+        Self {
+            log: KnownLog::new(config.control, entry),
             config,
-            entry,
             session: None,
             sessions_opened: 0,
-            session_askers: vec![],
-            end_asker: None,
+            askers: Askers::default(),
             base: 0,
             pending: VecDeque::new(),
             told: 0,
@@ -196,15 +184,9 @@ impl LogClient {
             heading: Heading::default(),
             patience: Patience::new(Time::ZERO),
             tails: Tails::default(),
-            lookup: Lookup::default(),
-            unavailable: None,
             jitter,
             work_is_due: false,
-        };
-        if client.view().is_none() {
-            client.lookup.ask(Time::ZERO);
         }
-        client
     }
 
     /// The session that appends go to, once one is open, and the number of the next append.
@@ -216,18 +198,18 @@ impl LogClient {
     /// The register's entry, as far as this client knows.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
-        &self.entry
+        self.log.entry()
     }
 
     /// Why no view can be formed, if the sequencer said so.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
-        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+        self.log.unavailable()
     }
 
     /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
-        let leader = self.view().map(|view| view.leader).filter(|_| self.told < self.end());
+        let leader = self.log.view().map(|view| view.leader).filter(|_| self.told < self.end());
         leader.map(|leader| (leader, None)).into_iter().chain(self.writes.waits_for())
     }
 
@@ -238,7 +220,7 @@ impl LogClient {
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
-        let config = &self.entry.config;
+        let config = self.log.config();
         let failure = if matches!(terms.shard, ShardChoice::Fixed(_)) {
             Some(Failure::NoChoice(config.order))
         } else if config.is_too_large(&record) {
@@ -258,10 +240,6 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    pub(super) fn view(&self) -> Option<&View> {
-        self.entry.view.as_ref()
-    }
-
     /// The number of the next append.
     pub(super) fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
@@ -272,8 +250,8 @@ impl LogClient {
         self.pending.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
-    fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
-        let current = self.entry.view_number();
+    fn receive(&mut self, now: Time, message: Message, out: &mut Out) {
+        let current = self.log.view_number();
         match message {
             Message::Given { view, session, take, first, spans }
                 if view == current && Some(session) == self.session && take == self.take =>
@@ -287,18 +265,9 @@ impl LogClient {
                 self.work_is_due = true;
             }
             Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
-            Message::Rejected { view, why } => {
-                self.unavailable = why;
-                let known = self.view().filter(|view| view.leader == node).map(|view| view.number);
-                self.rejected(now, view, known.unwrap_or(current));
-            }
+            Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             _ => {}
         }
-    }
-
-    pub(super) fn rejected(&mut self, now: Time, view: ViewNumber, known: ViewNumber) {
-        self.lookup.was_rejected(now, view, known, self.unavailable.is_some());
-        self.work_is_due |= self.lookup.deadline() == Some(now);
     }
 
     /// The sequencer gave positions to the numbers from `first` on.
@@ -306,7 +275,7 @@ impl LogClient {
         if self.is_settling || first > self.told {
             return;
         }
-        let Some(view) = self.entry.view.as_ref() else { return };
+        let Some(view) = self.log.view() else { return };
         let numbers = first..self.base + self.pending.len() as u64;
         for (number, position) in numbers.zip(spans.iter().flat_map(|span| span.positions())) {
             if number < self.told {
@@ -324,11 +293,8 @@ impl LogClient {
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
-        match lookup::learn(&mut self.entry, &mut self.unavailable, message) {
-            News::NewView => {
-                self.lookup.found();
-                self.enter_view(now, out);
-            }
+        match self.log.learn(message) {
+            News::NewView => self.enter_view(now, out),
             News::Deleted => self.deleted(out),
             News::Nothing => {}
         }
@@ -337,7 +303,7 @@ impl LogClient {
     /// Goes on in a new view. Below its start everything is written: what is at the positions that writes were on
     /// their way to is asked. What was given beyond counts for nothing.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
-        let Some(view) = self.entry.view.as_ref() else { return };
+        let Some(view) = self.log.view() else { return };
         self.writes = Writes::default();
         self.sequencer = Talk::default();
         self.placed.clear();
@@ -369,48 +335,29 @@ impl LogClient {
 
     fn disconnected(&mut self, now: Time, node: NodeId) {
         let not_before = now + LOOKUP_MOST;
-        if self.view().is_some_and(|view| view.leader == node) {
+        if self.log.view().is_some_and(|view| view.leader == node) {
             self.ask_again_from(self.told);
             self.sequencer.pause_until(not_before);
         }
         self.writes.disconnected(node, not_before);
         if !self.pending.is_empty() || !self.tails.is_empty() {
-            self.ask_register(now);
+            self.log.ask_register(now);
         }
-    }
-
-    pub(super) fn ask_register(&mut self, now: Time) {
-        self.lookup.ask(now);
-        self.work_is_due |= self.lookup.deadline() == Some(now);
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
-        let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.view().is_none();
-        if self.lookup.is_due(now, waits) {
-            self.look_up(out);
-        }
+        let waits = !self.pending.is_empty() || !self.tails.is_empty();
+        self.log.look_up_if_due(now, waits, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session();
         if self.session.is_none() && is_wanted {
             self.open_session();
         }
-        self.tell_session(out);
+        self.askers.tell_session(self.session(), out);
         self.ask_positions(now, out);
         self.send_writes(now, out);
         self.end_session(out);
-    }
-
-    fn look_up(&self, out: &mut Out) {
-        out.push(lookup::question(self.config.control, &self.entry.name));
-    }
-
-    /// Somebody is silent: it may be slow, or somewhere else by now. The register is asked once for each time that
-    /// something is said again.
-    pub(super) fn wonder(&self, out: &mut Out) {
-        if self.lookup.is_idle() {
-            self.look_up(out);
-        }
     }
 
     fn open_session(&mut self) {
@@ -418,17 +365,9 @@ impl LogClient {
         self.sessions_opened += 1;
     }
 
-    /// Answers those who asked for the session, once it is open.
-    fn tell_session(&mut self, out: &mut Out) {
-        if let Some((session, next)) = self.session() {
-            let askers = std::mem::take(&mut self.session_askers);
-            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
-        }
-    }
-
     /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        if let Some(token) = self.end_asker.take_if(|_| self.pending.is_empty()) {
+        if let Some(token) = self.askers.take_end(self.pending.is_empty()) {
             out.push(reply(token, Reply::Ended(self.session())));
             self.forget_session();
         }
@@ -446,14 +385,14 @@ impl LogClient {
 
     /// Asks the sequencer for positions for whatever has none.
     fn ask_positions(&mut self, now: Time, out: &mut Out) {
-        let (Some(session), Some(view)) = (self.session, self.view()) else { return };
+        let (Some(session), Some(view)) = (self.session, self.log.view()) else { return };
         let (view, leader) = (view.number, view.leader);
         if self.is_settling || self.sequencer.is_paused(now) {
             return;
         }
         if self.told < self.asked && self.sequencer.is_silent(now) {
             self.ask_again_from(self.told);
-            self.wonder(out);
+            self.log.wonder(out);
         }
         let (first, limits) = (self.asked, self.config.options.limits);
         for pending in self.pending.range_mut((first - self.base) as usize..) {
@@ -496,16 +435,9 @@ impl LogClient {
     }
 
     fn deleted(&mut self, out: &mut Out) {
-        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
-        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-            out.push(reply(pending.token, failure()));
-        }
-        let askers = std::mem::take(&mut self.session_askers);
-        for token in askers.into_iter().chain(self.end_asker.take()) {
-            out.push(reply(token, failure()));
-        }
-        out.extend(self.tails.give_up().map(|token| reply(token, failure())));
-        self.lookup = Lookup::default();
+        let unsettled =
+            self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
+        self.log.tell_deleted(unsettled.chain(self.askers.give_up()).chain(self.tails.give_up()), out);
         self.forget_session();
     }
 
@@ -515,7 +447,7 @@ impl LogClient {
     }
 
     fn replica_answered(&mut self, now: Time, node: NodeId, message: shard::Message, out: &mut Out) {
-        let current = self.entry.view_number();
+        let current = self.log.view_number();
         match message {
             shard::Message::Written { view, spans, others } if view == current => {
                 self.written(now, node, &spans, &others, out);
@@ -527,7 +459,7 @@ impl LogClient {
                 self.later(now, node, &spans, disk_full);
             }
             shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),
-            shard::Message::Fenced { claim, .. } => self.rejected(now, claim, current),
+            shard::Message::Fenced { claim, .. } => self.log.was_fenced(now, claim),
             _ => {}
         }
     }

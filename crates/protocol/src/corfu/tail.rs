@@ -36,15 +36,15 @@ impl Answers {
 
 impl LogClient {
     pub(super) fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
-        let (view, options) = (self.entry.view.as_ref(), self.config.options);
+        let (view, options) = (self.log.view(), self.config.options);
         let awaited = |request| Answers::awaited(view, request, options);
-        let request = self.tails.ask(now, asker, self.entry.view_number(), awaited);
+        let request = self.tails.ask(now, asker, self.log.view_number(), awaited);
         self.send_tail_question(request, out);
     }
 
     /// Asks whoever has not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
-        let (Some(view), Some(answers)) = (self.view(), self.tails.answers(request)) else { return };
+        let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         if answers.tail.is_none() {
             out.push(send(view.leader, Message::CheckTail { request, view: view.number }));
         }
@@ -75,11 +75,11 @@ impl LogClient {
     }
 
     pub(super) fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
-        let (view, options) = (self.entry.view.as_ref(), self.config.options);
+        let (view, options) = (self.log.view(), self.config.options);
         let awaited = |request| Answers::awaited(view, request, options);
-        let again = self.tails.again(now, self.entry.view_number(), awaited);
+        let again = self.tails.again(now, self.log.view_number(), awaited);
         if again.is_silent {
-            self.wonder(out);
+            self.log.wonder(out);
         }
         for request in again.requests {
             self.send_tail_question(request, out);

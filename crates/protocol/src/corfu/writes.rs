@@ -6,13 +6,11 @@ use std::time::Duration;
 use seriatim_model::storage::Run;
 use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, Time, View};
 
-use super::client::{LogClient, Out, Place, RESEND_FIRST, RESEND_MOST};
+use super::client::{LogClient, Out, Place};
 use crate::parts::appending::ClientEffect;
 use crate::parts::junk;
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
 use crate::shard::{self, Span};
-
-/// The shortest and the longest pause after a replica could not take something.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
 
 /// A conversation: when the other was heard last, and how often nothing came.
 #[derive(Clone, Debug)]
@@ -92,7 +90,7 @@ impl Talk {
 
     fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
         self.busy = Some(disk_full || self.busy == Some(true));
-        self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+        self.pause = (self.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
         self.not_before = now + self.pause.mul_f64(jitter);
     }
 }
@@ -192,7 +190,7 @@ impl LogClient {
     /// Sends whatever is due to each replica, as few messages as it fits into.
     pub(super) fn send_writes(&mut self, now: Time, out: &mut Out) {
         let mut is_silent = false;
-        let (Some(view), Some(session)) = (self.entry.view.as_ref(), self.session) else { return };
+        let (Some(view), Some(session)) = (self.log.view(), self.session) else { return };
         let limits = self.config.options.limits;
         for (target, replica) in &mut self.writes.replicas {
             if replica.talk.is_paused(now) {
@@ -231,7 +229,7 @@ impl LogClient {
             }
         }
         if is_silent {
-            self.wonder(out);
+            self.log.wonder(out);
         }
     }
 
@@ -268,7 +266,7 @@ impl LogClient {
 
     /// One more replica of the chain has it: the next one is to get it, or it is done.
     fn passes(&mut self, number: u64, position: Position, hops: usize, out: &mut Out) {
-        let Some(view) = self.entry.view.as_ref() else { return };
+        let Some(view) = self.log.view() else { return };
         let place = Place::At { position, hops, sent: true };
         if target(view, &place).is_none() {
             return self.is_done(number, position, out);
@@ -284,7 +282,7 @@ impl LogClient {
         for span in spans {
             for position in span.positions() {
                 let Some((number, place)) = self.answered(now, node, position) else { continue };
-                let Some(view) = self.entry.view.as_ref() else { return };
+                let Some(view) = self.log.view() else { return };
                 let tries = if let Place::Asked { tries, .. } = place { tries + 1 } else { 0 };
                 let place = Place::Asked { position, tries };
                 self.pending[(number - self.base) as usize].place = place;
@@ -302,7 +300,7 @@ impl LogClient {
     /// A replica cannot take these now.
     pub(super) fn later(&mut self, now: Time, node: NodeId, spans: &[Span], disk_full: bool) {
         let jitter = self.jitter.draw();
-        let Some(view) = self.entry.view.as_ref() else { return };
+        let Some(view) = self.log.view() else { return };
         for position in spans.iter().flat_map(|span| span.positions()) {
             let shard = view.placement.shard_of(position);
             if let Some(replica) = self.writes.replicas.get_mut(&(shard, node))
@@ -319,7 +317,7 @@ impl LogClient {
 
     /// A replica answered for a position. Returns which number is there, unless it was another's turn.
     fn answered(&mut self, now: Time, node: NodeId, position: Position) -> Option<(u64, Place)> {
-        let view = self.entry.view.as_ref()?;
+        let view = self.log.view()?;
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;
         replica.sent.remove(&position)?;
         replica.talk.answered(now, 0);

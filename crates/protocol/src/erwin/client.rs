@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, Time, View, ViewNumber,
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, Time, ViewNumber,
 };
 
 use super::ending::Ending;
@@ -19,18 +19,13 @@ use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
-use crate::parts::lookup::{self, LOOKUP_MOST, News};
-use crate::parts::{Jitter, Lookup, Seen, Tails};
+use crate::parts::known_log::News;
+use crate::parts::lookup::LOOKUP_MOST;
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
-
-/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
-pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait before something is said again.
-pub(super) const RESEND_MOST: Duration = Duration::from_secs(2);
-/// The longest pause after `Busy`.
-pub(super) const BUSY_MOST: Duration = Duration::from_millis(64);
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -39,24 +34,20 @@ pub(super) const BUSY_MOST: Duration = Duration::from_millis(64);
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
-    pub(super) entry: LogEntry,
+    pub(super) log: KnownLog,
     pub(super) session: Session,
     sessions_opened: u64,
-    /// Who wants to know the session before anything is appended.
-    pub(super) session_askers: Vec<u64>,
+    pub(super) askers: Askers,
     pub(super) base: u64,
     pub(super) committed: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
     pub(super) putting: Putting,
     pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
-    pub(super) lookup: Lookup,
     /// Where numbers below are bound has been asked, and when to ask again.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
-    unavailable: Option<String>,
-    /// Who wants the session to end, and how far that is.
-    pub(super) end_asker: Option<u64>,
+    /// How far the session is on its way to its end.
     pub(super) ending: Option<Ending>,
     /// What an earlier run left, where this one cannot go on under its names.
     pub(super) resuming: Option<Resuming>,
@@ -110,11 +101,11 @@ impl Machine for LogClient {
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
-                self.end_asker = Some(token);
+                self.askers.ask_end(token);
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::OpenSession } => {
-                self.session_askers.push(token);
+                self.askers.ask_session(token);
                 self.tell_session(out);
             }
             Input::Message {
@@ -139,12 +130,12 @@ impl Machine for LogClient {
             return Some(Time::ZERO);
         }
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
-        let ending = self.ending.as_ref().filter(|_| self.view().is_some()).map(Ending::deadline);
+        let ending = self.ending.as_ref().filter(|_| self.log.view().is_some()).map(Ending::deadline);
         let is_open = matches!(self.session, Session::Open(_));
         let puts = self.putting.deadline(self.end()).filter(|_| is_open);
         let earlier = self.resuming.as_ref().and_then(Resuming::deadline).or_else(|| self.past.deadline());
-        let earlier = earlier.filter(|_| self.view().is_some());
-        [self.lookup.deadline(), members, puts, self.tails.deadline(), self.locate_at, ending, earlier]
+        let earlier = earlier.filter(|_| self.log.view().is_some());
+        [self.log.deadline(), members, puts, self.tails.deadline(), self.locate_at, ending, earlier]
             .into_iter()
             .flatten()
             .min()
@@ -164,22 +155,19 @@ impl LogClient {
         let resuming = resumed.map(|(session, number)| Resuming::new(session, number));
         let jitter = Jitter::new(config.random);
         let mut client = Self {
+            log: KnownLog::new(config.control, entry),
             config,
-            entry,
             session,
             sessions_opened: 0,
-            session_askers: vec![],
+            askers: Askers::default(),
             base,
             committed: base,
             pending: VecDeque::new(),
             members: BTreeMap::new(),
             putting: Putting::default(),
             tails: Tails::default(),
-            lookup: Lookup::default(),
             asked_below: base,
             locate_at: None,
-            unavailable: None,
-            end_asker: None,
             ending: None,
             resuming,
             past: Past::default(),
@@ -203,13 +191,13 @@ impl LogClient {
     /// The register's entry, as far as this client knows.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
-        &self.entry
+        self.log.entry()
     }
 
     /// Why no view can be formed, if a replica said so.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
-        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+        self.log.unavailable()
     }
 
     /// The members of the view that did not acknowledge everything that was submitted, and whether they said
@@ -220,7 +208,7 @@ impl LogClient {
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
         let behind = behind.map(|(node, member)| (*node, member.busy));
         // It is the leader who knows what an earlier run left.
-        let leader = self.view().filter(|_| resumes || self.past.in_flight() > 0).map(|view| view.leader);
+        let leader = self.log.view().filter(|_| resumes || self.past.in_flight() > 0).map(|view| view.leader);
         behind.chain(self.putting.waits_for(end)).chain(leader.map(|leader| (leader, None)))
     }
 
@@ -232,8 +220,8 @@ impl LogClient {
 
     /// Whether somebody waits for an answer that needs a view.
     fn is_waiting(&self) -> bool {
-        let wants_session = !self.session_askers.is_empty();
-        self.in_flight() > 0 || !self.tails.is_empty() || self.ending.is_some() || wants_session
+        let is_asked = !self.tails.is_empty() || self.askers.want_session();
+        self.in_flight() > 0 || is_asked || self.ending.is_some()
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
@@ -252,10 +240,6 @@ impl LogClient {
         self.pending.push_back(Pending { token, record, terms, again: 0, settled: false, target });
     }
 
-    pub(super) fn view(&self) -> Option<&View> {
-        self.entry.view.as_ref()
-    }
-
     pub(super) fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
     }
@@ -264,7 +248,7 @@ impl LogClient {
         if self.earlier_answered(&message, out) {
             return;
         }
-        let current = self.entry.view_number();
+        let current = self.log.view_number();
         match message {
             Message::Acknowledged { view, session, next }
                 if self.is_mine(session)
@@ -299,7 +283,7 @@ impl LogClient {
                 self.too_large(session, number, limit, out);
             }
             Message::Ended { session, at, .. } if self.is_mine(session) => self.ended(session, at, out),
-            Message::Rejected { view, why } => self.rejected(now, view, why),
+            Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);
             }
@@ -350,24 +334,12 @@ impl LogClient {
         member.heard_at = now;
         // A disk that was full stays the reason until something is held again.
         member.busy = Some(disk_full || member.busy == Some(true));
-        member.pause = (member.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
+        member.pause = (member.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
         member.not_before = now + member.pause.mul_f64(jitter);
     }
 
-    fn rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
-        self.unavailable = why;
-        let known = self.entry.view_number();
-        self.lookup.was_rejected(now, view, known, self.unavailable.is_some());
-        self.work_is_due |= self.lookup.deadline() == Some(now);
-    }
-
-    pub(super) fn ask_register(&mut self, now: Time) {
-        self.lookup.ask(now);
-        self.work_is_due |= self.lookup.deadline() == Some(now);
-    }
-
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
-        match lookup::learn(&mut self.entry, &mut self.unavailable, message) {
+        match self.log.learn(message) {
             News::NewView => self.enter_view(now),
             News::Deleted => self.deleted(out),
             News::Nothing => {}
@@ -376,12 +348,8 @@ impl LogClient {
 
     /// Starts over with the members of a new view: nothing that members of another view said counts.
     fn enter_view(&mut self, now: Time) {
-        self.lookup.found();
+        let Some(view) = self.log.view().cloned() else { return };
         let old = std::mem::take(&mut self.members);
-        let Some(view) = self.entry.view.clone() else {
-            self.ask_register(now);
-            return;
-        };
         for member in &view.sequencers {
             let acknowledged = match old.get(&member.node) {
                 Some(before) if self.config.options.deviates(Deviation::MixedViews) => before.acknowledged,
@@ -400,7 +368,7 @@ impl LogClient {
         let named = self.putting.named;
         self.putting = Putting::default();
         self.restart_targets();
-        if !self.entry.config.order.places_by_position() {
+        if !self.log.config().order.places_by_position() {
             self.putting.enter_view(now, &view, self.base);
         }
         if self.config.options.deviates(Deviation::MixedViews) {
@@ -417,17 +385,17 @@ impl LogClient {
         }
         self.putting.disconnected(now, node, self.base);
         if self.is_waiting() {
-            self.ask_register(now);
+            self.log.ask_register(now);
         }
     }
 
     fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
-        let request = self.tails.ask(now, asker, self.entry.view_number(), |_| BTreeMap::new());
+        let request = self.tails.ask(now, asker, self.log.view_number(), |_| BTreeMap::new());
         self.send_tail_question(request, out);
     }
 
     fn send_tail_question(&self, request: u64, out: &mut Out) {
-        let message = Message::CheckTail { request, view: self.entry.view_number() };
+        let message = Message::CheckTail { request, view: self.log.view_number() };
         for node in self.members.keys() {
             out.push(send(*node, message.clone()));
         }
@@ -436,7 +404,7 @@ impl LogClient {
     fn tail_counted(&mut self, node: NodeId, request: u64, view: ViewNumber, count: Count, out: &mut Out) {
         let Some(counts) = self.tails.answers_in(request, view) else { return };
         counts.insert(node, count);
-        let leader = self.entry.view.as_ref().map(|view| view.leader);
+        let leader = self.log.view().map(|view| view.leader);
         let Some(leading) = leader.and_then(|leader| counts.get(&leader)).copied() else { return };
         let options = self.config.options;
         let tail = if options.deviates(Deviation::TailFromLeader) {
@@ -472,22 +440,17 @@ impl LogClient {
     /// Answers those who asked for the session, once it is open.
     pub(super) fn tell_session(&mut self, out: &mut Out) {
         self.work_is_due = true;
-        if let Some((session, next)) = self.session() {
-            let askers = std::mem::take(&mut self.session_askers);
-            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
-        }
+        self.askers.tell_session(self.session(), out);
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
-        let waits = self.is_waiting() || self.entry.view.is_none();
-        if self.lookup.is_due(now, waits) {
-            self.look_up(out);
-        }
+        let waits = self.is_waiting();
+        self.log.look_up_if_due(now, waits, out);
         self.repeat_tail_questions(now, out);
-        let ends = self.resuming.is_some() && self.end_asker.is_some();
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty() || ends;
-        if self.session == Session::None && is_wanted && self.view().is_some() {
+        let ends = self.resuming.is_some() && self.askers.want_end();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
+        if self.session == Session::None && is_wanted && self.log.view().is_some() {
             self.session = Session::Opening;
             self.ask_tail(now, None, out);
         }
@@ -500,22 +463,10 @@ impl LogClient {
         self.end_session(now, out);
     }
 
-    pub(super) fn look_up(&self, out: &mut Out) {
-        out.push(lookup::question(self.config.control, &self.entry.name));
-    }
-
-    /// A member is silent: it may be slow, or somewhere else by now, or no member any more. It is asked
-    /// for once for each time that something is said again: a slow member must not cost more.
-    fn wonder(&self, out: &mut Out) {
-        if self.lookup.is_idle() {
-            self.look_up(out);
-        }
-    }
-
     fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
-        let again = self.tails.again(now, self.entry.view_number(), |_| BTreeMap::new());
+        let again = self.tails.again(now, self.log.view_number(), |_| BTreeMap::new());
         if again.is_silent {
-            self.wonder(out);
+            self.log.wonder(out);
         }
         for request in again.requests {
             self.send_tail_question(request, out);
@@ -533,7 +484,7 @@ impl LogClient {
     }
 
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
-        let (base, end, view) = (self.base, self.end(), self.entry.view_number());
+        let (base, end, view) = (self.base, self.end(), self.log.view_number());
         let limits = self.config.options.limits;
         let mut is_silent = self.send_puts(now, session, out);
         if is_silent {
@@ -576,14 +527,14 @@ impl LogClient {
             }
         }
         if is_silent {
-            self.wonder(out);
+            self.log.wonder(out);
         }
     }
 
     /// A shard says nothing about records of a session that nobody would admit anything of any more, nor about names
     /// that it knows to be void and said so once. The leader is told the names again, and answers.
     fn ask_leader_again(&mut self) {
-        let leader = self.view().map(|view| view.leader);
+        let leader = self.log.view().map(|view| view.leader);
         if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {
             member.sent = self.base;
         }

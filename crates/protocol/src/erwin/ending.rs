@@ -1,16 +1,12 @@
 //! How a client closes its session: it tells the leader, which sees to it that every member of the view agrees on
 //! the number from which on nothing is stored or acknowledged any more (`ending_sessions.rs`).
 
-use std::time::Duration;
-
 use seriatim_model::{SessionId, Time, ViewNumber};
 
 use super::client::{LogClient, Out, Reply, Session, send};
 use super::message::Message;
 use crate::parts::appending::reply;
-
-/// How long to wait for an answer.
-const SAY_AGAIN: Duration = Duration::from_millis(200);
+use crate::parts::pauses::RESEND_FIRST;
 
 /// A session on its way to its end.
 #[derive(Clone, Debug)]
@@ -26,7 +22,7 @@ impl LogClient {
     /// Ends the session, if that is wanted and nothing is in flight.
     pub(super) fn end_session(&mut self, now: Time, out: &mut Out) {
         let may_end = self.in_flight() == 0 && self.session != Session::Opening && self.resuming.is_none();
-        if let Some(token) = self.end_asker.take_if(|_| may_end) {
+        if let Some(token) = self.askers.take_end(may_end) {
             match self.session {
                 Session::Open(_) => {
                     self.ending = Some(Ending { token, view: ViewNumber::NONE, say_at: Time::ZERO });
@@ -34,7 +30,7 @@ impl LogClient {
                 _ => out.push(reply(token, Reply::Ended(None))),
             }
         }
-        let view = self.view().map(|view| (view.number, view.leader));
+        let view = self.log.view().map(|view| (view.number, view.leader));
         let (Some(ending), Session::Open(session), Some((number, leader))) =
             (&mut self.ending, &self.session, view)
         else {
@@ -44,11 +40,11 @@ impl LogClient {
             return;
         }
         let is_repeated = ending.view == number;
-        (ending.view, ending.say_at) = (number, now + SAY_AGAIN);
+        (ending.view, ending.say_at) = (number, now + RESEND_FIRST);
         out.push(send(leader, Message::Close { view: number, session: *session, successor: None }));
         if is_repeated {
             // The leader may be slow, or leader no more.
-            self.look_up(out);
+            self.log.look_up(out);
         }
     }
 

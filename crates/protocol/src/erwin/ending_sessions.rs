@@ -167,7 +167,7 @@ impl Sequencer {
             unanswered: orderer.followers().collect(),
             said_at: now,
         };
-        ending.say(now, self.number, session, out);
+        ending.say(now, self.membership.number, session, out);
         orderer.endings.0.insert(session, ending);
         self.go_on_ending(now, out);
     }
@@ -268,7 +268,7 @@ impl Sequencer {
         let unanswered = orderer.followers().collect();
         let Some(ending) = orderer.endings.0.get_mut(&session) else { return };
         (ending.step, ending.unanswered) = (Step::Ending { at, ticket }, unanswered);
-        ending.say(now, self.number, session, out);
+        ending.say(now, self.membership.number, session, out);
     }
 
     /// All members have ended it durably: it cannot be undone any more.
@@ -282,7 +282,7 @@ impl Sequencer {
         if !unanswered.is_empty() || !self.gate.is_durable(*ticket) {
             return;
         }
-        let (at, view) = (*at, self.number);
+        let (at, view) = (*at, self.membership.number);
         let askers = orderer.endings.0.remove(&session).map(|ending| ending.askers).unwrap_or_default();
         for (asker, wanted) in askers {
             let successor = self.sessions.successor_of(session);
@@ -300,7 +300,7 @@ impl Sequencer {
     /// Says where a session ended, to its client; to a shard, which of its numbers may still get positions.
     pub(super) fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
-        let view = self.number;
+        let view = self.membership.number;
         let end = self.sessions.end_of(session).filter(|_| !orderer.endings.is_under_way(session));
         match (asker, end) {
             (Address::Node(_, Endpoint::Shard(_)), end) => {

@@ -8,8 +8,9 @@ use seriatim_model::{
     Durability, LogConfig, Member, Position, RecordId, SessionId, Settled, Ticket, Time, View, ViewNumber,
 };
 
-use super::sequencer::{Sequencer, Staged};
+use super::sequencer::Sequencer;
 use crate::deviation::Options;
+use crate::parts::membership::Staged;
 use crate::parts::{Content, Entry, Sessions};
 use crate::roles::RoleEffect;
 
@@ -78,12 +79,12 @@ impl Sequencer {
     pub fn snapshot(&self) -> Vec<Bytes> {
         let mut out = Encoder::new();
         JournalRecord::Snapshot(Snapshot {
-            claim: self.claim,
-            number: self.number,
-            view: self.view.clone(),
+            claim: self.membership.claim,
+            number: self.membership.number,
+            view: self.membership.view.clone(),
             ordered: self.ordered,
             sessions: self.sessions.clone(),
-            staged: self.staged.clone(),
+            staged: self.membership.staged.clone(),
             entries: self.ring.iter().map(|entry| (entry.id, entry.content.clone())).collect(),
         })
         .encode(&mut out);
@@ -105,20 +106,17 @@ impl Sequencer {
             }
             JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
             JournalRecord::Claimed { claim, adopts } => {
-                self.claim = claim;
-                if let Some(number) = self.staged.as_ref().map(|staged| staged.claim).filter(|_| adopts) {
+                self.membership.claim = claim;
+                if let Some(number) = self.membership.staged_number().filter(|_| adopts) {
                     self.adopt_staged(number, Position::ZERO);
                 }
             }
-            JournalRecord::Staged(staged) => {
-                self.claim = staged.claim;
-                self.staged = Some(staged);
-            }
+            JournalRecord::Staged(staged) => self.membership.prepare(staged),
             JournalRecord::Started { view } => {
-                self.start(view);
+                self.start(&view);
                 self.orderer = None;
                 self.work_is_due = false;
-                self.restarted = true;
+                self.membership.was_restarted();
             }
             JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
             JournalRecord::Forgotten { session } => self.forget(session),
@@ -131,8 +129,9 @@ impl Sequencer {
 
     fn restore(&mut self, snapshot: Snapshot) {
         let Snapshot { claim, number, view, ordered, sessions, staged, entries } = snapshot;
-        (self.claim, self.number, self.view, self.ordered) = (claim, number, view, ordered);
-        (self.sessions, self.staged) = (sessions, staged);
+        (self.membership.claim, self.membership.number, self.membership.view, self.ordered) =
+            (claim, number, view, ordered);
+        (self.sessions, self.membership.staged) = (sessions, staged);
         self.ring.clear();
         for (id, content) in entries {
             self.ring.push(Entry { id, content, ticket: Ticket(0), since: Time::ZERO });
@@ -140,7 +139,7 @@ impl Sequencer {
     }
 
     pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {
-        self.persist(&JournalRecord::Claimed { claim: self.claim, adopts }, out);
+        self.persist(&JournalRecord::Claimed { claim: self.membership.claim, adopts }, out);
     }
 
     pub(super) fn persist_staged(&mut self, staged: &Staged, out: &mut Vec<RoleEffect>) {

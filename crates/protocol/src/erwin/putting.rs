@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
-use super::client::{BUSY_MOST, Failure, LogClient, Out, Pending, RESEND_FIRST, RESEND_MOST, Reply, Session};
+use super::client::{Failure, LogClient, Out, Pending, Reply, Session};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
 use crate::parts::{Content, ShardChoice};
 use crate::shard::Message;
 
@@ -140,11 +141,11 @@ impl Putting {
 impl LogClient {
     /// Why a record cannot be put on a shard. Only shards see it, so nobody who gives out numbers could object.
     pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
-        let config = &self.entry.config;
+        let config = self.log.config();
         if config.order.places_by_position() {
             return matches!(choice, ShardChoice::Fixed(_)).then_some(Failure::NoChoice(config.order));
         }
-        let open = self.entry.view.as_ref().map(View::open_shards);
+        let open = self.log.view().map(View::open_shards);
         match (choice, open) {
             (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
                 Some(Failure::NoSuchShard { shard, open: open.to_vec() })
@@ -161,8 +162,8 @@ impl LogClient {
 
     /// Chooses shards for the appends that have none. The choice follows from the name, or the record's key.
     pub(super) fn choose_shards(&mut self, session: SessionId) {
-        let config = &self.entry.config;
-        let Some(view) = self.entry.view.as_ref().filter(|_| !config.order.places_by_position()) else {
+        let config = self.log.config();
+        let Some(view) = self.log.view().filter(|_| !config.order.places_by_position()) else {
             return;
         };
         let (open, stripe) = (view.open_shards(), config.stripe);
@@ -177,8 +178,8 @@ impl LogClient {
     /// In a new view, what the replicas of another one hold does not count, and a shard that takes no new records is
     /// not waited for. Its records go to another one: if they were bound where they were first put, they still are.
     pub(super) fn restart_targets(&mut self) {
-        let Some(view) = &self.entry.view else { return };
-        let (open, stripe) = (view.open_shards(), self.entry.config.stripe);
+        let Some(view) = self.log.view() else { return };
+        let (open, stripe) = (view.open_shards(), self.log.config().stripe);
         self.pending.iter_mut().for_each(|pending| pending.target.stored = 0);
         let Session::Open(session) = self.session else { return };
         for (number, pending) in (self.base..).zip(&mut self.pending) {
@@ -192,7 +193,7 @@ impl LogClient {
     /// Puts records on their shards: those that were not sent, and those that were not answered for too long.
     /// Says whether somebody was silent.
     pub(super) fn send_puts(&mut self, now: Time, session: SessionId, out: &mut Out) -> bool {
-        let (base, end, view) = (self.base, self.end(), self.entry.view_number());
+        let (base, end, view) = (self.base, self.end(), self.log.view_number());
         let limits = self.config.options.limits;
         let mut is_silent = false;
         for ((shard, node), progress) in &mut self.putting.replicas {
@@ -254,7 +255,7 @@ impl LogClient {
         message: Message,
         out: &mut Out,
     ) {
-        let current = self.entry.view_number();
+        let current = self.log.view_number();
         let Session::Open(session) = self.session else { return };
         match message {
             Message::Stored { view, ids } if view == current && ids.session == session => {
@@ -269,7 +270,7 @@ impl LogClient {
                 (progress.sent, progress.unanswered) = (self.base, 0);
                 progress.heard_at = now;
                 progress.busy = Some(disk_full || progress.busy == Some(true));
-                progress.pause = (progress.pause * 2).clamp(Duration::from_millis(1), BUSY_MOST);
+                progress.pause = (progress.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
                 progress.not_before = now + progress.pause.mul_f64(jitter);
             }
             Message::Fenced { .. } => {
@@ -279,7 +280,7 @@ impl LogClient {
                     progress.pause = (progress.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
                     progress.not_before = now + progress.pause;
                 }
-                self.ask_register(now);
+                self.log.ask_register(now);
                 if self.config.options.deviates(Deviation::AgainInDoubt) {
                     self.not_appended(now, IdRun { session, first: self.base, count: 1 }, out);
                 }

@@ -22,10 +22,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::{IdRun, Position, RecordId, SessionId, Time, ViewNumber, limits};
 
-use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, send};
+use super::client::{Failure, LogClient, Out, Reply, Session, send};
 use super::message::Message;
 use crate::deviation::Deviation;
 use crate::parts::appending::reply;
+use crate::parts::pauses::RESEND_FIRST;
 
 /// A session of an earlier run, on its way to its end.
 #[derive(Clone, Debug)]
@@ -267,7 +268,7 @@ impl LogClient {
 
     /// Says what is to be said about sessions of earlier runs.
     pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
-        let Some((view, leader)) = self.view().map(|view| (view.number, view.leader)) else { return };
+        let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         let mut is_repeated = false;
         let skips = self.config.options.deviates(Deviation::ResumedUnsettled);
         if let Some(resuming) = self.resuming.as_mut().filter(|resuming| resuming.successor.is_some()) {
@@ -307,7 +308,7 @@ impl LogClient {
         }
         if is_repeated {
             // The leader may be slow, or leader no more.
-            self.look_up(out);
+            self.log.look_up(out);
         }
     }
 
@@ -315,7 +316,7 @@ impl LogClient {
     fn resume_failed(&mut self, out: &mut Out) {
         let Some(Resuming { session, number, .. }) = self.resuming.take() else { return };
         let is_told = self.in_flight() > 0;
-        for token in std::mem::take(&mut self.session_askers).into_iter().chain(self.end_asker.take()) {
+        for token in self.askers.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));
         }
         self.session_lost(session, out);

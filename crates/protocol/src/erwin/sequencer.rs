@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::wire::wire_struct;
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
     SessionId, Settled, Ticket, Time, View, ViewNumber, limits,
@@ -15,31 +14,21 @@ use super::orderer::Orderer;
 use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Admission, Content, Entry, Gate, Ring, Seen, Sessions};
+use crate::parts::membership::{Registered, Staged};
+use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
-
-/// How long a replica that is sealed waits for its new view before it asks for one.
-const SEALED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(400);
 
 /// One sequencing replica of one log.
 ///
 /// Invariants: entries in `ring` and positions below `ordered` are disjoint and together hold every
-/// record that the replica acknowledged; `sessions` covers both; the replica is open only in a view that
-/// names this incarnation, while no higher claim was seen, and not after a restart.
+/// record that the replica acknowledged; `sessions` covers both.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
-    pub(super) me: Member,
+    pub(super) membership: Membership,
     pub(super) config: LogConfig,
     pub(super) options: Options,
     pub(super) gate: Gate,
-    /// The highest claim seen, or the number of the view.
-    pub(super) claim: ViewNumber,
-    /// The view that `ring`, `ordered` and `sessions` belong to.
-    pub(super) number: ViewNumber,
-    /// That view itself; missing when it was adopted by a seal before it was seen registered.
-    pub(super) view: Option<View>,
-    pub(super) restarted: bool,
     pub(super) ring: Ring,
     pub(super) sessions: Sessions,
     pub(super) ordered: Position,
@@ -47,25 +36,11 @@ pub struct Sequencer {
     pub(super) frozen: BTreeSet<SessionId>,
     /// The records that were held or dropped in this view.
     seen: Seen,
-    pub(super) staged: Option<Staged>,
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
-    cannot_start: ViewNumber,
-    unavailable: Option<String>,
     disk_full: bool,
-    report_at: Time,
     pub(super) work_is_due: bool,
 }
-
-/// A view that the replica is prepared to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Staged {
-    pub(super) claim: ViewNumber,
-    pub(super) ordered: Position,
-    pub(super) sessions: Sessions,
-}
-
-wire_struct! { Staged { claim, ordered, sessions } }
 
 impl Machine for Sequencer {
     type Message = roles::Message;
@@ -99,10 +74,9 @@ impl Machine for Sequencer {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        let report = (!self.is_open()).then_some(self.report_at);
         let flush = self.flush.as_ref().and_then(Flush::deadline);
         let orderer = self.orderer.as_ref().and_then(Orderer::deadline);
-        [report, flush, orderer, self.forward_at()].into_iter().flatten().min()
+        [self.membership.deadline(), flush, orderer, self.forward_at()].into_iter().flatten().min()
     }
 }
 
@@ -112,26 +86,18 @@ impl Sequencer {
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
         Self {
-            me,
+            membership: Membership::new(me, options),
             config,
             options,
             gate: Gate::new(waits),
-            claim: ViewNumber::NONE,
-            number: ViewNumber::NONE,
-            view: None,
-            restarted: true,
             ring: Ring::default(),
             sessions: Sessions::default(),
             ordered: Position::ZERO,
             frozen: BTreeSet::new(),
             seen: Seen::default(),
-            staged: None,
             flush: None,
             orderer: None,
-            cannot_start: ViewNumber::NONE,
-            unavailable: None,
             disk_full: false,
-            report_at: Time::ZERO,
             work_is_due: false,
         }
     }
@@ -145,27 +111,25 @@ impl Sequencer {
     /// This life of the replica.
     #[must_use]
     pub fn member(&self) -> Member {
-        self.me
+        self.membership.me
     }
 
     /// Whether it takes part in a view.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        let named =
-            self.view.as_ref().is_some_and(|view| view.number == self.number && self.is_named_in(view));
-        named && self.claim == self.number && !self.restarted
+        self.membership.is_open()
     }
 
     /// The highest claim that it obeys.
     #[must_use]
     pub fn claim(&self) -> ViewNumber {
-        self.claim
+        self.membership.claim
     }
 
     /// The view that its state belongs to.
     #[must_use]
     pub fn view_number(&self) -> ViewNumber {
-        self.number
+        self.membership.number
     }
 
     /// How far it knows the log to be ordered.
@@ -186,56 +150,54 @@ impl Sequencer {
         self.orderer.as_ref().and_then(Orderer::step_name)
     }
 
-    fn is_named_in(&self, view: &View) -> bool {
-        let forgetful = self.options.deviates(Deviation::AmnesiaAcknowledges);
-        view.names_sequencer(self.me)
-            || forgetful && view.sequencers.iter().any(|member| member.node == self.me.node)
-    }
-
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             // Whoever sends what such a log does not take is no client of ours.
             Message::Append { view, entries, .. } | Message::Forward { view, entries, .. }
-                if self.accepts(view) && !self.takes(&entries) => {}
-            Message::Append { view, session, first, lowest, entries } if self.accepts(view) => {
+                if self.membership.accepts(view) && !self.takes(&entries) => {}
+            Message::Append { view, session, first, lowest, entries } if self.membership.accepts(view) => {
                 let run = IdRun { session, first, count: entries.len() as u64 };
                 self.append(now, from, run, lowest, entries, out);
             }
-            Message::CheckTail { request, view } if self.accepts(view) => {
+            Message::CheckTail { request, view } if self.membership.accepts(view) => {
                 let count = self.ordered + self.ring.len() as u64;
                 let (held, seen) = (self.ring.len() as u64, self.seen.0);
                 reply(from, Message::Tail { request, view, count, held, seen }, out);
             }
-            Message::Locate { view, session, number } if self.accepts(view) && self.orderer.is_some() => {
+            Message::Locate { view, session, number }
+                if self.membership.accepts(view) && self.orderer.is_some() =>
+            {
                 self.locate(from, RecordId { session, number }, out);
             }
-            Message::Close { view, session, successor } if self.accepts(view) => {
+            Message::Close { view, session, successor } if self.membership.accepts(view) => {
                 self.close(now, from, session, successor, out);
             }
             Message::Append { .. }
             | Message::CheckTail { .. }
             | Message::Locate { .. }
             | Message::Close { .. } => {
-                let why = self.unavailable.clone();
-                reply(from, Message::Rejected { view: self.registered_number(), why }, out);
+                let why = self.membership.unavailable();
+                reply(from, Message::Rejected { view: self.membership.registered_number(), why }, out);
             }
-            Message::Forward { view, session, first, entries } if self.accepts(view) => {
+            Message::Forward { view, session, first, entries } if self.membership.accepts(view) => {
                 let run = IdRun { session, first, count: entries.len() as u64 };
                 if self.is_too_old(session) {
                     reply(from, Message::ForwardExpired { view, session, ordered: self.ordered }, out);
                 }
                 self.admit(now, run, 0, entries, out);
             }
-            Message::ForwardExpired { view, session, ordered } if self.accepts(view) => {
+            Message::ForwardExpired { view, session, ordered } if self.membership.accepts(view) => {
                 self.forward_expired(session, ordered, out);
             }
             Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
-            Message::Dropped { view, ordered } if self.accepts(view) => self.dropped(from, ordered, out),
+            Message::Dropped { view, ordered } if self.membership.accepts(view) => {
+                self.dropped(from, ordered, out)
+            }
             Message::Freeze { view, .. }
             | Message::Frozen { view, .. }
             | Message::End { view, .. }
             | Message::Ended { view, .. }
-                if self.accepts(view) =>
+                if self.membership.accepts(view) =>
             {
                 self.end(now, from, message, out);
             }
@@ -265,7 +227,7 @@ impl Sequencer {
             && self.ring.first_number(session).is_none_or(|first| number < first);
         let voids = self.sessions.voids(IdRun { session, first: number, count: 1 });
         if is_bound && !voids.is_empty() {
-            let view = self.number;
+            let view = self.membership.number;
             reply(asker, Message::NotAppended { view, session, next: number + 1, voids }, out);
         } else if is_bound && self.sessions.position(session, number).is_none() {
             // It is in the log, but where was not worth remembering any more.
@@ -297,25 +259,16 @@ impl Sequencer {
         self.sessions.forget(session);
     }
 
-    /// The latest view that it knows to have been registered.
-    pub(super) fn registered_number(&self) -> ViewNumber {
-        self.number.max(self.cannot_start)
-    }
-
     /// Whether these are what appends to the log carry, in this view.
     fn takes(&self, entries: &[Content]) -> bool {
-        let open = self.view.as_ref().map_or(&[][..], |view| view.open_shards());
+        let open = self.membership.view.as_ref().map_or(&[][..], |view| view.open_shards());
         entries.iter().all(|entry| entry.suits(self.config.order, open))
-    }
-
-    pub(super) fn accepts(&self, view: ViewNumber) -> bool {
-        self.is_open() && view == self.number
     }
 
     fn status(&self, request: u64) -> Message {
         Message::StatusIs {
             request,
-            view: self.number,
+            view: self.membership.number,
             open: self.is_open(),
             ordered: self.ordered,
             held: self.ring.len() as u64,
@@ -332,7 +285,7 @@ impl Sequencer {
         entries: Vec<Content>,
         out: &mut Vec<RoleEffect>,
     ) {
-        let (view, session) = (self.number, run.session);
+        let (view, session) = (self.membership.number, run.session);
         match self.admission(run) {
             Admission::Expired => reply(from, Message::Expired { session }, out),
             Admission::Stale => self.stale(from, run, out),
@@ -373,7 +326,7 @@ impl Sequencer {
 
     /// The client gave these up itself: it knew by then what had become of them.
     fn stale(&self, client: Address, run: IdRun, out: &mut Vec<RoleEffect>) {
-        let (view, session, voids) = (self.number, run.session, self.sessions.voids(run));
+        let (view, session, voids) = (self.membership.number, run.session, self.sessions.voids(run));
         let message = match voids.is_empty() {
             true => Message::Stale { session, number: run.first },
             false => Message::NotAppended { view, session, next: run.end(), voids },
@@ -384,7 +337,7 @@ impl Sequencer {
     /// Says that the session's numbers below `next` are held or bound, and which of those from `first` on became
     /// no-ops.
     fn acknowledgement(&self, session: SessionId, first: u64, next: u64) -> Message {
-        let view = self.number;
+        let view = self.membership.number;
         let asked = IdRun { session, first, count: next.saturating_sub(first) };
         let voids = self.sessions.voids(asked);
         match voids.is_empty() {
@@ -479,8 +432,8 @@ impl Sequencer {
         runs: Vec<Settled>,
         out: &mut Vec<RoleEffect>,
     ) {
-        let sealed_drops = self.options.deviates(Deviation::SealedDrops) && view == self.number;
-        if !(self.accepts(view) || sealed_drops) {
+        let sealed_drops = self.options.deviates(Deviation::SealedDrops) && view == self.membership.number;
+        if !(self.membership.accepts(view) || sealed_drops) {
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
@@ -533,18 +486,18 @@ impl Sequencer {
     ) {
         let Address::Node(_, Endpoint::Shard(shard)) = from else { return };
         match message {
-            shard::Message::Bound { view, batch, stable, voids } if self.accepts(view) => {
+            shard::Message::Bound { view, batch, stable, voids } if self.membership.accepts(view) => {
                 let Some(orderer) = &mut self.orderer else { return };
                 orderer.stable_known(shard, stable);
                 orderer.bound(shard, batch, &voids);
                 self.drop_bound(now, out);
             }
-            shard::Message::StableKnown { view, stable } if self.accepts(view) => {
+            shard::Message::StableKnown { view, stable } if self.membership.accepts(view) => {
                 if let Some(orderer) = &mut self.orderer {
                     orderer.stable_known(shard, stable);
                 }
             }
-            shard::Message::Unnamed { view, names } if self.accepts(view) => {
+            shard::Message::Unnamed { view, names } if self.membership.accepts(view) => {
                 self.unnamed(now, from, &names, out);
             }
             shard::Message::Bound { view, batch, voids, .. } => {
@@ -573,7 +526,7 @@ impl Sequencer {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
             // Only the state that was sealed may be flushed: this life's, of that view.
             control::Message::Flush { claim, old, incarnation, view }
-                if (old, incarnation) == (self.number, self.me.incarnation) =>
+                if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {
                 self.begin_flush(now, from, claim, view, out);
             }
@@ -581,7 +534,7 @@ impl Sequencer {
                 self.stage(from, old, Staged { claim, ordered, sessions }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
-            control::Message::Unavailable { why } => self.unavailable = Some(why),
+            control::Message::Unavailable { why } => self.membership.is_unavailable(why),
             _ => {}
         }
     }
@@ -589,51 +542,30 @@ impl Sequencer {
     /// A view is registered: starts it, if this replica is prepared for it.
     fn registered(&mut self, now: Time, entry: control::LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = entry.view else { return };
-        if view.number == self.number && self.view.is_none() && view.number == self.claim {
-            // Adopted by a seal whose attempt died; only a new view can help.
-            return;
-        }
-        if view.number <= self.number {
-            return;
-        }
-        let amnesia =
-            self.options.deviates(Deviation::AmnesiaAcknowledges) && self.number == ViewNumber::NONE;
-        let prepared = self.staged.as_ref().is_some_and(|staged| staged.claim == view.number);
-        if self.is_named_in(&view) && (prepared || amnesia) {
-            self.persist(&JournalRecord::Started { view: view.clone() }, out);
-            self.start(view);
-        } else {
-            if view.number > self.claim {
-                // Nobody sealed this replica, but its view is over: it is as frozen as if sealed.
-                self.claim = view.number;
-                self.orderer = None;
-                self.flush = None;
+        match self.membership.registered(now, &view) {
+            Registered::Starts => {
+                self.persist(&JournalRecord::Started { view: view.clone() }, out);
+                self.start(&view);
+            }
+            Registered::Ends => {
+                (self.flush, self.orderer) = (None, None);
                 self.persist_claim(false, out);
             }
-            self.cannot_start = self.cannot_start.max(view.number);
-            self.report_at = now;
+            Registered::Known | Registered::CannotStart => {}
         }
     }
 
-    pub(super) fn start(&mut self, view: View) {
+    pub(super) fn start(&mut self, view: &View) {
         self.adopt_staged(view.number, view.start);
-        self.claim = self.claim.max(view.number);
-        self.orderer = (view.leader == self.me.node && self.claim == view.number)
-            .then(|| Orderer::new(&view, self.me.node, self.ring.end(), self.options));
-        self.view = Some(view);
+        let (me, leads) = (self.membership.me.node, self.membership.start(view));
+        self.orderer = leads.then(|| Orderer::new(view, me, self.ring.end(), self.options));
         self.flush = None;
-        self.unavailable = None;
-        self.restarted = false;
         self.work_is_due = self.orderer.is_some();
     }
 
     /// The staged state becomes the replica's own, in place of that of the view before.
     pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
-        let staged = self.staged.take().filter(|staged| staged.claim == number);
-        let staged =
-            staged.unwrap_or(Staged { claim: number, ordered: start, sessions: Sessions::default() });
-        self.number = number;
-        self.view = None;
+        let staged = self.membership.adopt(number, start);
         self.orderer = None;
         self.ring.clear();
         self.frozen.clear();
@@ -673,22 +605,9 @@ impl Sequencer {
             }
             self.forward_old(now, out);
         } else {
-            if now >= self.report_at {
-                self.report_at = now + limits::REPORT_EVERY;
-                let message = control::Message::Report {
-                    view: self.number,
-                    cannot_start: self.cannot_start,
-                    incarnation: self.me.incarnation,
-                };
-                reply(Address::Node(self.me.node, Endpoint::Controller), message, out);
-            }
+            self.membership.report(now, out);
             self.continue_flush(now, out);
         }
-    }
-
-    /// Gives an attempt that sealed this replica time before it asks for a view itself.
-    pub(super) fn be_patient(&mut self, now: Time) {
-        self.report_at = now + SEALED_PATIENCE;
     }
 
     /// When a follower's oldest entry is so old that the leader may not have it.
@@ -701,7 +620,8 @@ impl Sequencer {
     /// Follower: what a dead client left here only would stay for ever; the leader admits it like any
     /// append.
     fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Some(leader) = self.view.as_ref().map(|view| view.leader).filter(|_| self.orderer.is_none())
+        let Some(leader) =
+            self.membership.view.as_ref().map(|view| view.leader).filter(|_| self.orderer.is_none())
         else {
             return;
         };
@@ -723,7 +643,7 @@ impl Sequencer {
             }
         }
         for (session, first, entries) in batches {
-            let message = Message::Forward { view: self.number, session, first, entries };
+            let message = Message::Forward { view: self.membership.number, session, first, entries };
             reply(Address::Node(leader, Endpoint::Sequencer), message, out);
         }
     }

@@ -2,9 +2,10 @@
 
 use seriatim_model::{Position, RecordId, SessionId, Time};
 
-use super::client::{Failure, LogClient, Out, RESEND_FIRST, Reply, Session, send};
+use super::client::{Failure, LogClient, Out, Reply, Session, send};
 use super::message::Message;
 use crate::parts::appending::reply;
+use crate::parts::pauses::RESEND_FIRST;
 
 impl LogClient {
     /// Lets go of the settled appends at the front.
@@ -14,7 +15,7 @@ impl LogClient {
             self.base += 1;
         }
         // Who wants the session to end waits for this.
-        self.work_is_due |= self.in_flight() == 0 && self.end_asker.is_some();
+        self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }
 
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
@@ -39,7 +40,7 @@ impl LogClient {
     pub(super) fn settle_if_done(&mut self, number: u64, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
         let pending = &mut self.pending[(number - self.base) as usize];
-        let places = self.entry.config.order.places_by_position();
+        let places = self.log.config().order.places_by_position();
         let named = if places { self.committed } else { self.putting.named };
         let is_done = number < named && self.putting.is_stored(&pending.target);
         if is_done && !pending.terms.sync && !pending.settled {
@@ -53,7 +54,7 @@ impl LogClient {
     /// records do not travel with their names.
     fn settle_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
         let base = self.base;
-        if !self.entry.config.order.places_by_position() {
+        if !self.log.config().order.places_by_position() {
             return (base..number).for_each(|number| self.settle_if_done(number, out));
         }
         for (number, pending) in (base..number).zip(self.pending.iter_mut()) {
@@ -112,19 +113,12 @@ impl LogClient {
     }
 
     pub(super) fn deleted(&mut self, out: &mut Out) {
-        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
-        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-            out.push(reply(pending.token, failure()));
-        }
+        let unsettled =
+            self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
         let ending = self.ending.take().map(|ending| ending.token);
-        let askers = std::mem::take(&mut self.session_askers);
+        let tokens = unsettled.chain(self.askers.give_up()).chain(ending).chain(self.past.give_up());
+        self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.resuming = None;
-        for token in askers.into_iter().chain(ending).chain(self.end_asker.take()).chain(self.past.give_up())
-        {
-            out.push(reply(token, failure()));
-        }
-        out.extend(self.tails.give_up().map(|token| reply(token, failure())));
-        self.lookup.found();
         self.session = Session::None;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
         self.locate_at = None;
@@ -132,7 +126,7 @@ impl LogClient {
 
     /// Asks the leader where those that want to know are bound; again after a while.
     pub(super) fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
-        let Some((view, leader)) = self.view().map(|view| (view.number, view.leader)) else { return };
+        let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {
             self.asked_below = self.base;
             self.locate_at = None;

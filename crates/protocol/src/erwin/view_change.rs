@@ -3,9 +3,10 @@
 use seriatim_model::{Address, IdRun, Position, ShardId, Time, View, ViewNumber, limits};
 
 use super::push::Pusher;
-use super::sequencer::{Sequencer, Staged, reply};
-use crate::control::{Message, behind};
+use super::sequencer::{Sequencer, reply};
+use crate::control::Message;
 use crate::deviation::Deviation;
+use crate::parts::membership::{Obeys, Staged};
 use crate::parts::{Entry, Sessions};
 use crate::roles::RoleEffect;
 
@@ -37,49 +38,23 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        if claim < self.claim {
-            return reply(from, Message::Outbid { claim: self.claim }, out);
-        }
-        if self.is_ahead(from, claim, old, out) {
-            return;
-        }
         let skipped = self.options.deviates(Deviation::SealSkipped) && self.is_open();
-        if claim > self.claim && !skipped {
-            // A view that was registered, and that we did not see start, is the old view now.
-            let adopts = self.is_staged_for(old);
-            self.claim = claim;
-            self.flush = None;
-            self.orderer = None;
+        let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
+        if let Obeys::Newly { adopts } = obeys {
+            (self.flush, self.orderer) = (None, None);
             if adopts {
                 self.adopt_staged(old, Position::ZERO);
             }
             self.persist_claim(adopts, out);
         }
-        self.be_patient(now);
-        let holds_old = old != ViewNumber::NONE && self.number == old
-            || self.options.deviates(Deviation::StageDestroys) && self.number != ViewNumber::NONE;
+        let holds_old = old != ViewNumber::NONE && self.membership.number == old
+            || self.options.deviates(Deviation::StageDestroys) && self.membership.number != ViewNumber::NONE;
         let state = holds_old.then(|| self.sealed_state());
-        let sealed = Message::Sealed { claim, incarnation: self.me.incarnation, state };
+        let sealed = Message::Sealed { claim, incarnation: self.membership.me.incarnation, state };
         if self.options.deviates(Deviation::SealNotDurable) {
             return reply(from, sealed, out);
         }
         self.gate.confirm(from, sealed, out);
-    }
-
-    /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys nobody
-    /// who would replace that view by what came before it.
-    fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
-        let view = self.registered_number();
-        let is_ahead = behind::is_shown_by(claim, old, view);
-        if is_ahead {
-            reply(from, Message::Ahead { claim, view }, out);
-        }
-        is_ahead
-    }
-
-    /// Whether it is prepared for view `old`, which was registered, and did not see it start.
-    fn is_staged_for(&self, old: ViewNumber) -> bool {
-        self.number < old && self.staged.as_ref().is_some_and(|staged| staged.claim == old)
     }
 
     /// Step 5: binds what is held, in arrival order, from `ordered` on, tagged with the claim.
@@ -92,8 +67,8 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let skipped = self.options.deviates(Deviation::SealSkipped);
-        if claim <= self.number || claim != self.claim && !skipped {
-            return reply(from, Message::Outbid { claim: self.claim }, out);
+        if claim <= self.membership.number || claim != self.membership.claim && !skipped {
+            return self.membership.outbid(from, out);
         }
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
             self.flush = Some(Flush {
@@ -105,7 +80,7 @@ impl Sequencer {
                 sessions: self.sessions.clone(),
             });
         }
-        self.be_patient(now);
+        self.membership.be_patient(now);
         self.continue_flush(now, out);
         if let Some(flush) = self.flush.as_ref().filter(|flush| !flush.pusher.is_empty()) {
             reply(from, Message::Flushing { claim, bound: flush.pusher.bound_below() }, out);
@@ -180,18 +155,11 @@ impl Sequencer {
         staged: Staged,
         out: &mut Vec<RoleEffect>,
     ) {
+        let Some(obeys) = self.membership.stage(from, old, &staged, out) else { return };
         let claim = staged.claim;
-        if claim >= self.claim && self.is_ahead(from, claim, old, out) {
-            return;
-        }
-        if claim < self.claim || claim <= self.number {
-            return reply(from, Message::Outbid { claim: self.claim }, out);
-        }
-        if self.staged.as_ref() != Some(&staged) {
-            self.claim = claim;
+        if let Obeys::Newly { adopts } = obeys {
             self.orderer = None;
-            if self.is_staged_for(old) {
-                // What was registered, and not seen to start, is not to be overwritten.
+            if adopts {
                 self.adopt_staged(old, Position::ZERO);
                 self.persist_claim(true, out);
             }
@@ -201,8 +169,8 @@ impl Sequencer {
                 self.ordered = staged.ordered;
                 self.sessions = staged.sessions.clone();
             }
-            self.staged = Some(staged);
+            self.membership.prepare(staged);
         }
-        self.gate.confirm(from, Message::Staged { claim, incarnation: self.me.incarnation }, out);
+        self.gate.confirm(from, Message::Staged { claim, incarnation: self.membership.me.incarnation }, out);
     }
 }

@@ -2,54 +2,13 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Time, ViewNumber};
-
-use crate::control::{LogEntry, Message};
-use crate::roles;
+use seriatim_model::{Time, ViewNumber};
 
 /// How long to wait before the register is asked again at first; doubled up to [`LOOKUP_MOST`]. A view change takes a
 /// few milliseconds.
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before the register is asked again.
 pub const LOOKUP_MOST: Duration = Duration::from_millis(20);
-
-/// Asks the register, by way of a node, for a log.
-#[must_use]
-pub fn question<R>(control: NodeId, name: &str) -> Effect<roles::Message, R> {
-    let message = Message::Lookup { request: 0, name: name.to_owned() };
-    Effect::Send { to: Address::Node(control, Endpoint::Register), message: message.into() }
-}
-
-/// What came of the register's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Nothing for whoever uses the log.
-    Nothing,
-    /// The log is gone.
-    Deleted,
-    /// There is a newer view.
-    NewView,
-}
-
-/// Takes note of what the register says of a log. Whoever said that the log is `unavailable` may be right no more.
-pub fn learn(entry: &mut LogEntry, unavailable: &mut Option<String>, message: Message) -> News {
-    match message {
-        Message::Found { entry: found, .. } | Message::Registered { entry: found } => {
-            if found.id != entry.id {
-                return News::Deleted;
-            }
-            *unavailable = None;
-            entry.unavailable.clone_from(&found.unavailable);
-            if found.view_number() <= entry.view_number() {
-                return News::Nothing;
-            }
-            *entry = found;
-            News::NewView
-        }
-        Message::Refused { .. } => News::Deleted,
-        _ => News::Nothing,
-    }
-}
 
 /// Whether the register is being asked, and when it is asked again.
 #[derive(Clone, Debug)]

@@ -1,22 +1,29 @@
 //! What several roles share.
 
 pub mod appending;
+pub mod askers;
 pub mod content;
 pub mod gate;
 pub mod jitter;
 pub mod junk;
+pub mod known_log;
 pub mod lookup;
+pub mod membership;
 pub mod names;
+pub mod pauses;
 pub mod ring;
 pub mod seen;
 pub mod sessions;
 pub mod tails;
 
 pub use appending::ShardChoice;
+pub use askers::Askers;
 pub use content::Content;
 pub use gate::Gate;
 pub use jitter::Jitter;
+pub use known_log::KnownLog;
 pub use lookup::Lookup;
+pub use membership::Membership;
 pub use names::Names;
 pub use ring::{Entry, Ring};
 pub use seen::Seen;

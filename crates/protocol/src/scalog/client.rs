@@ -9,23 +9,18 @@ use std::time::Duration;
 
 use seriatim_model::{
     Address, Endpoint, IdRun, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId,
-    Time, View, ViewNumber,
+    Time, View,
 };
 
 use super::message::{Message, Place};
 use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
-use crate::parts::lookup::{self, LOOKUP_FIRST, LOOKUP_MOST, News};
-use crate::parts::{Jitter, Lookup, ShardChoice, Tails};
+use crate::parts::known_log::News;
+use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
-
-/// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
-pub(super) const RESEND_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait before something is said again.
-const RESEND_MOST: Duration = Duration::from_secs(2);
-/// The shortest and the longest pause after a shard had no room.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -34,15 +29,12 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
-    pub(super) entry: LogEntry,
+    pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
     /// The tail is being asked for, to put it into the session's id.
     is_opening: bool,
-    /// Who wants to know the session before anything is appended.
-    session_askers: Vec<u64>,
-    /// Who wants the session to end.
-    end_asker: Option<u64>,
+    askers: Askers,
     base: u64,
     pending: VecDeque<Pending>,
     sent: u64,
@@ -59,8 +51,6 @@ pub struct LogClient {
     /// Whether the shard had no room when it was last heard of, and if so, whether because of its disk.
     busy: Option<bool>,
     pub(super) tails: Tails<BTreeMap<NodeId, Position>>,
-    pub(super) lookup: Lookup,
-    unavailable: Option<String>,
     jitter: Jitter,
     work_is_due: bool,
 }
@@ -87,11 +77,11 @@ impl Machine for LogClient {
             }
             Input::Request { token, request: Request::CheckTail } => self.ask_tail(now, Some(token), out),
             Input::Request { token, request: Request::EndSession } => {
-                self.end_asker = Some(token);
+                self.askers.ask_end(token);
                 self.work_is_due = true;
             }
             Input::Request { token, request: Request::OpenSession } => {
-                self.session_askers.push(token);
+                self.askers.ask_session(token);
                 self.work_is_due = true;
             }
             Input::Message {
@@ -115,7 +105,7 @@ impl Machine for LogClient {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        [self.lookup.deadline(), self.submit_deadline(), self.tails.deadline()].into_iter().flatten().min()
+        [self.log.deadline(), self.submit_deadline(), self.tails.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -124,14 +114,13 @@ impl LogClient {
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let jitter = Jitter::new(config.random);
-        let mut client = Self {
+        Self {
+            log: KnownLog::new(config.control, entry),
             config,
-            entry,
             session: None,
             sessions_opened: 0,
             is_opening: false,
-            session_askers: vec![],
-            end_asker: None,
+            askers: Askers::default(),
             base: 0,
             pending: VecDeque::new(),
             sent: 0,
@@ -144,15 +133,9 @@ impl LogClient {
             pause: Duration::ZERO,
             busy: None,
             tails: Tails::default(),
-            lookup: Lookup::default(),
-            unavailable: None,
             jitter,
             work_is_due: false,
-        };
-        if client.view().is_none() {
-            client.lookup.ask(Time::ZERO);
         }
-        client
     }
 
     /// The session that appends go to, once one is open, and the number of the next append.
@@ -164,19 +147,19 @@ impl LogClient {
     /// The register's entry, as far as this client knows.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
-        &self.entry
+        self.log.entry()
     }
 
     /// Why no view can be formed, if somebody said so.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
-        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+        self.log.unavailable()
     }
 
     /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let waits = !self.pending.is_empty();
-        let view = self.view().filter(|_| waits);
+        let view = self.log.view().filter(|_| waits);
         let leader = view.filter(|_| self.locate_at.is_some()).map(|view| (view.leader, None));
         let primary = view.and_then(|view| Some(view.shard(self.at?)?.primary().node));
         let primary = primary.filter(|_| self.locate_at.is_none()).map(|node| (node, self.busy));
@@ -190,8 +173,8 @@ impl LogClient {
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
-        let config = &self.entry.config;
-        let open = self.entry.view.as_ref().map(View::open_shards);
+        let config = self.log.config();
+        let open = self.log.view().map(View::open_shards);
         let failure = match (terms.shard, open) {
             (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
                 Some(Failure::NoSuchShard { shard, open: open.to_vec() })
@@ -206,17 +189,13 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    pub(super) fn view(&self) -> Option<&View> {
-        self.entry.view.as_ref()
-    }
-
     /// The number of the next append.
     fn end(&self) -> u64 {
         self.base + self.pending.len() as u64
     }
 
     fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
-        let current = self.entry.view_number();
+        let current = self.log.view_number();
         match message {
             Message::Located { view, session, next, places }
                 if view == current && Some(session) == self.session =>
@@ -226,19 +205,18 @@ impl LogClient {
             Message::Expired { session } if Some(session) == self.session => self.session_lost(out),
             Message::Tail { request, view, tail } => self.tail_told(node, request, view, tail, out),
             Message::Rejected { view, why } => {
-                self.unavailable = why;
                 if view < current {
                     // It will know the view in a moment.
                     self.locate_at = self.locate_at.map(|at| at.min(now + LOOKUP_FIRST));
                 }
-                self.rejected(now, view);
+                self.log.was_rejected(now, view, why);
             }
             _ => {}
         }
     }
 
     fn shard_answered(&mut self, now: Time, shard: ShardId, message: shard::Message, out: &mut Out) {
-        let current = self.entry.view_number();
+        let current = self.log.view_number();
         match message {
             shard::Message::Appended { view, ids, first }
                 if view == current && Some(ids.session) == self.session =>
@@ -261,9 +239,9 @@ impl LogClient {
             shard::Message::Fenced { claim, .. } => {
                 // It is not in that view yet, or not any more.
                 self.sent = self.base;
-                self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, PAUSE.1);
+                self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
                 self.not_before = now + self.pause;
-                self.rejected(now, claim);
+                self.log.was_fenced(now, claim);
             }
             _ => {}
         }
@@ -275,14 +253,8 @@ impl LogClient {
         self.sent = self.sent.min(first.max(self.base));
         self.heard_at = now;
         self.busy = Some(disk_full || self.busy == Some(true));
-        self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+        self.pause = (self.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
         self.not_before = now + self.pause.mul_f64(jitter);
-    }
-
-    pub(super) fn rejected(&mut self, now: Time, view: ViewNumber) {
-        let known = self.entry.view_number();
-        self.lookup.was_rejected(now, view, known, self.unavailable.is_some());
-        self.work_is_due |= self.lookup.deadline() == Some(now);
     }
 
     /// These are in the log, for good.
@@ -323,11 +295,8 @@ impl LogClient {
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
-        match lookup::learn(&mut self.entry, &mut self.unavailable, message) {
-            News::NewView => {
-                self.lookup.found();
-                self.enter_view(now);
-            }
+        match self.log.learn(message) {
+            News::NewView => self.enter_view(now),
             News::Deleted => self.deleted(out),
             News::Nothing => {}
         }
@@ -345,42 +314,29 @@ impl LogClient {
     }
 
     fn disconnected(&mut self, now: Time, node: NodeId) {
-        let primary = self.view().and_then(|view| Some(view.shard(self.at?)?.primary().node));
+        let primary = self.log.view().and_then(|view| Some(view.shard(self.at?)?.primary().node));
         if primary == Some(node) {
             self.sent = self.base;
             self.not_before = now + LOOKUP_MOST;
         }
         if !self.pending.is_empty() || !self.tails.is_empty() {
-            self.lookup.ask(now);
-            self.work_is_due |= self.lookup.deadline() == Some(now);
+            self.log.ask_register(now);
         }
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
-        let waits = !self.pending.is_empty() || !self.tails.is_empty() || self.view().is_none();
-        if self.lookup.is_due(now, waits) {
-            self.look_up(out);
-        }
+        let waits = !self.pending.is_empty() || !self.tails.is_empty();
+        self.log.look_up_if_due(now, waits, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || !self.session_askers.is_empty();
-        if self.session.is_none() && is_wanted && !self.is_opening && self.view().is_some() {
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session();
+        if self.session.is_none() && is_wanted && !self.is_opening && self.log.view().is_some() {
             self.is_opening = true;
             self.ask_tail(now, None, out);
         }
         self.send_submits(now, out);
+        self.askers.tell_session(self.session(), out);
         self.end_session(out);
-    }
-
-    fn look_up(&self, out: &mut Out) {
-        out.push(lookup::question(self.config.control, &self.entry.name));
-    }
-
-    /// Somebody is silent: it may be slow, or somewhere else by now.
-    pub(super) fn wonder(&self, out: &mut Out) {
-        if self.lookup.is_idle() {
-            self.look_up(out);
-        }
     }
 
     /// The tail is known: a session that is opened now is younger.
@@ -389,19 +345,13 @@ impl LogClient {
         self.sessions_opened += 1;
         self.is_opening = false;
         self.session = Some(session);
-        let (askers, next) = (std::mem::take(&mut self.session_askers), self.end());
-        out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
+        self.askers.tell_session(self.session(), out);
         self.work_is_due = true;
     }
 
-    /// Answers those who ask for the session when it is open already, and lets it end once all is settled: nothing of
-    /// it is on its way then that could still get into the log.
+    /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        if let Some((session, next)) = self.session() {
-            let askers = std::mem::take(&mut self.session_askers);
-            out.extend(askers.into_iter().map(|token| reply(token, Reply::Session { session, next })));
-        }
-        if let Some(token) = self.end_asker.take_if(|_| self.pending.is_empty()) {
+        if let Some(token) = self.askers.take_end(self.pending.is_empty()) {
             out.push(reply(token, Reply::Ended(self.session())));
             self.forget_session();
         }
@@ -415,7 +365,7 @@ impl LogClient {
     }
 
     fn submit_deadline(&self) -> Option<Time> {
-        if self.session.is_none() || self.view().is_none() {
+        if self.session.is_none() || self.log.view().is_none() {
             return None;
         }
         if self.locate_at.is_some() {
@@ -429,10 +379,10 @@ impl LogClient {
 
     /// Submits whatever was not, as far as it goes to the shard where the session is; and again, after silence.
     fn send_submits(&mut self, now: Time, out: &mut Out) {
-        let (Some(session), Some(view)) = (self.session, self.entry.view.clone()) else { return };
+        let (Some(session), Some(view)) = (self.session, self.log.view().cloned()) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {
             if self.patience > RESEND_FIRST {
-                self.wonder(out);
+                self.log.wonder(out);
             }
             self.locate_at = Some(now + self.patience);
             self.patience = (self.patience * 2).min(RESEND_MOST);
@@ -445,7 +395,7 @@ impl LogClient {
         if self.sent > self.base && now >= self.heard_at + self.patience {
             // What was submitted may be lost, or the answer, or the session is forgotten.
             self.ask_what_became(session, out);
-            self.wonder(out);
+            self.log.wonder(out);
             self.sent = self.base;
             self.heard_at = now;
             self.patience = (self.patience * 2).min(RESEND_MOST);
@@ -461,7 +411,7 @@ impl LogClient {
 
     /// Submits the next records that go to one shard and fit into one message. Says whether there were any.
     fn send_batch(&mut self, session: SessionId, view: &View, out: &mut Out) -> bool {
-        let (limits, stripe) = (self.config.options.limits, self.entry.config.stripe);
+        let (limits, stripe) = (self.config.options.limits, self.log.config().stripe);
         let first = self.sent;
         let (mut records, mut bytes) = (vec![], 0);
         let unsent = (first..).zip(self.pending.range((first - self.base) as usize..));
@@ -489,7 +439,7 @@ impl LogClient {
     }
 
     fn ask_what_became(&self, session: SessionId, out: &mut Out) {
-        let Some(view) = self.view() else { return };
+        let Some(view) = self.log.view() else { return };
         let (first, count) = (self.base, self.pending.len() as u64);
         out.push(send(view.leader, Message::Locate { view: view.number, session, first, count }));
     }
@@ -506,17 +456,10 @@ impl LogClient {
     }
 
     fn deleted(&mut self, out: &mut Out) {
-        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
-        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-            out.push(reply(pending.token, failure()));
-        }
-        let askers = std::mem::take(&mut self.session_askers);
-        for token in askers.into_iter().chain(self.end_asker.take()) {
-            out.push(reply(token, failure()));
-        }
-        out.extend(self.tails.give_up().map(|token| reply(token, failure())));
+        let unsettled =
+            self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
+        self.log.tell_deleted(unsettled.chain(self.askers.give_up()).chain(self.tails.give_up()), out);
         self.is_opening = false;
-        self.lookup = Lookup::default();
         self.forget_session();
     }
 }

@@ -24,10 +24,9 @@ pub(super) struct Leader {
     options: Options,
     interval: Duration,
     shards: BTreeMap<ShardId, Reports>,
-    /// Whether it is durable that the view started. A leader that makes cuts before might begin anew after a crash, and
-    /// give the same positions to others.
-    has_started: bool,
-    started: Ticket,
+    /// The write that the view started, until it is durable. A leader that makes cuts before might begin anew after a
+    /// crash, and give the same positions to others.
+    starting: Option<Ticket>,
     /// When the last cut was made, and whether there was more than it could take.
     cut_at: Option<Time>,
     is_behind: bool,
@@ -102,8 +101,7 @@ impl Leader {
             options,
             interval: config.interval(),
             shards: view.shards.iter().map(reports).collect(),
-            has_started: false,
-            started,
+            starting: Some(started),
             cut_at: None,
             is_behind: false,
             end: view.start,
@@ -162,7 +160,7 @@ impl Leader {
         let is_new = |reports: &Reports| reports.length(self.options) > reports.decided;
         let has_room = self.uncommitted.len() + self.pusher.len() < limits::CUT_WINDOW;
         let pause = if self.is_behind { Duration::ZERO } else { self.interval };
-        (self.has_started && has_room && self.shards.values().any(is_new))
+        (self.starting.is_none() && has_room && self.shards.values().any(is_new))
             .then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
     }
 
@@ -227,7 +225,7 @@ impl Leader {
 
     /// Takes note of what is durable here.
     pub(super) fn persisted(&mut self, gate: &Gate) {
-        self.has_started |= gate.is_durable(self.started);
+        self.starting = self.starting.filter(|started| !gate.is_durable(*started));
         while let Some((ticket, end)) =
             self.own_pending.front().copied().filter(|(ticket, _)| gate.is_durable(*ticket))
         {

@@ -7,9 +7,10 @@ use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum, wire
 use seriatim_model::{Durability, LogConfig, Member, Position, Ticket, View, ViewNumber};
 
 use super::cut::Cut;
-use super::sequencer::{Sequencer, Staged};
+use super::sequencer::Sequencer;
 use crate::deviation::Options;
 use crate::parts::Sessions;
+use crate::parts::membership::Staged;
 use crate::roles::RoleEffect;
 
 /// What the member's journal holds, at durability `disk`.
@@ -78,13 +79,13 @@ impl Sequencer {
     pub fn snapshot(&self) -> Vec<Bytes> {
         let mut out = Encoder::new();
         JournalRecord::Snapshot(Snapshot {
-            claim: self.claim,
-            number: self.number,
-            view: self.view.clone(),
+            claim: self.membership.claim,
+            number: self.membership.number,
+            view: self.membership.view.clone(),
             bound: self.bound,
             cuts: self.cuts.iter().cloned().collect(),
             sessions: self.sessions.clone(),
-            staged: self.staged.clone(),
+            staged: self.membership.staged.clone(),
         })
         .encode(&mut out);
         out.finish()
@@ -107,28 +108,26 @@ impl Sequencer {
                 self.cuts.push_back(cut);
             }
             JournalRecord::Claimed { claim, adopts } => {
-                self.claim = claim;
-                if let Some(number) = self.staged.as_ref().map(|staged| staged.claim).filter(|_| adopts) {
+                self.membership.claim = claim;
+                if let Some(number) = self.membership.staged_number().filter(|_| adopts) {
                     self.adopt_staged(number, Position::ZERO);
                 }
             }
-            JournalRecord::Staged(staged) => {
-                self.claim = staged.claim;
-                self.staged = Some(staged);
-            }
+            JournalRecord::Staged(staged) => self.membership.prepare(staged),
             JournalRecord::Started { view } => {
-                self.start(view, self.gate.issued());
+                self.start(&view, self.gate.issued());
                 self.leader = None;
-                self.restarted = true;
+                self.membership.was_restarted();
             }
             JournalRecord::Snapshot(Snapshot { claim, number, view, bound, cuts, sessions, staged }) => {
-                (self.claim, self.number, self.view) = (claim, number, view);
-                (self.bound, self.cuts, self.sessions, self.staged) = (bound, cuts.into(), sessions, staged);
+                (self.membership.claim, self.membership.number, self.membership.view) = (claim, number, view);
+                (self.bound, self.cuts, self.sessions, self.membership.staged) =
+                    (bound, cuts.into(), sessions, staged);
             }
         }
     }
 
     pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {
-        self.persist(&JournalRecord::Claimed { claim: self.claim, adopts }, out);
+        self.persist(&JournalRecord::Claimed { claim: self.membership.claim, adopts }, out);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use seriatim_model::wire::wire_struct;
 use seriatim_model::{
     Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Ticket, Time,
     View, ViewNumber, limits,
@@ -15,49 +14,28 @@ use super::message::{Message, Place};
 use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Gate, Sessions};
+use crate::parts::membership::Staged;
+use crate::parts::{Gate, Membership, Sessions};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
 /// One member of the ordering layer of one log.
 ///
 /// Invariants: `cuts` follow each other, from `bound` or below; everything below them is on all replicas of the
-/// shards, or was when their view ended; `sessions` are those of all cuts that were ever held. The member is open only
-/// in a view that names this incarnation, while no higher claim was seen, and not after a restart.
+/// shards, or was when their view ended; `sessions` are those of all cuts that were ever held.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
-    pub(super) me: Member,
+    pub(super) membership: Membership,
     pub(super) config: LogConfig,
     pub(super) options: Options,
     pub(super) gate: Gate,
-    /// The highest claim seen, or the number of the view.
-    pub(super) claim: ViewNumber,
-    /// The view that `cuts` and `sessions` belong to.
-    pub(super) number: ViewNumber,
-    /// That view itself; missing when it was adopted by a seal before it was seen registered.
-    pub(super) view: Option<View>,
-    pub(super) restarted: bool,
     pub(super) cuts: VecDeque<Cut>,
     /// Where the first of the cuts begins.
     pub(super) bound: Position,
     pub(super) sessions: Sessions,
-    pub(super) staged: Option<Staged>,
     pub(super) flush: Option<Flush>,
     pub(super) leader: Option<Leader>,
-    pub(super) cannot_start: ViewNumber,
-    unavailable: Option<String>,
-    pub(super) report_at: Time,
 }
-
-/// A view that the member is prepared to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Staged {
-    pub(super) claim: ViewNumber,
-    pub(super) start: Position,
-    pub(super) sessions: Sessions,
-}
-
-wire_struct! { Staged { claim, start, sessions } }
 
 impl Machine for Sequencer {
     type Message = roles::Message;
@@ -83,10 +61,9 @@ impl Machine for Sequencer {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let report = (!self.is_open()).then_some(self.report_at);
         let flush = self.flush.as_ref().and_then(Flush::deadline);
         let leader = self.leader.as_ref().and_then(Leader::deadline);
-        [report, flush, leader].into_iter().flatten().min()
+        [self.membership.deadline(), flush, leader].into_iter().flatten().min()
     }
 }
 
@@ -96,23 +73,15 @@ impl Sequencer {
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
         Self {
-            me,
+            membership: Membership::new(me, options),
             config,
             options,
             gate: Gate::new(waits),
-            claim: ViewNumber::NONE,
-            number: ViewNumber::NONE,
-            view: None,
-            restarted: true,
             cuts: VecDeque::new(),
             bound: Position::ZERO,
             sessions: Sessions::default(),
-            staged: None,
             flush: None,
             leader: None,
-            cannot_start: ViewNumber::NONE,
-            unavailable: None,
-            report_at: Time::ZERO,
         }
     }
 
@@ -125,27 +94,25 @@ impl Sequencer {
     /// This life of the member.
     #[must_use]
     pub fn member(&self) -> Member {
-        self.me
+        self.membership.me
     }
 
     /// Whether it takes part in a view.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        let named =
-            self.view.as_ref().is_some_and(|view| view.number == self.number && self.is_named_in(view));
-        named && self.claim == self.number && !self.restarted
+        self.membership.is_open()
     }
 
     /// The highest claim that it obeys.
     #[must_use]
     pub fn claim(&self) -> ViewNumber {
-        self.claim
+        self.membership.claim
     }
 
     /// The view that its state belongs to.
     #[must_use]
     pub fn view_number(&self) -> ViewNumber {
-        self.number
+        self.membership.number
     }
 
     /// Where its cuts end.
@@ -166,45 +133,30 @@ impl Sequencer {
         self.leader.as_ref().and_then(Leader::step_name)
     }
 
-    pub(super) fn is_named_in(&self, view: &View) -> bool {
-        let forgetful = self.options.deviates(Deviation::AmnesiaAcknowledges);
-        view.names_sequencer(self.me)
-            || forgetful && view.sequencers.iter().any(|member| member.node == self.me.node)
-    }
-
-    /// The latest view that it knows to have been registered.
-    pub(super) fn registered_number(&self) -> ViewNumber {
-        self.number.max(self.cannot_start)
-    }
-
-    fn accepts(&self, view: ViewNumber) -> bool {
-        self.is_open() && view == self.number
-    }
-
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            Message::Cut { view, bound, cut } if self.accepts(view) => {
+            Message::Cut { view, bound, cut } if self.membership.accepts(view) => {
                 self.follow(from, bound, cut, out);
             }
-            Message::Held { view, end } if self.accepts(view) => {
+            Message::Held { view, end } if self.membership.accepts(view) => {
                 let (Some(leader), Address::Node(node, _)) = (&mut self.leader, from) else { return };
                 leader.is_held(now, node, end);
                 self.commit(now, out);
             }
             Message::Locate { view, session, first, count }
-                if self.accepts(view) && self.leader.is_some() =>
+                if self.membership.accepts(view) && self.leader.is_some() =>
             {
                 self.locate(from, session, first, count, out);
             }
-            Message::CheckTail { request, view } if self.accepts(view) => {
+            Message::CheckTail { request, view } if self.membership.accepts(view) => {
                 reply(from, Message::Tail { request, view, tail: self.end() }, out);
             }
             Message::Locate { .. } | Message::CheckTail { .. } => {
-                let why = self.unavailable.clone();
-                reply(from, Message::Rejected { view: self.registered_number(), why }, out);
+                let why = self.membership.unavailable();
+                reply(from, Message::Rejected { view: self.membership.registered_number(), why }, out);
             }
             Message::Status { request } => {
-                let (view, open, end) = (self.number, self.is_open(), self.end());
+                let (view, open, end) = (self.membership.number, self.is_open(), self.end());
                 let (held, sessions) = (self.held(), self.sessions.len() as u64);
                 reply(from, Message::StatusIs { request, view, open, end, held, sessions }, out);
             }
@@ -216,15 +168,16 @@ impl Sequencer {
     /// Follower: holds the next cut.
     fn follow(&mut self, leader: Address, bound: Position, cut: Cut, out: &mut Vec<RoleEffect>) {
         let differs = |held: &Cut| held.from <= cut.from && cut.from < held.end() && *held != cut;
-        if self.leader.is_some() || cut.from > self.end() || self.cuts.iter().any(differs) {
+        let is_next = cut.from == self.end();
+        if self.leader.is_some() || cut.from > self.end() || !is_next && self.cuts.iter().any(differs) {
             return;
         }
-        if cut.from == self.end() {
+        if is_next {
             self.let_go_below(bound);
             cut.settle(&mut self.sessions);
             self.hold(cut, out);
         }
-        let (view, end) = (self.number, self.end());
+        let (view, end) = (self.membership.number, self.end());
         let held = Message::Held { view, end };
         if self.options.deviates(Deviation::FollowerBeforeSync) {
             return reply(leader, held, out);
@@ -267,7 +220,7 @@ impl Sequencer {
         let idle = self.options.limits.session_idle_positions;
         let Some(next) = self.sessions.next(session) else {
             let is_new = first == 0 && self.end().since(session.opened_at()) <= idle;
-            let view = self.number;
+            let view = self.membership.number;
             let unknown = Message::Located { view, session, next: 0, places: vec![] };
             return reply(client, if is_new { unknown } else { Message::Expired { session } }, out);
         };
@@ -286,18 +239,18 @@ impl Sequencer {
                 None => places.push(Place { number, count: 1, position }),
             }
         }
-        reply(client, Message::Located { view: self.number, session, next, places }, out);
+        reply(client, Message::Located { view: self.membership.number, session, next, places }, out);
     }
 
     fn shard_answered(&mut self, from: Address, message: shard::Message, out: &mut Vec<RoleEffect>) {
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         match message {
-            shard::Message::Report { view, length, from, names } if self.accepts(view) => {
+            shard::Message::Report { view, length, from, names } if self.membership.accepts(view) => {
                 if let Some(leader) = &mut self.leader {
                     leader.reported((shard, node), length, (from, names), out);
                 }
             }
-            shard::Message::Bound { view, batch, .. } if self.accepts(view) => {
+            shard::Message::Bound { view, batch, .. } if self.membership.accepts(view) => {
                 if let Some(leader) = &mut self.leader {
                     leader.pusher.is_bound(shard, batch);
                     let bound = leader.pusher.bound();
@@ -314,44 +267,32 @@ impl Sequencer {
             control::Message::Seal { claim, old, .. } => self.seal(now, from, claim, old, out),
             // Only what was sealed may be completed: this life's, of that view.
             control::Message::Flush { claim, old, incarnation, view }
-                if (old, incarnation) == (self.number, self.me.incarnation) =>
+                if (old, incarnation) == (self.membership.number, self.membership.me.incarnation) =>
             {
                 self.begin_flush(now, from, claim, &view, out);
             }
             control::Message::Stage { claim, old, ordered, sessions, .. } => {
-                self.stage(from, old, Staged { claim, start: ordered, sessions }, out);
+                self.stage(from, old, Staged { claim, ordered, sessions }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
-            control::Message::Unavailable { why } => self.unavailable = Some(why),
+            control::Message::Unavailable { why } => self.membership.is_unavailable(why),
             _ => {}
         }
     }
 
-    pub(super) fn start(&mut self, view: View, started: Ticket) {
+    pub(super) fn start(&mut self, view: &View, started: Ticket) {
         self.adopt_staged(view.number, view.start);
-        self.claim = self.claim.max(view.number);
-        let leads = view.leader == self.me.node && self.claim == view.number;
-        self.leader = leads.then(|| Leader::new(&view, self.me.node, started, &self.config, self.options));
+        let (me, leads) = (self.membership.me.node, self.membership.start(view));
+        self.leader = leads.then(|| Leader::new(view, me, started, &self.config, self.options));
         if let Some(leader) = &mut self.leader {
             leader.persisted(&self.gate);
         }
-        self.view = Some(view);
         self.flush = None;
-        self.unavailable = None;
-        self.restarted = false;
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if !self.is_open() {
-            if now >= self.report_at {
-                self.report_at = now + limits::REPORT_EVERY;
-                let message = control::Message::Report {
-                    view: self.number,
-                    cannot_start: self.cannot_start,
-                    incarnation: self.me.incarnation,
-                };
-                reply(Address::Node(self.me.node, Endpoint::Controller), message, out);
-            }
+            self.membership.report(now, out);
             return self.resend_flush(now, out);
         }
         let Some(leader) = &mut self.leader else { return };

@@ -16,13 +16,13 @@ use crate::parts::appending::{Reply, reply};
 impl LogClient {
     /// `asker` wants to know; or nobody, if it is for the client's next session.
     pub(super) fn ask_tail(&mut self, now: Time, asker: Option<u64>, out: &mut Out) {
-        let request = self.tails.ask(now, asker, self.entry.view_number(), |_| BTreeMap::new());
+        let request = self.tails.ask(now, asker, self.log.view_number(), |_| BTreeMap::new());
         self.send_tail_question(request, out);
     }
 
     /// Asks whoever has not answered.
     fn send_tail_question(&self, request: u64, out: &mut Out) {
-        let (Some(view), Some(answers)) = (self.view(), self.tails.answers(request)) else { return };
+        let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         let members = view.sequencers.iter().map(|member| member.node);
         for node in members.filter(|node| !answers.contains_key(node)) {
             out.push(send(node, Message::CheckTail { request, view: view.number }));
@@ -37,7 +37,7 @@ impl LogClient {
         tail: Position,
         out: &mut Out,
     ) {
-        let Some(known) = self.entry.view.as_ref().filter(|known| known.number == view) else { return };
+        let Some(known) = self.log.view().filter(|known| known.number == view) else { return };
         let Some(answers) = self.tails.answers_in(request, view) else { return };
         answers.insert(node, tail);
         let trusts = self.config.options.deviates(Deviation::TailFromLeader) && node == known.leader;
@@ -51,9 +51,9 @@ impl LogClient {
     }
 
     pub(super) fn repeat_tail_questions(&mut self, now: Time, out: &mut Out) {
-        let again = self.tails.again(now, self.entry.view_number(), |_| BTreeMap::new());
+        let again = self.tails.again(now, self.log.view_number(), |_| BTreeMap::new());
         if again.is_silent {
-            self.wonder(out);
+            self.log.wonder(out);
         }
         for request in again.requests {
             self.send_tail_question(request, out);

@@ -5,14 +5,12 @@ use seriatim_model::{Address, Member, Position, ShardId, Time, View, ViewNumber,
 
 use super::memory::JournalRecord;
 use super::pushing::Pusher;
-use super::sequencer::{Sequencer, Staged, reply};
-use crate::control::{self, Message, SealedState, behind};
+use super::sequencer::{Sequencer, reply};
+use crate::control::{self, Message, SealedState};
 use crate::deviation::Deviation;
 use crate::parts::Sessions;
+use crate::parts::membership::{Obeys, Registered, Staged};
 use crate::roles::RoleEffect;
-
-/// How long a member that is sealed waits for its new view before it asks for one.
-const SEALED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(400);
 
 /// What the chosen member completes on behalf of a claim. Its own state stays as it is: an attempt that dies here must
 /// leave it to the next.
@@ -40,45 +38,20 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        if claim < self.claim {
-            return reply(from, Message::Outbid { claim: self.claim }, out);
-        }
-        if self.is_ahead(from, claim, old, out) {
-            return;
-        }
         let skipped = self.options.deviates(Deviation::SealSkipped) && self.is_open();
-        if claim > self.claim && !skipped {
-            // A view that was registered, and that it did not see start, is the old view now.
-            let adopts = self.is_staged_for(old);
-            self.claim = claim;
+        let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
+        if let Obeys::Newly { adopts } = obeys {
             (self.flush, self.leader) = (None, None);
             if adopts {
                 self.adopt_staged(old, Position::ZERO);
             }
             self.persist_claim(adopts, out);
         }
-        self.report_at = now + SEALED_PATIENCE;
-        let holds_old = old != ViewNumber::NONE && self.number == old;
+        let holds_old = old != ViewNumber::NONE && self.membership.number == old;
         let state =
             holds_old.then(|| SealedState { ordered: self.bound, held: self.end().since(self.bound) });
-        let sealed = Message::Sealed { claim, incarnation: self.me.incarnation, state };
+        let sealed = Message::Sealed { claim, incarnation: self.membership.me.incarnation, state };
         self.gate.confirm(from, sealed, out);
-    }
-
-    /// Whether it knows a registered view that the claimant's register does not: it says so, and obeys nobody who would
-    /// replace that view by what came before it.
-    fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
-        let view = self.registered_number();
-        let is_ahead = behind::is_shown_by(claim, old, view);
-        if is_ahead {
-            reply(from, Message::Ahead { claim, view }, out);
-        }
-        is_ahead
-    }
-
-    /// Whether it is prepared for view `old`, which was registered, and did not see it start.
-    fn is_staged_for(&self, old: ViewNumber) -> bool {
-        self.number < old && self.staged.as_ref().is_some_and(|staged| staged.claim == old)
     }
 
     /// Completes the cuts that it holds on those replicas of the next view that were members of their own: they have
@@ -91,15 +64,15 @@ impl Sequencer {
         next: &View,
         out: &mut Vec<RoleEffect>,
     ) {
-        if claim <= self.number || claim != self.claim {
-            return reply(from, Message::Outbid { claim: self.claim }, out);
+        if claim <= self.membership.number || claim != self.membership.claim {
+            return self.membership.outbid(from, out);
         }
-        self.report_at = now + SEALED_PATIENCE;
+        self.membership.be_patient(now);
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
             let members: Vec<(ShardId, Vec<Member>)> =
                 next.shards.iter().map(|members| (members.shard, self.old_members(members))).collect();
             let routes = members.iter().map(|(shard, members)| (*shard, &members[..]));
-            let pusher = Pusher::new((claim, self.number), routes, self.bound);
+            let pusher = Pusher::new((claim, self.membership.number), routes, self.bound);
             let sessions = self.sessions.clone();
             let mut flush = Flush { claim, controller: from, pusher, sessions };
             if !self.options.deviates(Deviation::CutsLost) {
@@ -113,7 +86,7 @@ impl Sequencer {
 
     /// Those of a shard's replicas in the next view that were replicas in this one.
     fn old_members(&self, next: &seriatim_model::ShardMembers) -> Vec<Member> {
-        let old = self.view.as_ref().and_then(|view| view.shard(next.shard));
+        let old = self.membership.view.as_ref().and_then(|view| view.shard(next.shard));
         let was_member = |member: &&Member| old.is_some_and(|old| old.replicas.contains(member));
         next.replicas.iter().filter(was_member).copied().collect()
     }
@@ -159,59 +132,42 @@ impl Sequencer {
         staged: Staged,
         out: &mut Vec<RoleEffect>,
     ) {
+        let Some(obeys) = self.membership.stage(from, old, &staged, out) else { return };
         let claim = staged.claim;
-        if claim >= self.claim && self.is_ahead(from, claim, old, out) {
-            return;
-        }
-        if claim < self.claim || claim <= self.number {
-            return reply(from, Message::Outbid { claim: self.claim }, out);
-        }
-        if self.staged.as_ref() != Some(&staged) {
-            self.claim = claim;
+        if let Obeys::Newly { adopts } = obeys {
             self.leader = None;
-            if self.is_staged_for(old) {
-                // What was registered, and not seen to start, is not to be overwritten.
+            if adopts {
                 self.adopt_staged(old, Position::ZERO);
                 self.persist_claim(true, out);
             }
             self.persist(&JournalRecord::Staged(staged.clone()), out);
-            self.staged = Some(staged);
+            self.membership.prepare(staged);
         }
-        self.gate.confirm(from, Message::Staged { claim, incarnation: self.me.incarnation }, out);
+        self.gate.confirm(from, Message::Staged { claim, incarnation: self.membership.me.incarnation }, out);
     }
 
     /// A view is registered: starts it, if this member is prepared for it.
     pub(super) fn registered(&mut self, now: Time, entry: control::LogEntry, out: &mut Vec<RoleEffect>) {
         let Some(view) = entry.view else { return };
-        if view.number <= self.number {
-            return;
+        match self.membership.registered(now, &view) {
+            Registered::Starts => {
+                let started = self.persist(&JournalRecord::Started { view: view.clone() }, out);
+                self.start(&view, started);
+            }
+            Registered::Ends => {
+                (self.flush, self.leader) = (None, None);
+                self.persist_claim(false, out);
+            }
+            Registered::Known | Registered::CannotStart => {}
         }
-        let amnesia =
-            self.options.deviates(Deviation::AmnesiaAcknowledges) && self.number == ViewNumber::NONE;
-        let prepared = self.staged.as_ref().is_some_and(|staged| staged.claim == view.number);
-        if self.is_named_in(&view) && (prepared || amnesia) {
-            let started = self.persist(&JournalRecord::Started { view: view.clone() }, out);
-            return self.start(view, started);
-        }
-        if view.number > self.claim {
-            // Nobody sealed this member, but its view is over: it is as frozen as if sealed.
-            self.claim = view.number;
-            (self.flush, self.leader) = (None, None);
-            self.persist_claim(false, out);
-        }
-        self.cannot_start = self.cannot_start.max(view.number);
-        self.report_at = now;
     }
 
     /// The staged state becomes the member's own, in place of that of the view before.
     pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
-        let staged = self.staged.take().filter(|staged| staged.claim == number);
-        let staged = staged.unwrap_or(Staged { claim: number, start, sessions: Sessions::default() });
-        self.number = number;
-        self.view = None;
+        let staged = self.membership.adopt(number, start);
         self.leader = None;
         self.cuts.clear();
-        self.bound = staged.start;
+        self.bound = staged.ordered;
         self.sessions = staged.sessions;
     }
 }

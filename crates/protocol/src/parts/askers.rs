@@ -1,0 +1,54 @@
+//! Who waits for a client's session to be open, or to end.
+
+use seriatim_model::SessionId;
+
+use super::appending::{ClientEffect, Reply, reply};
+
+/// Those who want to know the session before anything is appended, and who wants it to end.
+#[derive(Clone, Debug, Default)]
+pub struct Askers {
+    session: Vec<u64>,
+    end: Option<u64>,
+}
+
+impl Askers {
+    /// This one wants to know the session.
+    pub fn ask_session(&mut self, token: u64) {
+        self.session.push(token);
+    }
+
+    /// This one wants the session to end.
+    pub fn ask_end(&mut self, token: u64) {
+        self.end = Some(token);
+    }
+
+    /// Whether anybody wants to know the session.
+    #[must_use]
+    pub fn want_session(&self) -> bool {
+        !self.session.is_empty()
+    }
+
+    /// Whether anybody wants the session to end.
+    #[must_use]
+    pub fn want_end(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Answers those who want to know the session, and the number of the next append, if it is open.
+    pub fn tell_session(&mut self, open: Option<(SessionId, u64)>, out: &mut Vec<ClientEffect>) {
+        if let Some((session, next)) = open {
+            out.extend(self.session.drain(..).map(|token| reply(token, Reply::Session { session, next })));
+        }
+    }
+
+    /// Who wants the session to end, if it may end now.
+    pub fn take_end(&mut self, may_end: bool) -> Option<u64> {
+        self.end.take_if(|_| may_end)
+    }
+
+    /// Gives up: the tokens of all those who wait.
+    pub fn give_up(&mut self) -> impl Iterator<Item = u64> + use<> {
+        let Self { session, end } = std::mem::take(self);
+        session.into_iter().chain(end)
+    }
+}

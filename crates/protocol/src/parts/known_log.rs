@@ -1,0 +1,147 @@
+//! The log that a client uses, as far as it knows.
+
+use seriatim_model::{Address, Endpoint, LogConfig, NodeId, Time, View, ViewNumber};
+
+use super::Lookup;
+use super::appending::{ClientEffect, Failure, Reply, reply};
+use crate::control::{LogEntry, Message};
+
+/// What came of the register's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nothing for whoever uses the log.
+    Nothing,
+    /// The log is gone.
+    Deleted,
+    /// There is a newer view.
+    NewView,
+}
+
+/// The register's entry for a log, and when the register is asked for a newer one.
+#[derive(Clone, Debug)]
+pub struct KnownLog {
+    /// The node of the register.
+    control: NodeId,
+    entry: LogEntry,
+    /// What somebody else than the register said of why there is no view.
+    unavailable: Option<String>,
+    lookup: Lookup,
+}
+
+impl KnownLog {
+    /// The log that `entry` describes. If that has no view, the register, by way of node `control`, is asked at once.
+    #[must_use]
+    pub fn new(control: NodeId, entry: LogEntry) -> Self {
+        let mut log = Self { control, entry, unavailable: None, lookup: Lookup::default() };
+        if log.view().is_none() {
+            log.ask_register(Time::ZERO);
+        }
+        log
+    }
+
+    /// The register's entry.
+    #[must_use]
+    pub fn entry(&self) -> &LogEntry {
+        &self.entry
+    }
+
+    /// What the log promises.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.entry.config
+    }
+
+    /// Its view, if there is one.
+    #[must_use]
+    pub fn view(&self) -> Option<&View> {
+        self.entry.view.as_ref()
+    }
+
+    /// The number of its view, or none.
+    #[must_use]
+    pub fn view_number(&self) -> ViewNumber {
+        self.entry.view_number()
+    }
+
+    /// Why no view can be formed, if anybody said so.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
+    }
+
+    /// When to call [`look_up_if_due`](Self::look_up_if_due) at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.lookup.deadline()
+    }
+
+    /// Takes note of what the register says. Whoever said why there is no view may be right no more.
+    pub fn learn(&mut self, message: Message) -> News {
+        match message {
+            Message::Found { entry: found, .. } | Message::Registered { entry: found } => {
+                if found.id != self.entry.id {
+                    return self.is_deleted();
+                }
+                self.unavailable = None;
+                self.entry.unavailable.clone_from(&found.unavailable);
+                if found.view_number() <= self.view_number() {
+                    return News::Nothing;
+                }
+                self.entry = found;
+                self.lookup.found();
+                News::NewView
+            }
+            Message::Refused { .. } => self.is_deleted(),
+            _ => News::Nothing,
+        }
+    }
+
+    fn is_deleted(&mut self) -> News {
+        self.lookup.found();
+        News::Deleted
+    }
+
+    /// The log is gone: those who wait for something are told.
+    pub fn tell_deleted(&self, tokens: impl Iterator<Item = u64>, out: &mut Vec<ClientEffect>) {
+        let failure = || Reply::Failed(Failure::Deleted(self.entry.name.clone()));
+        out.extend(tokens.map(|token| reply(token, failure())));
+    }
+
+    /// Somebody who knows `view` does not serve those who know this one, and may say why there is none at present.
+    pub fn was_rejected(&mut self, now: Time, view: ViewNumber, why: Option<String>) {
+        self.unavailable = why;
+        self.was_fenced(now, view);
+    }
+
+    /// Somebody who knows `view` does not serve those who know this one.
+    pub fn was_fenced(&mut self, now: Time, view: ViewNumber) {
+        self.lookup.was_rejected(now, view, self.entry.view_number(), self.unavailable.is_some());
+    }
+
+    /// Asks the register soon, unless it does already.
+    pub fn ask_register(&mut self, now: Time) {
+        self.lookup.ask(now);
+    }
+
+    /// Asks the register, if that is due; again as long as there is no view, or somebody `waits` for one.
+    pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
+        if self.lookup.is_due(now, waits || self.view().is_none()) {
+            self.look_up(out);
+        }
+    }
+
+    /// Somebody is silent: it may be slow, or somewhere else by now, or no member any more. The register is asked once
+    /// for each time that something is said again: a slow member must not cost more.
+    pub fn wonder(&self, out: &mut Vec<ClientEffect>) {
+        if self.lookup.is_idle() {
+            self.look_up(out);
+        }
+    }
+
+    /// Asks the register once.
+    pub fn look_up(&self, out: &mut Vec<ClientEffect>) {
+        let message = Message::Lookup { request: 0, name: self.entry.name.clone() };
+        let to = Address::Node(self.control, Endpoint::Register);
+        out.push(ClientEffect::Send { to, message: message.into() });
+    }
+}
