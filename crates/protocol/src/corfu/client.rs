@@ -367,7 +367,7 @@ impl LogClient {
 
     /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        if let Some(token) = self.askers.take_end(self.pending.is_empty()) {
+        while let Some(token) = self.askers.take_end(self.pending.is_empty()) {
             out.push(reply(token, Reply::Ended(self.session())));
             self.forget_session();
         }

@@ -21,7 +21,8 @@ pub(super) struct Ending {
 impl LogClient {
     /// Ends the session, if that is wanted and nothing is in flight.
     pub(super) fn end_session(&mut self, now: Time, out: &mut Out) {
-        let may_end = self.in_flight() == 0 && self.session != Session::Opening && self.resuming.is_none();
+        let is_settled = self.in_flight() == 0 && self.session != Session::Opening;
+        let may_end = is_settled && self.resuming.is_none() && self.ending.is_none();
         if let Some(token) = self.askers.take_end(may_end) {
             match self.session {
                 Session::Open(_) => {

@@ -1,5 +1,7 @@
 //! Who waits for a client's session to be open, or to end.
 
+use std::collections::VecDeque;
+
 use seriatim_model::SessionId;
 
 use super::appending::{ClientEffect, Reply, reply};
@@ -8,7 +10,7 @@ use super::appending::{ClientEffect, Reply, reply};
 #[derive(Clone, Debug, Default)]
 pub struct Askers {
     session: Vec<u64>,
-    end: Option<u64>,
+    end: VecDeque<u64>,
 }
 
 impl Askers {
@@ -19,7 +21,7 @@ impl Askers {
 
     /// This one wants the session to end.
     pub fn ask_end(&mut self, token: u64) {
-        self.end = Some(token);
+        self.end.push_back(token);
     }
 
     /// Whether anybody wants to know the session.
@@ -31,7 +33,7 @@ impl Askers {
     /// Whether anybody wants the session to end.
     #[must_use]
     pub fn want_end(&self) -> bool {
-        self.end.is_some()
+        !self.end.is_empty()
     }
 
     /// Answers those who want to know the session, and the number of the next append, if it is open.
@@ -41,9 +43,9 @@ impl Askers {
         }
     }
 
-    /// Who wants the session to end, if it may end now.
+    /// Who wants the session to end, if it may end now. Whoever asked after that one wants the next session to end.
     pub fn take_end(&mut self, may_end: bool) -> Option<u64> {
-        self.end.take_if(|_| may_end)
+        if may_end { self.end.pop_front() } else { None }
     }
 
     /// Gives up: the tokens of all those who wait.
