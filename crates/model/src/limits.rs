@@ -105,6 +105,8 @@ pub const FILL_AFTER: Duration = Duration::from_millis(10);
 pub const FILL_AFTER_MOST: Duration = Duration::from_millis(640);
 /// How far beyond what it knows to be final a shard replica lets clients write, in positions.
 pub const MOST_AHEAD: u64 = 1 << 20;
+/// How long what comes gathers after a batch of it began to be ordered, unless somebody waits for where it is bound.
+pub const ORDER_EVERY: Duration = Duration::from_micros(500);
 /// After how long a follower sends an entry that its leader may not have to the leader.
 pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 
@@ -150,6 +152,8 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// See [`SESSION_IDLE_POSITIONS`].
     pub session_idle_positions: u64,
+    /// See [`ORDER_EVERY`].
+    pub order_every: Duration,
     /// See [`UNNAMED_FOR`].
     pub unnamed_for: Duration,
     /// See [`HEARTBEAT_EVERY`].
@@ -170,6 +174,7 @@ impl Default for Limits {
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             session_idle_positions: SESSION_IDLE_POSITIONS,
+            order_every: ORDER_EVERY,
             unnamed_for: UNNAMED_FOR,
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,

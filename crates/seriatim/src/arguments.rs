@@ -3,6 +3,7 @@
 mod bench;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use seriatim_model::{Durability, Order};
@@ -180,27 +181,41 @@ pub(crate) struct CreateArguments {
     /// The largest record, in bytes.
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES)]
     pub(crate) max_record_bytes: u32,
-    /// How often a log of order scalog is ordered at most, in milliseconds, from 0.1 on [default: 1].
-    #[arg(long, value_name = "MS", value_parser = interval_us)]
+    /// How often a log of order scalog is ordered at most, from 0.1ms on [default: 1ms].
+    #[arg(long, value_name = "TIME", value_parser = interval_us)]
     pub(crate) interval: Option<u32>,
 }
 
-/// Milliseconds as microseconds.
+/// A time in microseconds.
 fn interval_us(text: &str) -> Result<u32, String> {
     let limits = seriatim_model::limits::INTERVALS_US;
-    let micros = text.parse::<f64>().map_err(|cause| cause.to_string())? * 1000.0;
-    if micros.round() >= f64::from(*limits.start()) && micros.round() <= f64::from(*limits.end()) {
-        return Ok(micros.round() as u32);
-    }
+    let micros = u32::try_from(duration(text)?.as_micros()).unwrap_or(u32::MAX);
     let millis = |micros: &u32| f64::from(*micros) / 1000.0;
-    Err(format!("an interval has {} to {} milliseconds", millis(limits.start()), millis(limits.end())))
+    let wrong = || format!("an interval has {}ms to {}ms", millis(limits.start()), millis(limits.end()));
+    if limits.contains(&micros) { Ok(micros) } else { Err(wrong()) }
+}
+
+/// A time with its unit; without one it is in milliseconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time: give one such as 3ms, 0.2ms, 200us or 1s");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit_us = match &text[digits.len()..] {
+        "us" => 1.0,
+        "" | "ms" => 1e3,
+        "s" => 1e6,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let seconds = number * unit_us / 1e6;
+    let is_sane = (0.0..=3600.0).contains(&seconds);
+    if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AppendArguments {
     /// The log.
     pub(crate) name: String,
-    /// The file whose lines to append [default: standard input].
+    /// The file whose lines to append; - is standard input, too [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
     /// Give each record this key. In a log of order erwin-st or scalog, records with the same key go to the same
@@ -258,4 +273,19 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         accept_loss: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_a_unit_and_bounds() {
+        assert_eq!(
+            [interval_us("0.1ms"), interval_us("500us"), interval_us("2")],
+            [Ok(100), Ok(500), Ok(2000)]
+        );
+        assert!(interval_us("1us").unwrap_err().contains("0.1ms"));
+        assert!(interval_us("soon").unwrap_err().contains("no time"));
+    }
 }

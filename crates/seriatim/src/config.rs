@@ -184,6 +184,7 @@ impl LimitsSection {
                 .unwrap_or(idle),
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
+            order_every: usual.order_every,
             unnamed_for: unnamed_for.map_or(usual.unnamed_for, Duration::from_millis),
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
             map_runs: usual.map_runs,

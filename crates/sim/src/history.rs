@@ -194,6 +194,8 @@ pub enum End {
     Unavailable(String),
     /// Something did not come to an end although nothing disturbed it any more.
     Stuck(String),
+    /// Nobody has some records undamaged: who reads or copies them waits for ever.
+    Damaged(String),
 }
 
 /// All of it.

@@ -79,7 +79,7 @@ pub const MUTATIONS: [Mutation; 53] = [
     // The same.
     mutation(Deviation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::racing_controllers),
     mutation(Deviation::LackingCounted, "liveness", 100, profiles::absences),
-    mutation(Deviation::LackingServed, "no_gap", 60, profiles::copies),
+    mutation(Deviation::LackingServed, "no_gap", 100, profiles::copies),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
@@ -92,7 +92,7 @@ pub const MUTATIONS: [Mutation; 53] = [
     mutation(Deviation::AgainInDoubt, "at_most_once", 10, profiles::appended_again),
     mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
     mutation(Deviation::SuccessorForgotten, "at_most_once", 20, profiles::resumed),
-    mutation(Deviation::RefusedEarly, "at_most_once", 20, profiles::undecided_records),
+    mutation(Deviation::RefusedEarly, "at_most_once", 30, profiles::undecided_records),
     mutation(Deviation::ResumedUnsettled, "session_order", 40, profiles::resumed),
     mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
     mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),

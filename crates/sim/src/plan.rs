@@ -182,6 +182,7 @@ impl Plan {
         // Drawn apart, so that the seeds known by their numbers stay what they are.
         let mut apart = Random::new(seed ^ 0x0E4D);
         plan.options.limits.unnamed_for = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
+        plan.options.limits.order_every = apart.pick(&[0, 0, 500, 5000].map(Duration::from_micros));
         plan.faults = plan.some_faults(&mut random);
         plan.workload.ends = random.percent(40);
         plan.workload.unordered = random.percent(35);

@@ -69,6 +69,8 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("all faults, corfu", of(Plan::from_seed), 3560..3561);
     // Replicas of two shards could not read what they were to flush, and took turns together.
     all_clean("all faults, corfu", of(Plan::from_seed), 880_008_697..880_008_698);
+    // Whoever said that the log is unavailable restarted, and nobody took it back.
+    all_clean("all faults, corfu", of(Plan::from_seed), 930_007_152..930_007_153);
 }
 
 #[test]

@@ -564,8 +564,8 @@ impl Controller {
     fn is_needed(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
-        let is_asked_for = self.order.is_some() && entry.unavailable.is_some();
-        let mut needed = self.wanted == Some(current) || is_asked_for;
+        // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view.
+        let mut needed = self.wanted == Some(current) || entry.unavailable.is_some();
         let mut grows = false;
         for (reporter, report) in std::mem::take(&mut self.reports) {
             if report.view < current && report.cannot_start < current {

@@ -29,6 +29,9 @@ pub(super) struct Orderer {
     pusher: Pusher,
     /// The first ring slot that was not pushed yet.
     next_slot: u64,
+    /// When the next batch may begin that nobody waits for, and that is not full. In a hot log each append would be a
+    /// batch of its own otherwise, and binding it takes twice the messages of appending it.
+    gathers_until: Time,
     /// Batches that the shards hold and some follower has not confirmed.
     drops: VecDeque<DropBatch>,
     followers: BTreeMap<NodeId, Position>,
@@ -69,6 +72,7 @@ impl Orderer {
         Self {
             options,
             next_slot: slot,
+            gathers_until: Time::ZERO,
             drops: VecDeque::new(),
             followers: others.map(|node| (node, view.start)).collect(),
             own: view.start,
@@ -99,9 +103,13 @@ impl Orderer {
         }
     }
 
-    /// Whether entries could be bound now.
-    pub(super) fn can_push(&self, ring: &Ring, gate: &Gate) -> bool {
-        self.has_room() && self.next_entry_is_durable(ring, gate)
+    /// When entries can be bound that are held and durable, if there are any.
+    fn pushes_at(&self, ring: &Ring, gate: &Gate) -> Option<Time> {
+        if !self.has_room() || !self.next_entry_is_durable(ring, gate) {
+            return None;
+        }
+        let fills_batch = ring.end() - self.next_slot >= self.options.limits.batch_records as u64;
+        Some(if fills_batch || !self.waiting.is_empty() { Time::ZERO } else { self.gathers_until })
     }
 
     fn has_room(&self) -> bool {
@@ -115,8 +123,16 @@ impl Orderer {
     /// Binds what is held and durable, in the order of arrival, as far as the window allows, and tells
     /// the shards what is stable.
     pub(super) fn pump(&mut self, now: Time, ring: &Ring, gate: &Gate, out: &mut Vec<RoleEffect>) {
-        while self.can_push(ring, gate) {
-            let limits = self.options.limits;
+        if self.pushes_at(ring, gate).is_some_and(|at| at <= now) {
+            self.push_all(now, ring, gate, out);
+            self.gathers_until = now + self.options.limits.order_every;
+        }
+        self.tell_stable(now, out);
+    }
+
+    fn push_all(&mut self, now: Time, ring: &Ring, gate: &Gate, out: &mut Vec<RoleEffect>) {
+        let limits = self.options.limits;
+        while self.has_room() && self.next_entry_is_durable(ring, gate) {
             let mut bytes = 0;
             let mut count = 0;
             let mut end = self.next_slot;
@@ -138,7 +154,6 @@ impl Orderer {
                 progress.told_at = now;
             }
         }
-        self.tell_stable(now, out);
     }
 
     fn tell_stable(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -298,12 +313,15 @@ impl Orderer {
         }
     }
 
-    /// When something is due to be sent again.
-    pub(super) fn deadline(&self) -> Option<Time> {
+    /// When the next batch is due, or something is to be sent again.
+    pub(super) fn deadline(&self, ring: &Ring, gate: &Gate) -> Option<Time> {
         let drops = self.drops.iter().map(|drop| drop.sent_at + limits::RESEND_AFTER).min();
         let lagging = self.shards.values().filter(|progress| progress.known < self.stable);
         let stable = lagging.map(|progress| progress.told_at + limits::RESEND_AFTER).min();
-        [self.pusher.deadline(), drops, stable, self.endings.deadline()].into_iter().flatten().min()
+        [self.pushes_at(ring, gate), self.pusher.deadline(), drops, stable, self.endings.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

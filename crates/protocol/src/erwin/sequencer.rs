@@ -75,7 +75,7 @@ impl Machine for Sequencer {
             return Some(Time::ZERO);
         }
         let flush = self.flush.as_ref().and_then(Flush::deadline);
-        let orderer = self.orderer.as_ref().and_then(Orderer::deadline);
+        let orderer = self.orderer.as_ref().and_then(|orderer| orderer.deadline(&self.ring, &self.gate));
         [self.membership.deadline(), flush, orderer, self.forward_at()].into_iter().flatten().min()
     }
 }

@@ -104,6 +104,7 @@ impl World {
         match first.as_str() {
             "log" => self.log(&mut words)?,
             "view" => self.view(&mut words)?,
+            "unavailable" => self.entry.unavailable = Some("no view can be formed".into()),
             "claim" => {
                 self.entry.claimed = words.view()?;
                 self.entry.claimant = 999;
@@ -188,6 +189,8 @@ impl World {
         limits.replace_after = replace_after.unwrap_or(limits.replace_after);
         let unnamed_for = words.value("unnamed-for-ms")?.map(Duration::from_millis);
         limits.unnamed_for = unnamed_for.unwrap_or(limits.unnamed_for);
+        // Scripts tell of one thing after the other: nothing gathers unless it is what they are about.
+        limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         let idle = words.value("idle-positions")?.unwrap_or(limits.session_idle_positions);
         limits.session_idle_positions = idle;
         Ok(())

@@ -8,6 +8,8 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use seriatim_model::limits::{DEFAULT_MAX_RECORD_BYTES, MAX_IN_FLIGHT, MAX_SHARDS};
 use seriatim_model::{Durability, Order};
 
+use super::duration;
+
 /// The longest round trip: beyond it nodes that are only far away would count as lost.
 const MAX_RTT: Duration = Duration::from_millis(50);
 
@@ -287,22 +289,6 @@ impl FromStr for ShardCounts {
         }
         Ok(Self(counts))
     }
-}
-
-/// A time with its unit; without one it is in milliseconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time: give one such as 3ms, 0.2ms, 200us or 1s");
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit_us = match &text[digits.len()..] {
-        "us" => 1.0,
-        "" | "ms" => 1e3,
-        "s" => 1e6,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = digits.parse().map_err(|_| wrong())?;
-    let seconds = number * unit_us / 1e6;
-    let is_sane = (0.0..=3600.0).contains(&seconds);
-    if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
 fn period(text: &str) -> Result<Duration, String> {

@@ -114,12 +114,12 @@ fn describe(receipt: &Receipt) -> serde_json::Value {
 /// Reads lines on a thread of its own, a bounded number ahead.
 fn lines_of(arguments: &AppendArguments) -> Result<mpsc::Receiver<Result<Vec<Bytes>, Failure>>, Failure> {
     let (input, name): (Box<dyn Read + Send>, String) = match &arguments.file {
-        Some(path) => {
+        Some(path) if path.as_os_str() != "-" => {
             let name = path.display().to_string();
             let file = std::fs::File::open(path).map_err(|cause| Failure::new(format!("{name}: {cause}")))?;
             (Box::new(file), name)
         }
-        None => (Box::new(std::io::stdin()), "standard input".to_owned()),
+        _ => (Box::new(std::io::stdin()), "standard input".to_owned()),
     };
     let (chunks, lines) = mpsc::channel(4);
     std::thread::spawn(move || {

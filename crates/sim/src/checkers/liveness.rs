@@ -15,7 +15,7 @@ pub(super) fn check(history: &History) -> Finding {
         End::Unavailable(why) if !history.lost_too_much => {
             Err(format!("the log says that it is unavailable, and lost nothing that it cannot bear: {why}"))
         }
-        End::Unavailable(_) => Ok(()),
+        End::Unavailable(_) | End::Damaged(_) => Ok(()),
         End::Settled { .. } => {
             let pending = history.appends.iter().find(|append| append.outcome == Outcome::Pending);
             pending.map_or(Ok(()), |append| Err(format!("{:?} has no outcome", append.payload)))

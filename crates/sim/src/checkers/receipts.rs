@@ -17,7 +17,7 @@ pub(super) fn check(history: &History) -> Finding {
         let (Some(position), Some(told)) = (append.position, append.completed) else { continue };
         let gone = history.was_lost(position, told, seen.at)
             || history.was_lost(seen.position, seen.at, told)
-            || history.may_be_again(position, seen.at);
+            || history.may_be_again(position.max(seen.position), seen.at.max(told));
         if position != seen.position && !gone {
             return Err(format!(
                 "{:?} was acknowledged at position {position}, and was read at {}",

@@ -147,14 +147,11 @@ impl World {
         if kind == FaultKind::ClientCrash {
             return !self.clients.is_empty();
         }
-        // Loss and damage together are more than anybody was told to expect, also of an operator.
+        // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
+        // without the other replicas is left with the damaged ones.
         let is_damaged = self.spoiled.as_ref().is_some_and(|spoiled| spoiled.is_damaged);
-        // Where records are bound where they were put, a view that is formed without the other replicas is left
-        // with the damaged ones. Elsewhere a flush writes them anew.
-        let rebinds = self.plan.config.order == seriatim_model::Order::ErwinBb;
-        let bears_it = self.history.is_on_disk() && (rebinds || !is_damaged)
-            || self.plan.may_lose_too_much && !is_damaged
-            || !kind.loses_memory()
+        let bears_it = !kind.loses_memory()
+            || !is_damaged && (self.history.is_on_disk() || self.plan.may_lose_too_much)
             || self.does_without(victims);
         let reachable = match kind {
             FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
@@ -178,11 +175,26 @@ impl World {
         bears_it && reachable && spared
     }
 
-    /// Where cuts order, a flush brings no records: who misses it, because it is away or only slow, has none of what it
-    /// completes afterwards. So somebody else is to be there; and if what is damaged stays a member, somebody else is to
-    /// have all of it with its positions already.
+    /// Whether every shard of these nodes has a replica elsewhere that lacks nothing.
+    pub(super) fn is_complete_without(&self, view: &View, nodes: &[NodeId]) -> bool {
+        view.shards.iter().all(|members| {
+            let is_complete = |member: &Member| {
+                let host = self.nodes[&member.node].host.as_ref();
+                let role = host.and_then(|host| host.replica(self.log, members.shard));
+                role.is_some_and(|role| role.lacks().is_none())
+            };
+            let (theirs, others): (Vec<&Member>, Vec<&Member>) =
+                members.replicas.iter().partition(|member| nodes.contains(&member.node));
+            theirs.is_empty() || others.into_iter().any(is_complete)
+        })
+    }
+
+    /// Where records are bound where they were put, a flush brings none: who misses it, because it is away or only slow,
+    /// has none of what it binds afterwards. If what is damaged stays a member, somebody else is to have all of it with
+    /// its positions already. Where cuts order, somebody else is to be there, whatever is lost.
     fn is_all_elsewhere(&self, kind: FaultKind, view: &View, victims: &[NodeId]) -> bool {
-        if !self.plan.config.order.has_cuts() {
+        let (order, is_damaged) = (self.plan.config.order, kind == FaultKind::BitRot);
+        if !order.has_cuts() && (order.places_by_position() || !is_damaged) {
             return true;
         }
         let held = |shard: ShardId, member: &Member| {
@@ -193,7 +205,7 @@ impl World {
             let (lost, left): (Vec<&Member>, Vec<&Member>) =
                 members.replicas.iter().partition(|member| victims.contains(&member.node));
             let known = |member: &&Member| held(members.shard, member);
-            let damaged = lost.iter().filter(|_| kind == FaultKind::BitRot).filter_map(known);
+            let damaged = lost.iter().filter(|_| is_damaged).filter_map(known);
             let end = damaged.map(|(stable, _)| stable).max();
             let has_all = |(stable, unnamed)| end.is_none_or(|end| stable >= end && unnamed == 0);
             left.iter().filter_map(known).any(has_all)
@@ -256,8 +268,11 @@ impl World {
     /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
     fn does_without(&self, nodes: &[NodeId]) -> bool {
         let damaged = self.spoiled.iter().filter(|spoiled| spoiled.is_damaged).map(|spoiled| spoiled.node);
+        let is_damaged = damaged.clone().next().is_some();
         let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
-        self.latest_view().is_some_and(|view| self.survives(view, &nodes))
+        self.latest_view().is_some_and(|view| {
+            self.survives(view, &nodes) && (!is_damaged || self.is_complete_without(view, &nodes))
+        })
     }
 
     fn hold_up(&mut self, fault: Fault, id: NodeId) {

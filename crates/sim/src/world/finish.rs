@@ -19,7 +19,8 @@ impl World {
     pub(super) fn settle(&mut self) {
         let rested = self.run_until(PATIENCE, |world| world.is_at_rest() || world.has_given_up());
         if !rested {
-            self.history.end = End::Stuck(self.what_is_missing());
+            let what = self.what_is_missing();
+            self.history.end = if self.is_damage_alone() { End::Damaged(what) } else { End::Stuck(what) };
             return;
         }
         if self.has_given_up() {
@@ -145,6 +146,14 @@ impl World {
         if is_lost && !self.survives(view, &[node]) {
             self.history.lost_too_much = true;
         }
+    }
+
+    /// Whether what is damaged is nowhere else among the members: a replica that had it was too slow for a view, and
+    /// those that stand in for it copy what they can.
+    fn is_damage_alone(&self) -> bool {
+        let damaged = self.spoiled.as_ref().filter(|spoiled| spoiled.is_damaged);
+        let (Some(spoiled), Some(view)) = (damaged, self.latest_view()) else { return false };
+        !self.is_complete_without(view, &[spoiled.node])
     }
 
     /// The state of everything that may be the reason, for a person.
