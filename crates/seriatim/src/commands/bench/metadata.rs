@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_client::{Durability, LogConfig, Order, Position, SessionId};
+use seriatim_model::limits::Limits;
 use seriatim_model::{
     Address, ConnectionId, Effect, Endpoint, Incarnation, Input, LogId, Machine, Member, NodeId, Placement,
     ShardId, ShardMembers, Time, View, ViewHistory, ViewNumber,
@@ -118,7 +119,10 @@ impl<'a> Bench<'a> {
             sequencers: arguments.followers + 1,
             ..LogConfig::default()
         };
-        let machine = Sequencer::new(member(1), config.clone(), Options::default());
+        // Batches have the size that is asked for: nothing gathers beyond that.
+        let limits = Limits { order_every: Duration::ZERO, ..Limits::default() };
+        let options = Options { limits, ..Options::default() };
+        let machine = Sequencer::new(member(1), config.clone(), options);
         let mut bench = Self {
             arguments,
             batch,
