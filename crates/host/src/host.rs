@@ -76,6 +76,8 @@ pub enum Event {
     },
     /// A connection is gone.
     Disconnected(Peer),
+    /// A connection is gone, which does not tell whether the peer is: a node has another one for that.
+    Broken(Peer),
     /// A register outside answers a question, or tells on its own what is new.
     RegisterAnswered {
         /// Who asked, or is told.
@@ -304,12 +306,9 @@ impl Host {
             Event::Message { peer, log, from, to, message } => {
                 self.receive(now, peer, log, from, to, message)
             }
+            Event::Broken(peer) => self.broken(now, peer),
             Event::Disconnected(peer) => {
-                self.relay.forget(peer);
-                let keys: Vec<_> = self.roles.keys().copied().collect();
-                for key in keys {
-                    self.step(now, key, Input::Disconnected(peer));
-                }
+                self.broken(now, peer);
                 if let Peer::Node(node) = peer {
                     let change = self.detector.disconnected(node);
                     self.announce(now, change);
@@ -320,6 +319,15 @@ impl Host {
             Event::FilesSynced(outcome) => self.files_synced(outcome),
         }
         self.drain_local(now);
+    }
+
+    /// What was on its way to or from a peer may be lost.
+    fn broken(&mut self, now: Time, peer: Peer) {
+        self.relay.forget(peer);
+        let keys: Vec<_> = self.roles.keys().copied().collect();
+        for key in keys {
+            self.step(now, key, Input::Disconnected(peer));
+        }
     }
 
     /// Does what is due now that the inbox is drained. Afterwards sends and writes can be taken.

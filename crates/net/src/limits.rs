@@ -36,7 +36,7 @@ pub const MAX_CLIENTS: usize = 10_000;
 
 /// How many connections from nodes a listener serves at once. Apart from the clients', so that no
 /// crowd of clients keeps the cluster from itself.
-pub const MAX_NODE_CONNECTIONS: usize = 256;
+pub const MAX_NODE_CONNECTIONS: usize = 512;
 
 /// How many handshakes a listener performs at once; for a further caller, the one that takes longest is
 /// given up.

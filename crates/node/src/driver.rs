@@ -31,7 +31,7 @@ pub(crate) enum Arrival {
     Batch(Vec<Event>),
     /// A client came, and how to answer it.
     Accepted(Peer, Sender),
-    Closed(Peer),
+    Closed(Peer, Lane),
 }
 
 /// How a node is, for those who watch it.
@@ -163,7 +163,10 @@ impl Driver {
                 match event {
                     Event::JournalWritten(_) => self.writing = false,
                     Event::FilesSynced(_) => self.syncing = false,
-                    Event::Message { .. } | Event::Disconnected(_) | Event::RegisterAnswered { .. } => {}
+                    Event::Message { .. }
+                    | Event::Disconnected(_)
+                    | Event::Broken(_)
+                    | Event::RegisterAnswered { .. } => {}
                 }
                 self.host.handle(now, event);
             }
@@ -178,9 +181,9 @@ impl Driver {
             Arrival::Accepted(peer, sender) => {
                 self.clients.insert(peer, sender);
             }
-            Arrival::Closed(peer) => {
+            Arrival::Closed(peer, lane) => {
                 self.clients.remove(&peer);
-                self.host.handle(now, Event::Disconnected(peer));
+                self.host.handle(now, gone(peer, lane));
             }
         }
     }
@@ -190,7 +193,7 @@ impl Driver {
             LinkEvent::Dialled(node, lane, outcome) => self.links.dialled(node, lane, outcome),
             LinkEvent::Down(node, lane) => {
                 self.links.down(node, lane);
-                self.host.handle(self.now(), Event::Disconnected(Peer::Node(node)));
+                self.host.handle(self.now(), gone(Peer::Node(node), lane));
             }
             // Answers come over the other node's own connection.
             LinkEvent::Frames(..) => {}
@@ -278,6 +281,15 @@ impl Driver {
         })
         .await
         .map_err(|cause| HostError::Write(cause.to_string()))?
+    }
+}
+
+/// What it means that a connection is gone. A node that restarts may leave one behind that is found broken much later,
+/// when the node is long heard again: only the one for heartbeats says that it is gone.
+fn gone(peer: Peer, lane: Lane) -> Event {
+    match lane {
+        Lane::Urgent => Event::Disconnected(peer),
+        Lane::Bulk => Event::Broken(peer),
     }
 }
 

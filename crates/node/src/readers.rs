@@ -43,6 +43,7 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, inboxes: Inbox
     {
         return;
     }
+    let mut lane = Lane::Bulk;
     loop {
         let frames = tokio::select! {
             received = receiver.receive() => match received {
@@ -64,6 +65,9 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, inboxes: Inbox
                 Err(cause) => malformed = Some(cause),
             }
         }
+        if !urgent.is_empty() {
+            lane = Lane::Urgent;
+        }
         for (inbox, events) in [(&inboxes.urgent, urgent), (&inboxes.usual, events)] {
             if !events.is_empty() && inbox.send(Arrival::Batch(events)).await.is_err() {
                 return;
@@ -76,7 +80,8 @@ async fn read(peer: Peer, mut receiver: Receiver, sender: Sender, inboxes: Inbox
             break;
         }
     }
-    let _ = inboxes.usual.send(Arrival::Closed(peer)).await;
+    let inbox = if lane == Lane::Urgent { inboxes.urgent } else { inboxes.usual };
+    let _ = inbox.send(Arrival::Closed(peer, lane)).await;
 }
 
 #[cfg(test)]
@@ -145,5 +150,9 @@ mod tests {
             events[..],
             [Event::Message { message: Message::Control(control::Message::Heartbeat(_)), .. }]
         ));
+        // Nor does the news that the other node is gone.
+        drop(links);
+        let closed = tokio::time::timeout(Duration::from_secs(10), taken.recv()).await.unwrap();
+        assert!(matches!(closed, Some(Arrival::Closed(Peer::Node(THERE), Lane::Urgent))));
     }
 }

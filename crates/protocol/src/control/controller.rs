@@ -564,8 +564,8 @@ impl Controller {
     fn is_needed(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
-        // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view.
-        let mut needed = self.wanted == Some(current) || entry.unavailable.is_some();
+        let is_asked_for = self.order.is_some() && entry.unavailable.is_some();
+        let mut needed = self.wanted == Some(current) || is_asked_for;
         let mut grows = false;
         for (reporter, report) in std::mem::take(&mut self.reports) {
             if report.view < current && report.cannot_start < current {
@@ -580,6 +580,9 @@ impl Controller {
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |= self.purpose(now).replaces && self.has_spares(entry);
+        // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view; or it
+        // is cut off, and says so again and again: that must not cost a view each time.
+        grows |= entry.unavailable.is_some();
         grows |= shape::is_due(entry, self.nodes.difference(&self.silent).count());
         if grows && !needed && now < self.growth.not_before() {
             let pause = self.growth.not_before() - now;

@@ -104,6 +104,8 @@ impl LogClient {
         }
         self.resuming = None;
         self.session = Session::None;
+        // Who asked for its end is told.
+        self.work_is_due = true;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
         self.locate_at = None;
         self.putting.restart();
