@@ -141,9 +141,11 @@ impl Driver {
                 self.take(arrival);
             }
             match self.inbox.try_recv() {
-                Ok(arrival) if Instant::now() < until => self.take(arrival),
-                Ok(arrival) => return self.take(arrival),
+                Ok(arrival) => self.take(arrival),
                 Err(_) => break,
+            }
+            if Instant::now() >= until {
+                break;
             }
         }
     }

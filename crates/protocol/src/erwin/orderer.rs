@@ -169,12 +169,12 @@ impl Orderer {
         }
     }
 
-    /// Takes note of what a shard knows to be stable.
     /// Positions below are final.
     pub(super) fn stable(&self) -> Position {
         self.stable
     }
 
+    /// Takes note of what a shard knows to be stable.
     pub(super) fn stable_known(&mut self, shard: ShardId, stable: Position) {
         if let Some(progress) = self.shards.get_mut(&shard) {
             progress.known = progress.known.max(stable);

@@ -149,7 +149,7 @@ impl World {
         }
         // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
         // without the other replicas is left with the damaged ones.
-        let is_damaged = self.spoiled.as_ref().is_some_and(|spoiled| spoiled.is_damaged);
+        let is_damaged = self.damaged_node().is_some();
         let bears_it = !kind.loses_memory()
             || !is_damaged && (self.history.is_on_disk() || self.plan.may_lose_too_much)
             || self.does_without(victims);
@@ -179,8 +179,7 @@ impl World {
     pub(super) fn is_complete_without(&self, view: &View, nodes: &[NodeId]) -> bool {
         view.shards.iter().all(|members| {
             let is_complete = |member: &Member| {
-                let host = self.nodes[&member.node].host.as_ref();
-                let role = host.and_then(|host| host.replica(self.log, members.shard));
+                let role = self.nodes[&member.node].replica(self.log, members.shard);
                 role.is_some_and(|role| role.lacks().is_none())
             };
             let (theirs, others): (Vec<&Member>, Vec<&Member>) =
@@ -198,7 +197,7 @@ impl World {
             return true;
         }
         let held = |shard: ShardId, member: &Member| {
-            let role = self.nodes[&member.node].host.as_ref()?.replica(self.log, shard)?;
+            let role = self.nodes[&member.node].replica(self.log, shard)?;
             Some((role.stable(), role.unnamed()))
         };
         view.shards.iter().all(|members| {
@@ -265,13 +264,17 @@ impl World {
         self.spoiled = Some(Spoiled { node, lives, is_damaged });
     }
 
+    /// The node whose records were damaged.
+    pub(super) fn damaged_node(&self) -> Option<NodeId> {
+        self.spoiled.as_ref().filter(|spoiled| spoiled.is_damaged).map(|spoiled| spoiled.node)
+    }
+
     /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
     fn does_without(&self, nodes: &[NodeId]) -> bool {
-        let damaged = self.spoiled.iter().filter(|spoiled| spoiled.is_damaged).map(|spoiled| spoiled.node);
-        let is_damaged = damaged.clone().next().is_some();
+        let damaged = self.damaged_node();
         let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
         self.latest_view().is_some_and(|view| {
-            self.survives(view, &nodes) && (!is_damaged || self.is_complete_without(view, &nodes))
+            self.survives(view, &nodes) && (damaged.is_none() || self.is_complete_without(view, &nodes))
         })
     }
 

@@ -93,7 +93,7 @@ impl World {
 
     /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
     fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
-        let replica = |node: NodeId| self.nodes[&node].host.as_ref()?.replica(self.log, members.shard);
+        let replica = |node: NodeId| self.nodes[&node].replica(self.log, members.shard);
         let primary = members.primary().node;
         let is_whole = |member: &Member| {
             replica(member.node).is_some_and(|role| {
@@ -151,9 +151,8 @@ impl World {
     /// Whether what is damaged is nowhere else among the members: a replica that had it was too slow for a view, and
     /// those that stand in for it copy what they can.
     fn is_damage_alone(&self) -> bool {
-        let damaged = self.spoiled.as_ref().filter(|spoiled| spoiled.is_damaged);
-        let (Some(spoiled), Some(view)) = (damaged, self.latest_view()) else { return false };
-        !self.is_complete_without(view, &[spoiled.node])
+        let (Some(node), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+        !self.is_complete_without(view, &[node])
     }
 
     /// The state of everything that may be the reason, for a person.

@@ -14,6 +14,7 @@ use seriatim_model::{
 };
 use seriatim_protocol::Message;
 use seriatim_protocol::roles::Sequencing;
+use seriatim_protocol::shard::Replica;
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
 
 use super::{CONTROL, Happening, World};
@@ -104,6 +105,11 @@ impl Node {
         self.host.as_ref()?.sequencer(log)
     }
 
+    /// Its replica of a shard, if it runs.
+    pub(super) fn replica(&self, log: LogId, shard: ShardId) -> Option<&Replica> {
+        self.host.as_ref()?.replica(log, shard)
+    }
+
     fn forget_life(&mut self) {
         self.life += 1;
         self.inbox.clear();
@@ -138,6 +144,7 @@ impl World {
         };
         let shards = self.history.shard_count;
         let log = self.log;
+        let is_damaged = self.damaged_node() == Some(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_some() {
             return;
@@ -145,8 +152,6 @@ impl World {
         node.forget_life();
         match Host::open(config, Arc::new(node.disk.clone())) {
             Ok(host) => {
-                let is_damaged =
-                    self.spoiled.as_ref().is_some_and(|spoiled| spoiled.is_damaged && spoiled.node == id);
                 let is_shard = |endpoint| matches!(endpoint, Endpoint::Shard(_));
                 self.coverage.put_aside += host.problems().len() as u64;
                 // Without syncs, a power cut may leave anything.

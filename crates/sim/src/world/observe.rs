@@ -124,7 +124,7 @@ impl World {
     /// Notes how far the chains of a node's shards are written, and what is final by that.
     fn observe_written(&mut self, id: NodeId) {
         for shard in self.history.shards() {
-            let replica = self.nodes[&id].host.as_ref().and_then(|host| host.replica(self.log, shard));
+            let replica = self.nodes[&id].replica(self.log, shard);
             let Some(replica) = replica else { continue };
             let memory = replica.memory();
             let (Some(view), written) = (memory.view.as_ref(), replica.stable().max(replica.written_below()))
