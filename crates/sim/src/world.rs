@@ -7,6 +7,7 @@
 mod clients;
 mod faults;
 mod finish;
+mod heartbeats;
 mod nodes;
 mod observe;
 mod operator;
@@ -61,6 +62,7 @@ enum Happening {
     Arrive(Flight),
     Lost { connection: Connection, at: Party, other: Party, life: u64 },
     NodeWakes(NodeId),
+    NodeBeats(NodeId),
     ClientWakes(u32),
     Written(NodeId, u64),
     Synced(NodeId, u64),
@@ -195,7 +197,9 @@ impl World {
         for number in 1..=world.plan.nodes {
             let node = NodeId(number);
             let clock_ahead = world.random.millis(0, 10_000);
-            world.nodes.insert(node, Node::new(node, MemoryDisk::new(), clock_ahead));
+            world
+                .nodes
+                .insert(node, Node::new(node, MemoryDisk::new(), clock_ahead, &world.plan.options.limits));
             world.start_node(node);
         }
         world
@@ -316,6 +320,7 @@ impl World {
             Happening::Arrive(flight) => self.arrive(flight),
             Happening::Lost { connection, at, other, life } => self.lost(connection, at, other, life),
             Happening::NodeWakes(node) => self.node_wakes(node),
+            Happening::NodeBeats(node) => self.node_beats(node),
             Happening::ClientWakes(client) => self.client_wakes(client),
             Happening::Written(node, life) => self.written(node, life),
             Happening::Synced(node, life) => self.synced(node, life),

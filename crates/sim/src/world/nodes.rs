@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_host::{Event, Host, HostConfig, Outgoing, Problem, RegisterPlace};
+use seriatim_host::{Detector, Event, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};
+use seriatim_model::limits::Limits;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
     ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
 };
 use seriatim_protocol::Message;
+use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::roles::Sequencing;
 use seriatim_protocol::shard::Replica;
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
@@ -31,6 +33,10 @@ pub struct Node {
     pub(super) id: NodeId,
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
+    /// Its failure detector, when it is to be woken, and what came for it while the process was paused.
+    pub(super) detector: Detector,
+    pub(super) beat_at: Option<Time>,
+    pub(super) unheard: Vec<(NodeId, Via, Heartbeat)>,
     /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
     pub(super) life: u64,
     inbox: Vec<Event>,
@@ -69,11 +75,14 @@ impl Lives {
 }
 
 impl Node {
-    pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration) -> Self {
+    pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration, limits: &Limits) -> Self {
         Self {
             id,
             disk,
             host: None,
+            detector: Detector::new(0, limits),
+            beat_at: None,
+            unheard: vec![],
             life: 0,
             inbox: vec![],
             wake_at: None,
@@ -113,6 +122,8 @@ impl Node {
     fn forget_life(&mut self) {
         self.life += 1;
         self.inbox.clear();
+        self.unheard.clear();
+        self.beat_at = None;
         self.wake_at = None;
         self.write = None;
         self.syncing = None;
@@ -120,12 +131,12 @@ impl Node {
     }
 
     /// The time that the node's own clock shows.
-    fn clock(&self, now: Time) -> Time {
+    pub(super) fn clock(&self, now: Time) -> Time {
         now + self.clock_ahead
     }
 
     /// When the node's own clock shows `at`.
-    fn when(&self, at: Time) -> Time {
+    pub(super) fn when(&self, at: Time) -> Time {
         Time::ZERO + at.since(Time::ZERO + self.clock_ahead)
     }
 }
@@ -142,6 +153,7 @@ impl World {
             journal: self.plan.journal,
             shard_options: self.plan.shard_options,
         };
+        let seed = config.seed;
         let shards = self.history.shard_count;
         let log = self.log;
         let is_damaged = self.damaged_node() == Some(id);
@@ -176,6 +188,7 @@ impl World {
                         .push(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
                 self.trace.line(self.now, format_args!("node {id} starts"));
+                self.start_detector(id, seed);
                 self.observe_start(id);
                 self.wake_node(id, self.now);
                 self.entry_changed();
@@ -264,6 +277,8 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
             node.is_paused = false;
+            node.beat_at = None;
+            self.plan_beat(id);
             self.wake_node(id, self.now);
         }
     }
@@ -290,18 +305,28 @@ impl World {
             self.now,
             format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {}", brief(&message)),
         );
+        if let (Party::Node(other), Message::Control(control::Message::Heartbeat(beat))) = (from, &message) {
+            return self.heartbeat_arrives(id, connection, other, *beat);
+        }
         let peer = peer_of(connection, from);
-        let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.inbox.push(Event::Message { peer, log, from: sender, to, message });
-        self.wake_node_soon(id);
+        self.node_is_told(id, Event::Message { peer, log, from: sender, to, message });
     }
 
     pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, life: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
-            node.inbox.push(Event::Disconnected(peer_of(connection, other)));
-            self.wake_node_soon(id);
+            self.node_is_told(id, Event::Disconnected(peer_of(connection, other)));
+            if let Party::Node(other) = other {
+                self.heartbeats_end(id, connection, other);
+            }
         }
+    }
+
+    /// Something is in the node's inbox, which it looks at soon.
+    pub(super) fn node_is_told(&mut self, id: NodeId, event: Event) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.inbox.push(event);
+        self.wake_node_soon(id);
     }
 
     pub(super) fn written(&mut self, id: NodeId, life: u64) {
@@ -371,6 +396,7 @@ impl World {
             self.send_from(id, outgoing);
         }
         self.observe_node(id);
+        self.meet_nodes(id);
         let node = &self.nodes[&id];
         if let Some(at) = node.host.as_ref().and_then(Host::deadline) {
             self.wake_node(id, node.when(at).max(now + Duration::from_nanos(1)));
