@@ -36,10 +36,13 @@ pub const INTERVALS_US: std::ops::RangeInclusive<u32> = 100..=1_000_000;
 pub const CUT_WINDOW: usize = 128;
 
 /// How many bytes of not yet stable records a sequencing replica holds before it answers `Busy`.
-pub const RING_BYTES: usize = 64 << 20;
+pub const RING_BYTES: usize = 32 << 20;
 
 /// How many not yet stable records a sequencing replica holds before it answers `Busy`.
 pub const RING_RECORDS: usize = 256 << 10;
+
+/// How many bytes may wait for a node's journal before the logs that wait for most of them admit nothing more.
+pub const JOURNAL_BACKLOG_BYTES: usize = 8 << 20;
 
 /// How many records one append message, and one batch of the orderer, carry at most.
 pub const BATCH_RECORDS: usize = 2048;
@@ -65,7 +68,7 @@ pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
 pub const MAX_IN_FLIGHT: usize = 64 << 10;
 
 /// How many bytes of records one session may have appended and not yet seen acknowledged.
-pub const MAX_IN_FLIGHT_BYTES: usize = 32 << 20;
+pub const MAX_IN_FLIGHT_BYTES: usize = 16 << 20;
 
 /// How many bytes of records one read returns, unless a single record is larger.
 pub const READ_BYTES: u32 = 1 << 20;

@@ -137,7 +137,7 @@ impl Sequencer {
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
         flush.pusher.bound(shard, batch, voids);
-        while let Some(bound) = flush.pusher.take_bound() {
+        while let Some(bound) = flush.pusher.take_bound(now) {
             let mut position = bound.from;
             for settled in bound.ids {
                 flush.sessions.settle(settled, position);
