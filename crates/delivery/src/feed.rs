@@ -11,6 +11,8 @@ pub(crate) const PATIENCE_FIRST: Duration = Duration::from_millis(200);
 /// How long to wait where nothing need come, before making sure that the subscription still stands; and the longest wait
 /// for what another shard has already.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
+/// The longest wait for a first delivery: one that takes longer than the patience is on its way all the same.
+const FIRST_MOST: Duration = Duration::from_secs(8);
 /// How long to wait before a node that disconnected is asked again.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
@@ -32,6 +34,8 @@ pub(crate) struct Feed {
     pub(crate) failures: usize,
     /// The subscription, once it was asked for.
     pub(crate) request: Option<u64>,
+    /// The first of the requests to this source that were made because the one before was not answered in time.
+    earliest: u64,
     /// Everything of this shard below it has come.
     pub(crate) upto: Position,
     /// The position that comes next is lost, and the shard's others below the second one.
@@ -91,6 +95,7 @@ impl Feed {
             replica: 0,
             failures: 0,
             request: None,
+            earliest: 0,
             upto: from,
             lost: None,
             buffer: VecDeque::new(),
@@ -115,9 +120,11 @@ impl Feed {
         }
     }
 
-    /// Notes that it is asked, and returns the credit to ask with.
-    pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position) -> u64 {
+    /// Notes that it is asked, and returns the credit to ask with. If that `continues` what was asked before, answers to
+    /// that are still good.
+    pub(crate) fn asked(&mut self, now: Time, request: u64, from: Position, continues: bool) -> u64 {
         self.request = Some(request);
+        self.earliest = if continues { self.earliest } else { request };
         self.upto = from;
         self.since = now;
         self.heard = false;
@@ -128,7 +135,15 @@ impl Feed {
     /// Nothing came for too long: the next wait is longer.
     pub(crate) fn was_silent(&mut self) {
         let was_idle = self.heard && self.owed_since.is_none();
-        self.patience = if was_idle { IDLE } else { (self.patience * 2).min(IDLE) };
+        let most = if self.heard { IDLE } else { FIRST_MOST };
+        self.patience = if was_idle { IDLE } else { (self.patience * 2).min(most) };
+    }
+
+    /// Whether a delivery that `node` made for `request` counts: the present subscription's, or a late one of those that
+    /// it repeats.
+    pub(crate) fn awaits(&self, node: NodeId, request: u64) -> bool {
+        self.source == node
+            && self.request.is_some_and(|present| (self.earliest..=present).contains(&request))
     }
 
     /// Asks `source` anew, as soon as possible.
@@ -161,12 +176,20 @@ impl Feed {
     pub(crate) fn receive(
         &mut self,
         now: Time,
-        from: Position,
-        records: Vec<Stored>,
+        mut from: Position,
+        mut records: Vec<Stored>,
         upto: Position,
     ) -> Received {
-        if from != self.upto {
-            return if from < self.upto { Received::Repeated } else { Received::Hole };
+        if from > self.upto {
+            return Received::Hole;
+        }
+        if from < self.upto {
+            // A late delivery brought a part of it.
+            if upto <= self.upto {
+                return Received::Repeated;
+            }
+            from = self.upto;
+            records.retain(|stored| stored.position >= from);
         }
         if let Some(position) = disorder(from, &records, upto) {
             return Received::Disordered(position);

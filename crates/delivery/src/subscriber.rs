@@ -167,9 +167,11 @@ impl Subscriber {
         let is_current = |feed: &&mut Feed, request| feed.source == node && feed.request == Some(request);
         match message {
             shard::Message::Deliver { request, from, records, upto } => {
-                let feed = self.feeds.get_mut(&shard).filter(|feed| is_current(feed, request));
+                let feed = self.feeds.get_mut(&shard).filter(|feed| feed.awaits(node, request));
+                let is_late = feed.as_ref().is_some_and(|feed| feed.request != Some(request));
                 match feed.map(|feed| feed.receive(now, from, records, upto)) {
                     None | Some(Received::Repeated) => {}
+                    Some(Received::Hole) if is_late => {}
                     Some(Received::Hole) => self.drop_subscription(now, shard, out),
                     Some(Received::Disordered(position)) => {
                         self.fail(Failure::Disordered { position, shard }, out);
@@ -332,6 +334,7 @@ impl Subscriber {
         let members = self.directory.view().and_then(|view| view.shard(shard));
         let primary = members.map(|members| members.primary().node);
         let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
+        let asked_before = feed.request.map(|_| feed.source);
         if let Some(request) = feed.request.take() {
             // It fell silent: a lost message, or a replica that is deposed and does not know.
             send(feed.source, shard, shard::Message::Cancel { request }, out);
@@ -341,7 +344,8 @@ impl Subscriber {
         }
         self.last_request += 1;
         let (request, from) = (self.last_request, feed.upto.max(self.next));
-        let credit = feed.asked(now, request, from);
+        let continues = asked_before == Some(feed.source);
+        let credit = feed.asked(now, request, from, continues);
         send(feed.source, shard, shard::Message::Subscribe { request, from, credit }, out);
         self.compare(now);
     }

@@ -187,6 +187,30 @@ fn a_shard_that_is_behind_the_others_is_asked_again_with_growing_patience() {
 }
 
 #[test]
+fn deliveries_that_take_longer_than_the_patience_are_taken_all_the_same() {
+    let mut script = Script::new(entry(1, 1, 64), 0, None);
+    script.want(1000);
+    let (mut on_the_way, mut last, mut asked, mut delivered) = (vec![], 0, 0, vec![]);
+    for _ in 0..3000 {
+        if let Some((node, request, from, _)) = script.asked.get(&0).copied()
+            && request != last
+        {
+            (last, asked) = (request, asked + 1);
+            on_the_way.push((script.now + 1200 * MS, node, request, from));
+        }
+        let arrived: Vec<_> = on_the_way.extract_if(.., |(at, ..)| *at <= script.now).collect();
+        for (_, node, request, from) in arrived {
+            let records = run([from.0, from.0 + 1]);
+            let message = shard::Message::Deliver { request, from, records, upto: from + 2 };
+            delivered.extend(positions(&script.step(from_shard(node, 0, message))));
+        }
+        script.wait(10 * MS);
+    }
+    assert_eq!(delivered, (0..delivered.len() as u64).collect::<Vec<_>>());
+    assert!(delivered.len() >= 20 && asked <= 30, "{} records of {asked} subscriptions", delivered.len());
+}
+
+#[test]
 fn a_quiet_subscription_is_made_anew_only_rarely() {
     let mut script = Script::new(entry(1, 1, 64), 0, None);
     script.deliver(0, 0, run([0]), 1);
