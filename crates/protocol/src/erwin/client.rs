@@ -22,7 +22,7 @@ use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_MOST;
 use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
-use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails};
+use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails, Window};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -41,6 +41,8 @@ pub struct LogClient {
     pub(super) base: u64,
     pub(super) committed: u64,
     pub(super) pending: VecDeque<Pending>,
+    /// How many bytes of records were submitted.
+    submitted: u64,
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
     pub(super) putting: Putting,
     pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
@@ -68,6 +70,8 @@ pub(super) enum Session {
 pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) record: Record,
+    /// How many bytes of records this client has submitted with it and before it.
+    pub(super) upto: u64,
     pub(super) terms: Terms,
     /// How many names it had before.
     pub(super) again: u32,
@@ -83,6 +87,7 @@ pub(super) struct MemberProgress {
     patience: Duration,
     not_before: Time,
     pause: Duration,
+    window: Window,
     /// Whether it had no room when it was last heard of, and if so, whether because of its disk.
     busy: Option<bool>,
 }
@@ -163,6 +168,7 @@ impl LogClient {
             base,
             committed: base,
             pending: VecDeque::new(),
+            submitted: 0,
             members: BTreeMap::new(),
             putting: Putting::default(),
             tails: Tails::default(),
@@ -236,8 +242,24 @@ impl LogClient {
             return out.push(reply(token, Reply::Failed(failure)));
         }
         self.work_is_due = true;
-        let target = Target::default();
-        self.pending.push_back(Pending { token, record, terms, again: 0, settled: false, target });
+        self.push(token, record, terms, 0);
+    }
+
+    /// The record gets the session's next number.
+    pub(super) fn push(&mut self, token: u64, record: Record, terms: Terms, again: u32) {
+        self.submitted += record.size() as u64;
+        let (upto, target) = (self.submitted, Target::default());
+        self.pending.push_back(Pending { token, record, upto, terms, again, settled: false, target });
+    }
+
+    /// How many bytes of records the numbers in `from..to` have that are not forgotten.
+    fn bytes_of(pending: &VecDeque<Pending>, base: u64, from: u64, to: u64) -> usize {
+        let below = |number: u64| match pending.get(number.saturating_sub(base + 1) as usize) {
+            _ if number <= base => pending.front().map_or(0, |first| first.upto - first.record.size() as u64),
+            Some(last) => last.upto,
+            None => pending.back().map_or(0, |last| last.upto),
+        };
+        below(to).saturating_sub(below(from)) as usize
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -304,6 +326,9 @@ impl LogClient {
         let next = next.min(self.end());
         let Some(member) = self.members.get_mut(&node) else { return };
         if next > member.acknowledged {
+            let from = member.acknowledged.max(self.base);
+            member.window.acknowledged(Self::bytes_of(&self.pending, self.base, from, next));
+            self.work_is_due |= member.sent < self.base + self.pending.len() as u64;
             member.acknowledged = next;
             member.patience = patience_after(member.patience, now - member.heard_at);
             member.heard_at = now;
@@ -332,6 +357,7 @@ impl LogClient {
         let Some(member) = self.members.get_mut(&node) else { return };
         member.sent = next.max(self.base).min(member.sent);
         member.heard_at = now;
+        member.window.refused();
         // A disk that was full stays the reason until something is held again.
         member.busy = Some(disk_full || member.busy == Some(true));
         member.pause = (member.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
@@ -525,6 +551,13 @@ impl LogClient {
                     entries.push(content);
                 }
                 let first = member.sent;
+                let (acknowledged, after) = (member.acknowledged.max(base), first + entries.len() as u64);
+                let in_flight = Self::bytes_of(&self.pending, base, acknowledged, first);
+                let more = Self::bytes_of(&self.pending, base, first, after);
+                if !member.window.has_room(in_flight, more) {
+                    // An acknowledgement makes room.
+                    break;
+                }
                 member.sent += entries.len() as u64;
                 member.sent = member.sent.max(was_sent.take().unwrap_or(0));
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));

@@ -354,9 +354,8 @@ impl LogClient {
             self.putting.forget(number, &pending.target);
             if now < pending.terms.again_until {
                 let record = pending.record.clone();
-                let (again, target) = (pending.again + 1, Target::default());
-                let Pending { token, terms, .. } = *pending;
-                self.pending.push_back(Pending { token, record, terms, again, settled: false, target });
+                let Pending { token, terms, again, .. } = *pending;
+                self.push(token, record, terms, again + 1);
                 self.work_is_due = true;
             } else {
                 let failure = Failure::NotAppended(RecordId { session, number });

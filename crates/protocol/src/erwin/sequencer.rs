@@ -376,7 +376,7 @@ impl Sequencer {
         let (fits, cut) = match self.frozen.contains(&run.session) && !entries.is_empty() {
             // What is to become of these is known in a moment.
             true => (0, Some(Cut::NoRoom)),
-            false => self.room_for(&entries),
+            false => self.room_for(run.session, &entries),
         };
         entries.truncate(fits);
         let next = first + entries.len() as u64;
@@ -411,16 +411,17 @@ impl Sequencer {
         }
     }
 
-    fn room_for(&self, entries: &[Content]) -> (usize, Option<Cut>) {
+    fn room_for(&self, session: SessionId, entries: &[Content]) -> (usize, Option<Cut>) {
         let limits = self.options.limits;
-        let mut bytes = self.ring.bytes();
+        let (mut bytes, mut more) = (self.ring.bytes(), 0);
         for (index, entry) in entries.iter().enumerate() {
             if matches!(entry, Content::Record(record) if self.config.is_too_large(record)) {
                 return (index, Some(Cut::TooLarge));
             }
             bytes += entry.size();
+            more += entry.size();
             let full = self.ring.len() + index >= limits.ring_records || bytes > limits.ring_bytes;
-            let full = full || self.pressed;
+            let full = full || self.pressed || !self.ring.leaves_room(session, more, limits.ring_bytes);
             if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
                 return (index, Some(Cut::NoRoom));
             }

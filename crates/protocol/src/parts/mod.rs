@@ -16,6 +16,7 @@ mod ring;
 pub mod seen;
 pub mod sessions;
 pub mod tails;
+pub mod window;
 
 pub use appending::ShardChoice;
 pub use askers::Askers;
@@ -31,3 +32,4 @@ pub use ring::{Entry, Ring};
 pub use seen::Seen;
 pub use sessions::{Admission, Sessions};
 pub use tails::Tails;
+pub use window::Window;

@@ -23,13 +23,14 @@ pub struct Entry {
 /// Entries in arrival order, of which any session's oldest ones can leave first.
 ///
 /// Invariant: `by_session` lists, for each session, the slots of its entries, in the order of their
-/// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots; the first slot
-/// is occupied.
+/// numbers, which is their order of arrival; `held` and `bytes` count the occupied slots, and `bytes_by_session` those
+/// of each session; the first slot is occupied.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     first_slot: u64,
     slots: VecDeque<Option<Entry>>,
     by_session: BTreeMap<SessionId, VecDeque<u64>>,
+    bytes_by_session: BTreeMap<SessionId, usize>,
     held: usize,
     bytes: usize,
 }
@@ -53,6 +54,15 @@ impl Ring {
         self.bytes
     }
 
+    /// Whether a session that adds an entry, and has added so many bytes already, leaves the others their share of a ring
+    /// for `most` bytes: while there is more room than taken anyone may take it, after that each session its part.
+    #[must_use]
+    pub fn leaves_room(&self, session: SessionId, more: usize, most: usize) -> bool {
+        let held = self.bytes_by_session.get(&session).copied().unwrap_or(0);
+        let sessions = self.by_session.len() + usize::from(held == 0);
+        self.bytes + more <= most / 2 || held == 0 || held + more <= most / sessions
+    }
+
     /// Whether it holds an entry of the session.
     #[must_use]
     pub fn holds(&self, session: SessionId) -> bool {
@@ -65,6 +75,7 @@ impl Ring {
         slots.push_back(self.first_slot + self.slots.len() as u64);
         self.held += 1;
         self.bytes += entry.content.size();
+        *self.bytes_by_session.entry(entry.id.session).or_default() += entry.content.size();
         self.slots.push_back(Some(entry));
     }
 
@@ -90,6 +101,7 @@ impl Ring {
     /// Drops the entries that `run` names; those that it does not hold are passed over.
     pub fn drop_run(&mut self, run: IdRun) {
         let Some(slots) = self.by_session.get_mut(&run.session) else { return };
+        let of_session = self.bytes_by_session.get_mut(&run.session).expect("its entries are counted");
         while let Some(slot) = slots.front() {
             let index = (slot - self.first_slot) as usize;
             let entry = self.slots[index].as_ref().expect("a listed slot is occupied");
@@ -98,12 +110,15 @@ impl Ring {
             }
             assert!(entry.id.number >= run.first, "entry {} is dropped out of order", entry.id);
             self.bytes -= entry.content.size();
+            *of_session -= entry.content.size();
             self.held -= 1;
             self.slots[index] = None;
             slots.pop_front();
         }
         if slots.is_empty() {
+            assert_eq!(*of_session, 0, "a session without entries has no bytes");
             self.by_session.remove(&run.session);
+            self.bytes_by_session.remove(&run.session);
         }
         self.pop_empty();
     }
@@ -151,6 +166,25 @@ mod tests {
 
     fn ids(ring: &Ring) -> Vec<(u64, u64)> {
         ring.iter().map(|entry| (entry.id.session.0 as u64, entry.id.number)).collect()
+    }
+
+    #[test]
+    fn a_session_that_takes_all_it_can_get_leaves_room_for_others() {
+        let size = Ring::default().bytes() + entry(1, 0).content.size();
+        let most = 8 * size;
+        let mut ring = Ring::default();
+        let mut number = 0;
+        while ring.leaves_room(SessionId::new(Position(0), 1), size, most) {
+            ring.push(entry(1, number));
+            number += 1;
+        }
+        assert_eq!(number, 8, "alone it may have all");
+        ring.drop_run(run(1, 0, 3));
+        let other = SessionId::new(Position(0), 2);
+        assert!(ring.leaves_room(other, size, most));
+        ring.push(entry(2, 0));
+        assert!(!ring.leaves_room(SessionId::new(Position(0), 1), size, most), "it has more than its half");
+        assert!(ring.leaves_room(other, size, most));
     }
 
     #[test]

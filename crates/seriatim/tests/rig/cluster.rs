@@ -41,6 +41,11 @@ impl Cluster {
         self.directory.path().join("data")
     }
 
+    /// The most memory that its process ever had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.process.as_ref().expect("it runs").peak_memory()
+    }
+
     /// A place for a test's own files.
     pub(crate) fn scratch(&self) -> &Path {
         self.directory.path()

@@ -7,6 +7,7 @@
 //! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
 //! * [`shards`]: shards that join and leave under load;
 //! * [`disks`]: a disk that fills up, bytes that change;
+//! * [`load`]: more load than the machine can carry;
 //! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`bench`]: what `seriatim bench` writes;
 //! * [`acceptance`], [`output`]: the command line, as scripts use it.
@@ -24,6 +25,7 @@ mod failover;
 mod guide;
 mod history;
 mod kill;
+mod load;
 mod losses;
 mod members;
 mod output;

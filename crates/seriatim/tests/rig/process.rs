@@ -59,6 +59,15 @@ impl Process {
         self.child.kill().await.expect("it can be killed");
     }
 
+    /// The most memory that it ever had, in bytes, where the operating system tells.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let id = self.child.id().expect("it runs");
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.map_or(0, |kib| kib * 1024)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id");
         kill_process(pid, signal).expect("it can be signalled");
