@@ -15,6 +15,7 @@ usage: cargo xtask COMMAND
        --model-minutes N for how long larger models of the view change are explored (default 40)
        --kill-loops N    real clusters whose processes are killed (default 50)
        --failover-loops N  how often each loss of a node is tried on real clusters (default 20)
+       --load-seconds N  for how long each kind of load lasts that is more than the machine can carry (default 20)
        --fuzz-cases N    cases for each property of the decoders (default 20000)
   ci                     what continuous integration runs";
 

@@ -21,6 +21,8 @@ pub struct Options {
     pub kill_loops: u64,
     /// How often each loss of a node is tried on real clusters that go on without it.
     pub failover_loops: u64,
+    /// For how many seconds each cell of the load matrix is appended to.
+    pub load_seconds: u64,
     /// How many cases for each property of the decoders.
     pub fuzz_cases: u64,
 }
@@ -37,6 +39,7 @@ impl Options {
             model_minutes: 40,
             kill_loops: 50,
             failover_loops: 20,
+            load_seconds: 20,
             fuzz_cases: 20_000,
         };
         for pair in arguments.chunks(2) {
@@ -46,6 +49,7 @@ impl Options {
                 "--model-minutes" => &mut options.model_minutes,
                 "--kill-loops" => &mut options.kill_loops,
                 "--failover-loops" => &mut options.failover_loops,
+                "--load-seconds" => &mut options.load_seconds,
                 "--fuzz-cases" => &mut options.fuzz_cases,
                 other => return Err(format!("unknown option {other}")),
             };
@@ -85,7 +89,8 @@ impl fmt::Display for Step {
 
 /// The commands in their order: the cheapest to replay first. A count of 0 leaves a command out.
 fn steps(options: &Options) -> Vec<Step> {
-    let Options { seeds, from, model_minutes, kill_loops, failover_loops, fuzz_cases } = options;
+    let Options { seeds, from, model_minutes, kill_loops, failover_loops, load_seconds, fuzz_cases } =
+        options;
     let step = |count: &u64, name: String, environment: Option<&'static str>, arguments: &str| {
         let environment = environment.map(|name| (name, count.to_string())).into_iter().collect();
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
@@ -99,6 +104,7 @@ fn steps(options: &Options) -> Vec<Step> {
     let explored = format!("{model_minutes} minutes of larger models of the view change");
     let kill = "test --release -p seriatim --test rig --";
     let lose = format!("{kill} failover::");
+    let load = format!("{kill} --nocapture load::");
     let decode = "test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol";
     let all = [
         step(seeds, simulated("erwin-bb"), None, &simulate("erwin-bb")),
@@ -110,6 +116,12 @@ fn steps(options: &Options) -> Vec<Step> {
             format!("{failover_loops} losses of each kind"),
             Some("SERIATIM_RIG_FAILOVER_LOOPS"),
             &lose,
+        ),
+        step(
+            load_seconds,
+            format!("{load_seconds} s of each kind of load"),
+            Some("SERIATIM_RIG_LOAD_SECONDS"),
+            &load,
         ),
         step(fuzz_cases, format!("{fuzz_cases} cases for each decoder"), Some("PROPTEST_CASES"), decode),
     ];
@@ -177,6 +189,7 @@ mod tests {
             model_minutes: 40,
             kill_loops: 50,
             failover_loops: 20,
+            load_seconds: 20,
             fuzz_cases: 3,
         };
         assert_eq!(options, expected);
@@ -187,8 +200,15 @@ mod tests {
 
     #[test]
     fn commands_are_as_documented() {
-        let options =
-            Options { seeds: 7, from: 9, model_minutes: 1, kill_loops: 2, failover_loops: 4, fuzz_cases: 3 };
+        let options = Options {
+            seeds: 7,
+            from: 9,
+            model_minutes: 1,
+            kill_loops: 2,
+            failover_loops: 4,
+            load_seconds: 5,
+            fuzz_cases: 3,
+        };
         let commands: Vec<String> = steps(&options).iter().map(ToString::to_string).collect();
         let expected = [
             "cargo run --release -p seriatim-sim -- --protocol erwin-bb --seeds 7 --from 9",
@@ -196,6 +216,7 @@ mod tests {
             "SERIATIM_MODEL_MINUTES=1 cargo test --release -p seriatim-sim --test model --",
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
             "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
+            "SERIATIM_RIG_LOAD_SECONDS=5 cargo test --release -p seriatim --test rig -- --nocapture load::",
             "PROPTEST_CASES=3 cargo test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol",
         ];
         assert_eq!(commands, expected);
@@ -210,6 +231,7 @@ mod tests {
                 model_minutes: 0,
                 kill_loops: 0,
                 failover_loops: 0,
+                load_seconds: 0,
                 fuzz_cases: 1
             })
             .len(),
@@ -219,8 +241,15 @@ mod tests {
 
     #[test]
     fn the_summary_says_what_failed_and_how_to_repeat_it() {
-        let options =
-            Options { seeds: 7, from: 9, model_minutes: 1, kill_loops: 2, failover_loops: 4, fuzz_cases: 3 };
+        let options = Options {
+            seeds: 7,
+            from: 9,
+            model_minutes: 1,
+            kill_loops: 2,
+            failover_loops: 4,
+            load_seconds: 5,
+            fuzz_cases: 3,
+        };
         let steps = steps(&options);
         let done = [(&steps[0], Duration::from_secs(60)), (&steps[3], Duration::from_millis(500))];
         let text = summary(&done, true, steps.len());
@@ -229,7 +258,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("FAILED       0.5 s  2 kill loops\n4 of 6 not run; again: SERIATIM_RIG_LOOPS=2 "),
+            text.contains("FAILED       0.5 s  2 kill loops\n5 of 7 not run; again: SERIATIM_RIG_LOOPS=2 "),
             "{text}"
         );
     }

@@ -16,7 +16,9 @@ use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
 use crate::vitals::Vitals;
 
-/// How many arrivals wait for the driver; readers wait beyond that.
+/// How many reads of sockets wait for the driver, each of which may be 256 KiB long; readers wait beyond that.
+const READS: usize = 128;
+/// How many other things wait for it.
 const INBOX: usize = 1024;
 
 /// Why a node cannot run.
@@ -87,7 +89,7 @@ impl Node {
         let detector = Detector::new(config.seed, &config.options.limits);
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
-        let (inbox, arrivals) = mpsc::channel::<Arrival>(INBOX);
+        let (inbox, arrivals) = mpsc::channel::<Arrival>(READS);
         let (urgent, urgent_arrivals) = mpsc::channel::<Arrival>(INBOX);
         let syncer = Syncer::start(&disk, &urgent).map_err(NodeError::Thread)?;
         let (health, watched) = watch::channel(Health::default());

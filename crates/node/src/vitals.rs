@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use seriatim_protocol::control::Ailment;
 
 /// For how long a journal write or a step of the driver may take before the node says of itself that it cannot serve.
-/// A disk that stands still for a second delays its logs; one that does not come back is to be done without.
-const STALLED_AFTER: Duration = Duration::from_secs(3);
+/// A disk that stands still for a moment delays its logs; one that does not come back is to be done without.
+const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// What the driver notes, at the cost of a store, and others read.
 #[derive(Debug)]
