@@ -17,7 +17,8 @@
 //! The last segment is *active*; all others are *sealed*: they have footers and never change. Each
 //! binding log starts with what the store remembered when it was made, so old ones can go with their
 //! segments. A segment goes when all positions that its records ever had are trimmed, and all whose owner its
-//! binding log tells, and when no record is held by name in it or in one before it.
+//! binding log tells, when those whose names it tells are final, and when no record is held by name in it or in
+//! one before it.
 //!
 //! Writes are buffered; who makes them durable depends on the log's durability:
 //!
@@ -51,10 +52,10 @@ use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageC
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
 use seriatim_model::{LogId, Order, Position, Record, RecordId, ShardId, ViewNumber};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, sync_files};
 use crate::error::OpenError;
 use binding::Binding;
-use contents::Contents;
+use contents::{Contents, start_of_view};
 use index::MAX_RUN_BYTES;
 use names::runs_of;
 use segment::{ActiveSegment, Appended, Trusted, Written};
@@ -167,6 +168,8 @@ pub struct ShardStore {
     /// Files that were written since they were last named to a syncer.
     unsynced: BTreeSet<String>,
     failure: Option<String>,
+    /// Whether it has no journal that would repeat what it loses.
+    is_write_behind: bool,
 }
 
 /// What is remembered besides records and the trim point.
@@ -343,11 +346,11 @@ impl ShardStore {
         }
         let outcome = match command {
             StorageCommand::Bind { view, runs } => self.bind_runs(*view, runs),
-            StorageCommand::Remember(memory) => self.note(vec![Binding::Remember(memory.clone())], None),
+            StorageCommand::Remember(memory) => self.remember(memory, Binding::Remember(memory.clone())),
             StorageCommand::Stable(position) => self.note_stable(*position),
             StorageCommand::Trim(position) => self.trim_below(*position),
             StorageCommand::RememberLacking { memory, lacks } => {
-                self.note(vec![Binding::RememberLacking { memory: memory.clone(), lacks: *lacks }], None)
+                self.remember(memory, Binding::RememberLacking { memory: memory.clone(), lacks: *lacks })
             }
             StorageCommand::Put(records) => self.put(records),
             StorageCommand::Order { view, first, runs } => self.order(*view, *first, runs),
@@ -451,7 +454,7 @@ impl ShardStore {
         let is_full = |len: u64, more: u64| len + more > self.options.segment_bytes;
         let (records, bindings) = (&self.active.records, &self.active.bindings);
         let is_due = !records.is_empty() && is_full(records.len(), bytes)
-            || is_full(bindings.len(), binding_bytes) && self.is_worth_a_new_log();
+            || is_full(bindings.len(), binding_bytes) && self.active.is_worth_a_new_log();
         if !is_due {
             return Ok(());
         }
@@ -503,7 +506,15 @@ impl ShardStore {
         if position <= self.contents.remembered.stable {
             return Ok(());
         }
-        self.note(vec![Binding::Stable(position)], None)
+        let mut bindings = self.contents.put_again_below(position);
+        bindings.push(Binding::Stable(position));
+        self.note(bindings, None)
+    }
+
+    fn remember(&mut self, memory: &ShardMemory, binding: Binding) -> Result<(), StoreError> {
+        let mut bindings = self.contents.put_again_below(start_of_view(Some(memory)));
+        bindings.push(binding);
+        self.note(bindings, None)
     }
 
     /// Raises the trim point, and deletes the oldest segments as long as all they held lies below it.
@@ -512,6 +523,11 @@ impl ShardStore {
             return Ok(());
         }
         let dead = self.contents.dead_segments(self.active.number, position);
+        if self.is_write_behind && !dead.is_empty() {
+            // What made the names final that these logs tell stands in later ones: it must not be lost alone.
+            let unsynced = self.take_unsynced();
+            sync_files(&*self.place.disk, &unsynced).map_err(StoreError::at(&self.place.dir))?;
+        }
         let first_segment = dead.last().map_or(self.trim.first_segment(), |last| last + 1);
         self.trim.raise(&self.place, position, first_segment)?;
         mark(&mut self.unsynced, self.trim.name());
@@ -600,6 +616,8 @@ impl Place {
 
 #[cfg(test)]
 mod fates;
+#[cfg(test)]
+mod growth;
 #[cfg(test)]
 mod lives;
 #[cfg(test)]

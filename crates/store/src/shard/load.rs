@@ -57,6 +57,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active,
         trim,
         failure: None,
+        is_write_behind,
     })
 }
 
@@ -211,13 +212,15 @@ impl Loader {
         for sealed in self.first_segment..number {
             self.load_sealed(sealed)?;
         }
-        let active = ActiveSegment {
+        let mut active = ActiveSegment {
             number,
             records: AppendFile::new(self.place.records_file(number), records),
             bindings: AppendFile::new(self.place.bindings_file(number), bindings),
+            bindings_began: HEADER_BYTES,
         };
         self.load_trusted(&active)?;
         self.contents.remembered = Remembered { memory, stable, lacks };
+        active.bindings_began = self.bindings_of_a_new_log();
         Ok(active)
     }
 
@@ -381,7 +384,8 @@ impl Loader {
         let lengths = (self.place.len(&records)?, self.place.len(&bindings)?);
         let records = self.cut_records(newest, records)?;
         let bindings = self.cut_bindings(newest, bindings)?;
-        let active = ActiveSegment { number: newest, records, bindings };
+        let bindings_began = self.bindings_of_a_new_log();
+        let active = ActiveSegment { number: newest, records, bindings, bindings_began };
         if (active.records.len(), active.bindings.len()) != lengths {
             self.sync(&active)?;
         }
@@ -430,6 +434,11 @@ impl Loader {
         let bytes = self.place.read(name, 0, self.place.len(name)?.max(HEADER_BYTES))?;
         self.place.check_header(name, magic, number, &bytes.slice(..HEADER_BYTES as usize))?;
         Ok(bytes)
+    }
+
+    /// How long a binding log would be that is made now.
+    fn bindings_of_a_new_log(&self) -> u64 {
+        HEADER_BYTES + Binding::encode_all(&self.contents.initial_bindings()).len() as u64
     }
 
     fn create(&mut self, number: u32) -> Result<ActiveSegment, OpenError> {

@@ -7,7 +7,6 @@ use super::binding::{Binding, Bound, OrderPart};
 use super::index::{IndexRun, hidden_from};
 use super::names::runs_of;
 use super::runs::Stretch;
-use super::segment::HEADER_BYTES;
 use super::{ShardStore, StoreError, stretches};
 
 /// What is going to be written of an order.
@@ -207,12 +206,6 @@ impl ShardStore {
             return Ok(());
         }
         self.note(vec![Binding::Discard(ids)], None)
-    }
-
-    /// Whether a new binding log would be much shorter than the active one, which is too long.
-    pub(super) fn is_worth_a_new_log(&self) -> bool {
-        let initial = Binding::encode_all(&self.contents.initial_bindings()).len() as u64;
-        self.active.bindings.len() > 2 * initial + HEADER_BYTES
     }
 }
 
