@@ -17,7 +17,8 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey,
+    ShardOptions,
 };
 
 use crate::detector::Detector;
@@ -605,13 +606,13 @@ impl Host {
         }
     }
 
-    fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
+    pub(crate) fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
         let Some(store) = role.store() else { return };
         let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
         match &outcome {
-            Ok(()) => self.set_disk_full(self.journal.is_full()),
+            Ok(_) => self.set_disk_full(self.journal.is_full()),
             Err((failure, cause)) => {
                 self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
                 match failure {
@@ -632,8 +633,17 @@ impl Host {
         }
         if !journaled {
             self.awaited = self.last;
-        } else if outcome.is_ok() {
-            self.append(key, &own_record(&encode(command)));
+        } else if let Ok(kept) = outcome {
+            match kept {
+                // What it says is in entries that may still be on their way to the disk.
+                Kept::Nothing if self.last <= self.journal.durable() => {
+                    self.local.push_back((key, Input::Persisted(ticket)));
+                    return;
+                }
+                Kept::Nothing => {}
+                Kept::Command => _ = self.append(key, &own_record(&encode(command))),
+                Kept::Instead(shorter) => _ = self.append(key, &own_record(&encode(&shorter))),
+            }
             // Knowing what is stable is worth remembering, but nobody waits for it.
             if !matches!(command, StorageCommand::Stable(_)) {
                 self.awaited = self.last;

@@ -21,6 +21,8 @@
 //! due at once: it fires after the inbox was drained. That is all the batching there is.
 
 mod detector;
+#[cfg(test)]
+mod executed_again;
 mod host;
 mod journal;
 mod recovery;

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
-use seriatim_model::{LogId, Order, Position, Record, RecordId, ShardId, ViewNumber};
+use seriatim_model::{LogId, Order, Position, Record, RecordId, Settled, ShardId, ViewNumber};
 
 use crate::disk::{Disk, sync_files};
 use crate::error::OpenError;
@@ -136,6 +136,30 @@ impl StoreError {
         move |source| match source.kind() {
             io::ErrorKind::StorageFull => Self::Full { file: file.to_owned(), source },
             _ => Self::Failed { file: file.to_owned(), source },
+        }
+    }
+}
+
+/// What the journal has to keep of a command that was executed, so that executing it again after a crash leads to
+/// the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing: the commands before it led there.
+    Nothing,
+    /// The command.
+    Command,
+    /// This one, which is shorter.
+    Instead(StorageCommand),
+}
+
+impl Kept {
+    /// The command that the journal keeps, of one that was executed.
+    #[must_use]
+    pub fn of(self, command: &StorageCommand) -> Option<StorageCommand> {
+        match self {
+            Self::Nothing => None,
+            Self::Command => Some(command.clone()),
+            Self::Instead(shorter) => Some(shorter),
         }
     }
 }
@@ -335,12 +359,12 @@ impl ShardStore {
         ShardRecovery { memory, stable, trim, lacks, put, void, ends }
     }
 
-    /// Carries out a command. Executing one again is harmless.
+    /// Carries out a command. Executing one again is harmless, and writes nothing that is there.
     ///
     /// # Errors
     /// If there is no room, or the disk fails; the latter is final. Nothing of the command is visible
     /// then, except that a trim point may have been raised.
-    pub fn execute(&mut self, command: &StorageCommand) -> Result<(), StoreError> {
+    pub fn execute(&mut self, command: &StorageCommand) -> Result<Kept, StoreError> {
         if let Some(cause) = &self.failure {
             return Err(StoreError::FailedEarlier(cause.clone()));
         }
@@ -386,17 +410,18 @@ impl ShardStore {
         std::mem::take(&mut self.unsynced).into_iter().collect()
     }
 
-    fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<(), StoreError> {
+    fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<Kept, StoreError> {
         let fresh = self.fresh_parts(view, runs)?;
         let mut bindings = vec![];
         if self.has_names() {
             // A name that has its position below the trim point is waiting for none.
-            let trimmed = runs.iter().map(|run| self.split(run).0);
-            bindings.extend(trimmed.flat_map(|part| name_bindings(view, part)));
+            let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
+            bindings.extend(trimmed.filter(|binding| !self.knows(binding)));
             bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
         }
         if fresh.is_empty() {
-            return self.note(bindings, None);
+            let kept = if bindings.is_empty() { Kept::Nothing } else { Kept::Command };
+            return self.note(bindings, None).map(|()| kept);
         }
         let parts: Vec<_> = fresh.iter().map(|part| part.records).collect();
         self.make_room(&parts, 0)?;
@@ -408,7 +433,18 @@ impl ShardStore {
                 first += u64::from(written.count);
             }
         }
-        self.note(bindings, Some(appended))
+        self.note(bindings, Some(appended))?;
+        Ok(Kept::Command)
+    }
+
+    /// Whether an entry tells the names of positions, and they are known.
+    fn knows(&self, binding: &Binding) -> bool {
+        match *binding {
+            Binding::Name { view, first, ids, is_void } => {
+                self.contents.knows_names(view, first, Settled { ids, is_void })
+            }
+            _ => false,
+        }
     }
 
     /// Whether records may be held by name, and need to be told which of them got positions.
@@ -502,25 +538,28 @@ impl ShardStore {
         Ok(())
     }
 
-    fn note_stable(&mut self, position: Position) -> Result<(), StoreError> {
+    fn note_stable(&mut self, position: Position) -> Result<Kept, StoreError> {
         if position <= self.contents.remembered.stable {
-            return Ok(());
+            return Ok(Kept::Nothing);
         }
         let mut bindings = self.contents.put_again_below(position);
         bindings.push(Binding::Stable(position));
-        self.note(bindings, None)
+        self.note(bindings, None)?;
+        Ok(Kept::Command)
     }
 
-    fn remember(&mut self, memory: &ShardMemory, binding: Binding) -> Result<(), StoreError> {
+    fn remember(&mut self, memory: &ShardMemory, binding: Binding) -> Result<Kept, StoreError> {
         let mut bindings = self.contents.put_again_below(start_of_view(Some(memory)));
         bindings.push(binding);
-        self.note(bindings, None)
+        self.note(bindings, None)?;
+        Ok(Kept::Command)
     }
 
-    /// Raises the trim point, and deletes the oldest segments as long as all they held lies below it.
-    fn trim_below(&mut self, position: Position) -> Result<(), StoreError> {
+    /// Raises the trim point, and deletes the oldest segments as long as all they held lies below it. The journal is
+    /// told of one that is not above it, too: the file that holds it may not be durable yet.
+    fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
         if position <= self.trim.position() {
-            return Ok(());
+            return Ok(Kept::Command);
         }
         let dead = self.contents.dead_segments(self.active.number, position);
         if self.is_write_behind && !dead.is_empty() {
@@ -539,7 +578,7 @@ impl ShardStore {
                 self.place.disk.delete(&name).map_err(StoreError::at(&name))?;
             }
         }
-        Ok(())
+        Ok(Kept::Command)
     }
 }
 

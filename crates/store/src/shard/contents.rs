@@ -165,6 +165,49 @@ impl Contents {
         }
     }
 
+    /// Whether it is known that the view gave these names these positions, as far as that still matters.
+    pub(super) fn knows_names(&self, view: ViewNumber, first: Position, named: Settled) -> bool {
+        let final_count = self.remembered.stable.since(first).min(named.count());
+        let (settled, rest) = (named.head(final_count), named.tail(final_count));
+        let is_same = |before, found: Settled| {
+            rest.is_void == found.is_void && rest.ids.tail(before).head(found.count()) == found.ids
+        };
+        self.names.within(settled.ids).next().is_none()
+            && self.given.covers(view, first + final_count, rest.count(), is_same)
+    }
+
+    /// Whether it is known that the shard holds these positions as versions of the view.
+    pub(super) fn knows_owner(&self, view: ViewNumber, first: Position, owned: Owned) -> bool {
+        self.map.covers(view, first, owned.count, |_, found| found.shard == owned.shard)
+    }
+
+    /// Whether an order tells nothing new. Who holds positions below `trim` does not matter.
+    pub(super) fn knows_order(
+        &self,
+        view: ViewNumber,
+        mut first: Position,
+        parts: &[OrderPart],
+        trim: Position,
+    ) -> bool {
+        parts.iter().all(|part| {
+            let owned = match part {
+                OrderPart::Elsewhere(owned) => *owned,
+                OrderPart::Here(bound) => Owned { shard: self.shard, count: bound.ids.count },
+            };
+            let trimmed = trim.since(first).min(owned.count);
+            let knows_owner = self.knows_owner(view, first + trimmed, owned.tail(trimmed));
+            let knows_names = match *part {
+                OrderPart::Elsewhere(_) => true,
+                OrderPart::Here(Bound { place: Some(_), .. }) => false,
+                OrderPart::Here(Bound { ids, is_void, place: None }) => {
+                    self.knows_names(view, first, Settled { ids, is_void })
+                }
+            };
+            first += owned.count;
+            knows_owner && knows_names
+        })
+    }
+
     /// Forgets what lies below a trim point.
     pub(super) fn trim(&mut self, trim: Position) {
         self.index.trim(trim);

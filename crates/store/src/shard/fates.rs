@@ -215,6 +215,8 @@ struct Fates {
     store: ShardStore,
     random: u64,
     commands: Vec<StorageCommand>,
+    /// What the journal has of the commands.
+    journal: Vec<Option<StorageCommand>>,
     model: Model,
     /// The last checkpoint, and how many commands it covers, and what they led to.
     checkpoint: (Option<Bytes>, usize, Model),
@@ -240,6 +242,7 @@ impl Fates {
             store,
             random: seed,
             commands: vec![],
+            journal: vec![],
             model: Model::default(),
             checkpoint: (None, 0, Model::default()),
             numbers: [0; 3],
@@ -263,8 +266,9 @@ impl Fates {
     }
 
     fn execute(&mut self, command: StorageCommand) {
-        self.store.execute(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let kept = self.store.execute(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
         self.model.execute(&command);
+        self.journal.push(kept.of(&command));
         self.commands.push(command);
     }
 
@@ -417,13 +421,16 @@ impl Fates {
         let kept = covered + self.below((self.commands.len() - covered) as u64 + 1) as usize;
         let before = self.model.clone();
         self.commands.truncate(kept);
+        self.journal.truncate(kept);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
         // The trim point was there before the commands that are executed again, not before the others.
         let trim = self.store.recovery().trim;
         let mut kept_trim = model.trim;
         self.model = Model { trim, ..model };
-        for command in &self.commands[covered..] {
-            self.store.execute(command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        for (command, kept) in self.commands[covered..].iter().zip(&self.journal[covered..]) {
+            if let Some(kept) = kept {
+                self.store.execute(kept).unwrap_or_else(|error| panic!("{kept:?}: {error}"));
+            }
             self.model.execute(command);
             if let StorageCommand::Trim(position) = command {
                 kept_trim = kept_trim.max(*position);

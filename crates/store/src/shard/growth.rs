@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use seriatim_model::storage::{Ordered, ShardMemory, StorageCommand};
+use seriatim_model::storage::{Ordered, Owned, Run, ShardMemory, StorageCommand};
 use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
     ShardId, View, ViewHistory, ViewNumber,
 };
 
-use super::{OpenMode, ShardOptions, ShardStore};
+use super::{Kept, OpenMode, ShardOptions, ShardStore};
 use crate::disk::MemoryDisk;
 use crate::format::work;
 
@@ -81,4 +81,75 @@ fn an_order_costs_the_same_however_much_is_not_final() {
     }
     assert!(disk.files().len() > 50, "the log is many segments long");
     assert!(most < 2000, "a step cost {most} bytes");
+}
+
+/// How many bytes executing the commands again writes. Each must say that there is nothing to keep.
+fn again(disk: &MemoryDisk, store: &mut ShardStore, commands: &[StorageCommand]) -> u64 {
+    let before = disk.counters().bytes_written;
+    for command in commands {
+        assert_eq!(store.execute(command).unwrap(), Kept::Nothing, "{command:?}");
+    }
+    disk.counters().bytes_written - before
+}
+
+fn bind(view: u64, first: u64, count: u64) -> StorageCommand {
+    let record = |number: u64| (id(1, number), Record::new(&[number as u8; 500], 0));
+    let run = Run { first: Position(first), records: (first..first + count).map(record).collect() };
+    StorageCommand::Bind { view: ViewNumber(view), runs: vec![run] }
+}
+
+#[test]
+fn what_is_executed_again_writes_nothing() {
+    for order_of in [Order::ErwinBb, Order::ErwinSt] {
+        let disk = MemoryDisk::new();
+        let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+        store.execute(&remember(order_of, &[(1, 0)])).unwrap();
+        let commands = [bind(1, 0, 40), bind(1, 50, 3)];
+        for command in &commands {
+            assert_eq!(store.execute(command).unwrap(), Kept::Command);
+        }
+        assert_eq!(again(&disk, &mut store, &commands), 0);
+        store.execute(&StorageCommand::Stable(Position(45))).unwrap();
+        assert_eq!(again(&disk, &mut store, &commands), 0);
+        store.execute(&StorageCommand::Trim(Position(20))).unwrap();
+        assert_eq!(again(&disk, &mut store, &commands), 0);
+        assert_eq!(again(&disk, &mut store, &[StorageCommand::Stable(Position(45))]), 0);
+    }
+}
+
+#[test]
+fn an_order_that_is_executed_again_writes_nothing() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    let puts: Vec<_> = (0..10).flat_map(|number| [put(0, number), put(1, number)]).collect();
+    let void = IdRun { session: SessionId(2), first: 0, count: 3 };
+    let elsewhere = IdRun { session: SessionId(3), first: 0, count: 4 };
+    let mut ordered = order(1, 0, &[(0, 0), (1, 0), (1, 1)]);
+    if let StorageCommand::Order { runs, .. } = &mut ordered {
+        runs.push(Ordered { ids: void, shard: SHARD, is_void: true });
+        runs.push(Ordered { ids: elsewhere, shard: ShardId(1), is_void: false });
+    }
+    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
+    let owned = vec![Owned { shard: ShardId(1), count: 7 }];
+    let map = StorageCommand::Map { view: ViewNumber(1), first: Position(10), owned };
+    let commands = [&puts[..], &[ordered.clone(), order(1, 17, &[(0, 1), (0, 2)]), map.clone()]].concat();
+    for command in &commands {
+        assert_eq!(store.execute(command).unwrap(), Kept::Command);
+    }
+    assert_eq!(again(&disk, &mut store, &commands), 0);
+    store.execute(&StorageCommand::Stable(Position(12))).unwrap();
+    let orders = &commands[puts.len()..];
+    assert_eq!(again(&disk, &mut store, orders), 0);
+    store.execute(&StorageCommand::Trim(Position(6))).unwrap();
+    assert_eq!(again(&disk, &mut store, orders), 0);
+    let nobody = StorageCommand::Discard(IdRun { session: SessionId(7), first: 0, count: 9 });
+    assert_eq!(again(&disk, &mut store, &[nobody]), 0);
+    // Of a batch that is held in part, the rest is kept.
+    let record = |number: u64| (id(0, number), Record::new(&number.to_le_bytes(), 0));
+    let kept = store.execute(&StorageCommand::Put((8..12).map(record).collect())).unwrap();
+    assert_eq!(kept, Kept::Instead(StorageCommand::Put((10..12).map(record).collect())));
+    // A name that is held again is forgotten again.
+    assert_eq!(store.execute(&put(0, 0)).unwrap(), Kept::Command);
+    assert_eq!(store.execute(&ordered).unwrap(), Kept::Command);
+    assert_eq!(again(&disk, &mut store, &[ordered]), 0);
 }

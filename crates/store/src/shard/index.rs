@@ -140,6 +140,25 @@ impl<T: Stretch> Versions<T> {
         runs.flat_map(move |runs| runs.within(from.0, end.0)).map(|(first, run)| (Position(first), run))
     }
 
+    /// Whether the view has something at each of `count` positions from `first` on, and all of it `is_it`: a run,
+    /// and how many positions lie before it.
+    pub(super) fn covers(
+        &self,
+        view: ViewNumber,
+        first: Position,
+        count: u64,
+        is_it: impl Fn(u64, T) -> bool,
+    ) -> bool {
+        let (mut next, end) = (first, first + count);
+        for (found, run) in self.within(view, first, end) {
+            if found != next || !is_it(found.since(first), run) {
+                return false;
+            }
+            next += run.count();
+        }
+        next == end
+    }
+
     /// What the view has at `position` and from there on.
     pub(super) fn at(&self, view: ViewNumber, position: Position) -> Option<T> {
         let (first, run) = self.views.get(&view)?.whole(position.0, position.0.checked_add(1)?).next()?;

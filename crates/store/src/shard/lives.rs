@@ -78,7 +78,9 @@ impl Lives {
                 }
                 self.disk.set_capacity(None);
             }
-            Step::Stable => store.execute(&StorageCommand::Stable(self.next)).unwrap(),
+            Step::Stable => {
+                store.execute(&StorageCommand::Stable(self.next)).unwrap();
+            }
             Step::Trim(back) => {
                 let position = Position(store.recovery().stable.0.saturating_sub(back));
                 store.execute(&StorageCommand::Trim(position)).unwrap();
@@ -101,7 +103,7 @@ impl Lives {
             records.push((id, Record::new(&self.number.to_le_bytes(), 0)));
             self.next = self.next.next();
         }
-        store.execute(&StorageCommand::Bind { view, runs: vec![Run { first, records }] })
+        store.execute(&StorageCommand::Bind { view, runs: vec![Run { first, records }] }).map(|_| ())
     }
 
     fn check(&self, store: &ShardStore) {

@@ -63,8 +63,9 @@ struct Soak {
     disk: MemoryDisk,
     store: ShardStore,
     random: u64,
-    /// Everything that was executed; the journal, too.
+    /// Everything that was executed, and what the journal has of it.
     commands: Vec<StorageCommand>,
+    journal: Vec<Option<StorageCommand>>,
     /// The last checkpoint, and how many commands it covers.
     checkpoint: (Option<Bytes>, usize),
     history: ViewHistory,
@@ -86,6 +87,7 @@ impl Soak {
             store,
             random: seed,
             commands: vec![],
+            journal: vec![],
             checkpoint: (None, 0),
             history: ViewHistory::default(),
             view: 1,
@@ -152,7 +154,8 @@ impl Soak {
 
     fn execute(&mut self) {
         let command = self.random_command();
-        self.store.execute(&command).unwrap();
+        let kept = self.store.execute(&command).unwrap();
+        self.journal.push(kept.of(&command));
         self.commands.push(command);
     }
 
@@ -199,8 +202,9 @@ impl Soak {
         let (checkpoint, covered) = self.checkpoint.clone();
         let kept = covered + self.below((self.commands.len() - covered) as u64 + 1) as usize;
         self.commands.truncate(kept);
+        self.journal.truncate(kept);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
-        for command in &self.commands[covered..] {
+        for command in self.journal[covered..].iter().flatten() {
             self.store.execute(command).unwrap();
         }
         self.check();
