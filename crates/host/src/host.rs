@@ -22,6 +22,7 @@ use seriatim_store::{
 };
 
 use crate::detector::Detector;
+use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
@@ -90,7 +91,7 @@ pub enum Event {
     },
     /// The journal write that was taken ended.
     JournalWritten(Result<(), WriteFailure>),
-    /// The files that were taken to be synced are synced, or not.
+    /// The work on files that was taken is done, or failed.
     FilesSynced(Result<(), String>),
 }
 
@@ -138,6 +139,11 @@ pub struct Host {
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
     checkpoint: Option<Checkpoint>,
+    /// What is under way with files.
+    pub(crate) file_work: Option<Under>,
+    /// The replicas whose stores have files that a trim left, and whose turn was last.
+    pub(crate) removals: BTreeSet<RoleKey>,
+    pub(crate) removed_last: Option<RoleKey>,
     disk_is_full: bool,
     retry_at: Option<Time>,
     pub(crate) relay: Relay,
@@ -194,6 +200,9 @@ impl Host {
             last,
             awaited: last,
             checkpoint: None,
+            file_work: None,
+            removals: BTreeSet::new(),
+            removed_last: None,
             disk_is_full: false,
             retry_at: None,
             relay: Relay::default(),
@@ -208,6 +217,7 @@ impl Host {
         let keys: Vec<_> = host.roles.keys().copied().collect();
         for key in keys {
             host.remember_anew(key)?;
+            host.note_removal(key);
             host.update_timer(key);
         }
         for (key, record) in revived.records {
@@ -317,7 +327,7 @@ impl Host {
             }
             Event::RegisterAnswered { to, log, message } => self.register_answered(to, log, message),
             Event::JournalWritten(outcome) => self.journal_written(now, outcome),
-            Event::FilesSynced(outcome) => self.files_synced(outcome),
+            Event::FilesSynced(outcome) => self.file_work_done(outcome),
         }
         self.drain_local(now);
     }
@@ -350,8 +360,8 @@ impl Host {
         self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
         let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
-        // Nor does what it has of a dismissed replica go before the replica's files.
-        let complete = complete && self.doomed.is_empty();
+        // Nor does what it has of a replica that is gone for good go before the replica's files.
+        let complete = complete && self.doomed.is_empty() && self.retired.is_empty();
         if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
             self.begin_checkpoint();
         }
@@ -389,8 +399,8 @@ impl Host {
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 
-    /// Files to be synced, if that is wanted and not under way.
-    pub fn next_sync(&mut self) -> Option<Vec<String>> {
+    /// The files that a checkpoint waits for, unless they were taken.
+    pub(crate) fn take_checkpoint_files(&mut self) -> Option<Vec<String>> {
         self.checkpoint.as_mut()?.files.take()
     }
 
@@ -611,6 +621,10 @@ impl Host {
         let journaled = role.is_journaled();
         let Some(store) = role.store() else { return };
         let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
+        let has_removal = store.has_removal();
+        if has_removal {
+            self.removals.insert(key);
+        }
         match &outcome {
             Ok(_) => self.set_disk_full(self.journal.is_full()),
             Err((failure, cause)) => {
@@ -707,8 +721,6 @@ impl Host {
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
                 self.set_disk_full(self.journal.is_full());
                 self.report_durable(durable);
-                self.remove_doomed();
-                self.confirm_retired();
             }
             Err(cause) => self.failure = Some(cause.to_string()),
         }
@@ -745,15 +757,20 @@ impl Host {
         self.checkpoint = Some(Checkpoint { id, snapshots, files: Some(files) });
     }
 
-    fn files_synced(&mut self, outcome: Result<(), String>) {
+    pub(crate) fn files_synced(&mut self, outcome: Result<(), String>) {
         let Some(Checkpoint { id, snapshots, .. }) = self.checkpoint.take() else { return };
         match outcome {
             Ok(()) => {
                 self.last = self.journal.finish_checkpoint(id, &snapshots);
                 self.awaited = self.last;
             }
-            Err(cause) => self.failure = Some(format!("the disk failed: {cause}")),
+            Err(cause) => self.fail(cause),
         }
+    }
+
+    /// The disk did what nobody can undo.
+    pub(crate) fn fail(&mut self, cause: String) {
+        self.failure = Some(format!("the disk failed: {cause}"));
     }
 }
 

@@ -65,4 +65,4 @@ pub use error::OpenError;
 pub use journal::{
     CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Recovered, RoleKey,
 };
-pub use shard::{Kept, OpenMode, ShardOptions, ShardStore, StoreError};
+pub use shard::{Kept, OpenMode, Removal, ShardOptions, ShardStore, StoreError};

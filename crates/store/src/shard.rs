@@ -28,7 +28,8 @@
 //! - `memory`: no journal. After a crash what is whole is kept ([`OpenMode::WriteBehind`]).
 //!
 //! The trim point lives in a file of its own, overwritten in place: trimming must work on a full disk,
-//! and must be durable before the first segment goes.
+//! and must be durable before the first segment goes. Segments go a few at a time, behind the store's back
+//! ([`ShardStore::next_removal`]): a long log is not trimmed in one step.
 
 mod binding;
 mod contents;
@@ -52,13 +53,14 @@ use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageC
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
 use seriatim_model::{LogId, Order, Position, Record, RecordId, Settled, ShardId, ViewNumber};
 
-use crate::disk::{Disk, sync_files};
+use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
 use contents::{Contents, start_of_view};
 use index::MAX_RUN_BYTES;
 use names::runs_of;
 use segment::{ActiveSegment, Appended, Trusted, Written};
+pub use trim::Removal;
 use trim::TrimFile;
 
 /// Sizes of a store. They may differ from one opening to the next.
@@ -191,6 +193,10 @@ pub struct ShardStore {
     trim: TrimFile,
     /// Files that were written since they were last named to a syncer.
     unsynced: BTreeSet<String>,
+    /// The segments below this one have no files any more.
+    removed_to: u32,
+    /// Whether nothing is remembered of positions below the trim point.
+    is_trimmed: bool,
     failure: Option<String>,
     /// Whether it has no journal that would repeat what it loses.
     is_write_behind: bool,
@@ -251,6 +257,12 @@ impl Wire for ShardCheckpoint {
         })
     }
 }
+
+/// How many segments are deleted at once. A file of 64 MiB takes a few milliseconds.
+const REMOVED_AT_ONCE: u32 = 8;
+
+/// How many runs of trimmed positions a command forgets at most.
+const FORGOTTEN_AT_ONCE: usize = 1000;
 
 /// The directory that holds one for each log.
 const LOGS: &str = "logs";
@@ -367,6 +379,9 @@ impl ShardStore {
     pub fn execute(&mut self, command: &StorageCommand) -> Result<Kept, StoreError> {
         if let Some(cause) = &self.failure {
             return Err(StoreError::FailedEarlier(cause.clone()));
+        }
+        if !self.is_trimmed {
+            self.is_trimmed = self.contents.trim(self.trim.position(), FORGOTTEN_AT_ONCE);
         }
         let outcome = match command {
             StorageCommand::Bind { view, runs } => self.bind_runs(*view, runs),
@@ -555,30 +570,58 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point, and deletes the oldest segments as long as all they held lies below it. The journal is
-    /// told of one that is not above it, too: the file that holds it may not be durable yet.
+    /// Raises the trim point. The journal is told of one that is not above it, too: the file that holds it may not be
+    /// durable yet.
     fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
-        if position <= self.trim.position() {
-            return Ok(Kept::Command);
+        if position > self.trim.position() {
+            self.raise_trim(position)?;
+            self.is_trimmed = false;
         }
+        Ok(Kept::Command)
+    }
+
+    /// Raises the trim point, and gives up the oldest segments as long as nothing of them is needed.
+    fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
         let dead = self.contents.dead_segments(self.active.number, position);
-        if self.is_write_behind && !dead.is_empty() {
-            // What made the names final that these logs tell stands in later ones: it must not be lost alone.
-            let unsynced = self.take_unsynced();
-            sync_files(&*self.place.disk, &unsynced).map_err(StoreError::at(&self.place.dir))?;
-        }
         let first_segment = dead.last().map_or(self.trim.first_segment(), |last| last + 1);
         self.trim.raise(&self.place, position, first_segment)?;
         mark(&mut self.unsynced, self.trim.name());
-        self.contents.trim(position);
         for number in dead {
             self.contents.forget_segment(number);
             for name in self.place.segment_files(number) {
                 self.unsynced.remove(&name);
-                self.place.disk.delete(&name).map_err(StoreError::at(&name))?;
             }
         }
-        Ok(Kept::Command)
+        Ok(())
+    }
+
+    /// Whether there are files of segments of which nothing is needed.
+    #[must_use]
+    pub fn has_removal(&self) -> bool {
+        self.removed_to < self.trim.first_segment()
+    }
+
+    /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
+    /// called. A removal that never was, or that a crash ended, is repeated by the next life of the store.
+    #[must_use]
+    pub fn next_removal(&self) -> Option<Removal> {
+        let end = self.trim.first_segment().min(self.removed_to.saturating_add(REMOVED_AT_ONCE));
+        if self.removed_to >= end {
+            return None;
+        }
+        let delete = (self.removed_to..end).flat_map(|number| self.place.segment_files(number)).collect();
+        // Without a journal, what made the names final that old logs tell is in later ones: it must not be lost
+        // alone.
+        let sync = match self.is_write_behind {
+            true => self.unsynced.iter().cloned().chain([self.trim.name().to_owned()]).collect(),
+            false => vec![self.trim.name().to_owned()],
+        };
+        Some(Removal::new(sync, delete))
+    }
+
+    /// What [`ShardStore::next_removal`] named is gone.
+    pub fn removed(&mut self) {
+        self.removed_to = self.trim.first_segment().min(self.removed_to.saturating_add(REMOVED_AT_ONCE));
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_host::{Event, Host, HostConfig, Outgoing, Problem, RegisterPlace};
+use seriatim_host::{Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
     ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
@@ -15,7 +15,7 @@ use seriatim_model::{
 use seriatim_protocol::Message;
 use seriatim_protocol::roles::Sequencing;
 use seriatim_protocol::shard::Replica;
-use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
+use seriatim_store::{Disk, JournalWrite, MemoryDisk};
 
 use super::{CONTROL, Happening, World};
 use crate::network::{Connection, Party};
@@ -36,7 +36,7 @@ pub struct Node {
     inbox: Vec<Event>,
     wake_at: Option<Time>,
     write: Option<JournalWrite>,
-    syncing: Option<Vec<String>>,
+    syncing: Option<FileWork>,
     /// How many times as long as usual a sync takes.
     pub(super) slowness: u32,
     /// How much later than it could it does anything.
@@ -319,10 +319,10 @@ impl World {
         if node.life != life {
             return;
         }
-        let Some(files) = node.syncing.take() else { return };
-        let outcome = sync_files(&node.disk, &files).map_err(|cause| cause.to_string());
+        let Some(work) = node.syncing.take() else { return };
+        let outcome = work.perform(&node.disk);
         node.inbox.push(Event::FilesSynced(outcome));
-        self.coverage.checkpoints += 1;
+        self.coverage.checkpoints += u64::from(work.is_checkpoint());
         self.wake_node(id, self.now);
     }
 

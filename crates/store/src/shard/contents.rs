@@ -208,10 +208,9 @@ impl Contents {
         })
     }
 
-    /// Forgets what lies below a trim point.
-    pub(super) fn trim(&mut self, trim: Position) {
-        self.index.trim(trim);
-        self.map.trim(trim);
+    /// Forgets what lies below a trim point, up to so many runs. Returns whether that is all.
+    pub(super) fn trim(&mut self, trim: Position, mut most: usize) -> bool {
+        self.index.trim_some(trim, &mut most) && self.map.trim_some(trim, &mut most)
     }
 
     fn bind(&mut self, view: ViewNumber, first: Position, run: IndexRun) {

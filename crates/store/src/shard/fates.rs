@@ -223,6 +223,8 @@ struct Fates {
     /// The next number of each session.
     numbers: [u64; 3],
     attempt: ViewNumber,
+    /// Whether files are deleted. Without a journal that makes durable what came before.
+    removes: bool,
 }
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> Result<ShardStore, crate::OpenError> {
@@ -247,6 +249,7 @@ impl Fates {
             checkpoint: (None, 0, Model::default()),
             numbers: [0; 3],
             attempt: ViewNumber(1),
+            removes: true,
         };
         fates.begin();
         fates
@@ -270,6 +273,20 @@ impl Fates {
         self.model.execute(&command);
         self.journal.push(kept.of(&command));
         self.commands.push(command);
+        self.remove_some();
+    }
+
+    /// Deletes some of what trims left; sometimes a crash comes before the store knows.
+    fn remove_some(&mut self) {
+        if self.removes
+            && self.below(3) == 0
+            && let Some(removal) = self.store.next_removal()
+        {
+            removal.perform(&*self.store.place.disk).unwrap();
+            if self.below(8) > 0 {
+                self.store.removed();
+            }
+        }
     }
 
     fn step(&mut self) {
@@ -519,6 +536,7 @@ fn what_a_killed_process_did_not_sync_is_gone_and_nothing_else() {
         }
         sync_files(&*disk, &fates.store.take_unsynced()).unwrap();
         let (expected, trim) = (fates.model.clone(), fates.model.trim);
+        fates.removes = false;
         for _ in 0..fates.below(10) {
             fates.step();
         }

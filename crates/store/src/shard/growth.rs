@@ -8,7 +8,9 @@ use seriatim_model::{
     ShardId, View, ViewHistory, ViewNumber,
 };
 
-use super::{Kept, OpenMode, ShardOptions, ShardStore};
+use super::index::{Index, IndexRun};
+use super::segment::Written;
+use super::{FORGOTTEN_AT_ONCE, Kept, OpenMode, REMOVED_AT_ONCE, ShardOptions, ShardStore};
 use crate::disk::MemoryDisk;
 use crate::format::work;
 
@@ -152,4 +154,43 @@ fn an_order_that_is_executed_again_writes_nothing() {
     assert_eq!(store.execute(&put(0, 0)).unwrap(), Kept::Command);
     assert_eq!(store.execute(&ordered).unwrap(), Kept::Command);
     assert_eq!(again(&disk, &mut store, &[ordered]), 0);
+}
+
+#[test]
+fn a_long_trim_costs_no_more_than_a_short_one() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    store.execute(&remember(Order::ErwinBb, &[(1, 0)])).unwrap();
+    for first in (0..8000).step_by(8) {
+        store.execute(&bind(1, first, 8)).unwrap();
+    }
+    let end = Position(8000);
+    store.execute(&StorageCommand::Stable(end)).unwrap();
+    let (before, files) = (disk.counters(), disk.files().len());
+    store.execute(&StorageCommand::Trim(end)).unwrap();
+    let after = disk.counters();
+    assert_eq!((after.syncs, after.writes), (before.syncs, before.writes + 1), "one write and no sync");
+    let (mut removals, mut left) = (0, files);
+    while let Some(removal) = store.next_removal() {
+        removal.perform(&disk).unwrap();
+        store.removed();
+        assert!(left - disk.files().len() <= 2 * REMOVED_AT_ONCE as usize);
+        (removals, left) = (removals + 1, disk.files().len());
+    }
+    assert!(files > 1000 && left == 3 && removals > 50, "{files} {left} {removals}");
+}
+
+#[test]
+fn what_a_trim_leaves_in_memory_is_forgotten_in_pieces() {
+    let mut index = Index::default();
+    for position in 0..10_000u64 {
+        let written = Written { count: 1, offset: position as u32 * 200, bytes: 100 };
+        index.insert(ViewNumber(1 + position % 2), Position(position), IndexRun::new(1, written));
+    }
+    let (mut pieces, mut left) = (0, index.len());
+    while !index.trim_some(Position(9_000), &mut FORGOTTEN_AT_ONCE.clone()) {
+        assert!(left - index.len() <= FORGOTTEN_AT_ONCE);
+        (pieces, left) = (pieces + 1, index.len());
+    }
+    assert_eq!((pieces, index.len()), (8, 1000));
 }

@@ -196,8 +196,14 @@ impl<T: Stretch> Versions<T> {
 
     /// Drops what lies below `trim`.
     pub(super) fn trim(&mut self, trim: Position) {
-        self.views.values_mut().for_each(|runs| runs.drop_below(trim.0));
+        let _ = self.trim_some(trim, &mut usize::MAX.clone());
+    }
+
+    /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that is all.
+    pub(super) fn trim_some(&mut self, trim: Position, most: &mut usize) -> bool {
+        let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most));
         self.views.retain(|_, runs| !runs.is_empty());
+        is_done
     }
 
     /// How many runs there are.

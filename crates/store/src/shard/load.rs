@@ -42,14 +42,19 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         }
         None => load_what_is_shown(place, &trim)?,
     };
-    loader.contents.trim(trim.position());
+    loader.contents.trim(trim.position(), usize::MAX);
     loader.contents.believe();
     // A checkpoint counts only when the segments before its active one are durable.
     let first_unsynced = if is_write_behind { 0 } else { active.number };
     let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
     let segments = segments.map(|number| loader.place.segment_files(number));
     let unsynced: BTreeSet<String> = segments.flatten().chain([trim.name().to_owned()]).collect();
+    // What a trim left for later is removed in this life.
+    let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
+    let removed_to = removed_to.expect("there is at least one");
     Ok(ShardStore {
+        removed_to,
+        is_trimmed: true,
         unsynced,
         place: loader.place,
         options,
@@ -200,7 +205,7 @@ impl Loader {
 
     fn load_segments(&mut self, checkpoint: ShardCheckpoint) -> Result<ActiveSegment, OpenError> {
         for number in self.place.segment_numbers()? {
-            if number < self.first_segment || number > checkpoint.segment {
+            if number >= self.first_segment && number > checkpoint.segment {
                 self.place.delete_segment(number)?;
             }
         }
@@ -362,9 +367,7 @@ impl Loader {
     /// Keeps what is whole, without a checkpoint: only the newest segment may be torn.
     fn load_what_is_whole(&mut self) -> Result<ActiveSegment, OpenError> {
         let mut numbers = self.place.segment_numbers()?;
-        for number in numbers.extract_if(.., |number| *number < self.first_segment) {
-            self.place.delete_segment(number)?;
-        }
+        numbers.retain(|number| *number >= self.first_segment);
         let Some(newest) = numbers.last().copied() else { return self.create(self.first_segment) };
         for number in self.first_segment..newest {
             self.load_sealed(number)?;

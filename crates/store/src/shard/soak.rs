@@ -157,6 +157,19 @@ impl Soak {
         let kept = self.store.execute(&command).unwrap();
         self.journal.push(kept.of(&command));
         self.commands.push(command);
+        self.remove_some();
+    }
+
+    /// Deletes some of what trims left; sometimes a crash comes before the store knows.
+    fn remove_some(&mut self) {
+        if self.below(3) == 0
+            && let Some(removal) = self.store.next_removal()
+        {
+            removal.perform(&self.disk).unwrap();
+            if self.below(8) > 0 {
+                self.store.removed();
+            }
+        }
     }
 
     /// Reads everything, with random limits, and compares.
