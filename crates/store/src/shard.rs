@@ -31,6 +31,7 @@
 //! and must be durable before the first segment goes. Segments go a few at a time, behind the store's back
 //! ([`ShardStore::next_removal`]): a long log is not trimmed in one step.
 
+mod bind;
 mod binding;
 mod contents;
 mod index;
@@ -49,16 +50,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::storage::{Lacking, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
-use seriatim_model::{LogId, Order, Position, Record, RecordId, Settled, ShardId, ViewNumber};
+use seriatim_model::{LogId, Position, Record, RecordId, ShardId};
 
 use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
 use contents::{Contents, start_of_view};
-use index::MAX_RUN_BYTES;
-use names::runs_of;
 use segment::{ActiveSegment, Appended, Trusted, Written};
 pub use trim::Removal;
 use trim::TrimFile;
@@ -395,6 +394,7 @@ impl ShardStore {
             StorageCommand::Order { view, first, runs } => self.order(*view, *first, runs),
             StorageCommand::Map { view, first, owned } => self.note_map(*view, *first, owned),
             StorageCommand::Discard(ids) => self.discard(*ids),
+            StorageCommand::Rebind { view, same, runs } => self.rebind(*view, same, runs),
         };
         if let Err(error @ StoreError::Failed { .. }) = &outcome {
             self.failure = Some(error.to_string());
@@ -423,79 +423,6 @@ impl ShardStore {
     /// syncer at durability `memory`, has to sync.
     pub fn take_unsynced(&mut self) -> Vec<String> {
         std::mem::take(&mut self.unsynced).into_iter().collect()
-    }
-
-    fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<Kept, StoreError> {
-        let fresh = self.fresh_parts(view, runs)?;
-        let mut bindings = vec![];
-        if self.has_names() {
-            // A name that has its position below the trim point is waiting for none.
-            let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
-            bindings.extend(trimmed.filter(|binding| !self.knows(binding)));
-            bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
-        }
-        if fresh.is_empty() {
-            let kept = if bindings.is_empty() { Kept::Nothing } else { Kept::Command };
-            return self.note(bindings, None).map(|()| kept);
-        }
-        let parts: Vec<_> = fresh.iter().map(|part| part.records).collect();
-        self.make_room(&parts, 0)?;
-        let (written, appended) = self.write(&parts, MAX_RUN_BYTES)?;
-        for (part, written) in fresh.iter().zip(written) {
-            let mut first = part.first;
-            for written in written {
-                bindings.push(Binding::bind(view, first, self.active.number, written));
-                first += u64::from(written.count);
-            }
-        }
-        self.note(bindings, Some(appended))?;
-        Ok(Kept::Command)
-    }
-
-    /// Whether an entry tells the names of positions, and they are known.
-    fn knows(&self, binding: &Binding) -> bool {
-        match *binding {
-            Binding::Name { view, first, ids, is_void } => {
-                self.contents.knows_names(view, first, Settled { ids, is_void })
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether records may be held by name, and need to be told which of them got positions.
-    fn has_names(&self) -> bool {
-        let memory = self.contents.remembered.memory.as_ref();
-        memory.is_some_and(|memory| memory.config.order == Order::ErwinSt)
-    }
-
-    /// What of `runs` is neither trimmed nor held already.
-    fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<Part<'a>>, StoreError> {
-        let mut fresh = Vec::new();
-        for (index, run) in runs.iter().enumerate() {
-            let (_, part) = self.split(run);
-            let is_it = |index: u64, found: Option<(RecordId, &Record)>| {
-                let (wanted, content) = &part.records[index as usize];
-                found.is_some_and(|(id, record)| id == *wanted && record.is_no_op() == content.is_no_op())
-            };
-            let mut held = self.held(view, part.first, part.records.len() as u64, is_it)?;
-            if !held.is_empty()
-                && runs[..index].iter().any(|earlier| earlier.first < run.end() && run.first < earlier.end())
-            {
-                // What is held is going to be replaced by an earlier run of this very command.
-                held.clear();
-            }
-            let rest = stretches(part.records.len() as u64, &held).filter(|(_, is_held)| !is_held);
-            fresh.extend(rest.map(|(range, _)| part.within(range)));
-        }
-        Ok(fresh)
-    }
-
-    /// What of a run lies below the trim point, and the rest.
-    fn split<'a>(&self, run: &'a Run) -> (Part<'a>, Part<'a>) {
-        let count = run.records.len() as u64;
-        let whole = Part { first: run.first, records: &run.records };
-        let trimmed = self.trim.position().since(run.first).min(count);
-        (whole.within(0..trimmed), whole.within(trimmed..count))
     }
 
     /// Seals the active segment and starts the next one if these records, or so many more bytes of bindings,
@@ -632,20 +559,6 @@ fn mark(unsynced: &mut BTreeSet<String>, name: &str) {
     }
 }
 
-/// Consecutive records of a run.
-#[derive(Clone, Copy, Debug)]
-struct Part<'a> {
-    first: Position,
-    records: &'a [(RecordId, Record)],
-}
-
-impl<'a> Part<'a> {
-    fn within(self, range: Range<u64>) -> Self {
-        let records = &self.records[range.start as usize..range.end as usize];
-        Self { first: self.first + range.start, records }
-    }
-}
-
 /// The parts of `0..count` that are in `held`, and those that are not, in order.
 fn stretches(count: u64, held: &BTreeSet<u64>) -> impl Iterator<Item = (Range<u64>, bool)> + use<> {
     let mut parts: Vec<(Range<u64>, bool)> = vec![];
@@ -664,22 +577,6 @@ fn stretches(count: u64, held: &BTreeSet<u64>) -> impl Iterator<Item = (Range<u6
         parts.push((next..count, false));
     }
     parts.into_iter()
-}
-
-/// What the records at these positions are called.
-fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
-    let mut bindings = vec![];
-    let mut first = part.first;
-    for (ids, records) in runs_of(part.records) {
-        let mut rest = ids;
-        for same in records.chunk_by(|(_, one), (_, next)| one.is_no_op() == next.is_no_op()) {
-            let ids = rest.head(same.len() as u64);
-            bindings.push(Binding::Name { view, first, ids, is_void: same[0].1.is_no_op() });
-            first += ids.count;
-            rest = rest.tail(ids.count);
-        }
-    }
-    bindings
 }
 
 impl Place {

@@ -162,6 +162,7 @@ impl Contents {
                 }
             }
             Binding::Discard(ids) => self.discard(ids),
+            Binding::Refer { view, first, run } => self.bind(view, first, run),
         }
     }
 

@@ -89,7 +89,9 @@ impl Model {
             }
             StorageCommand::Stable(position) => self.raise_stable(*position),
             StorageCommand::Trim(position) => self.trim = self.trim.max(*position),
-            StorageCommand::RememberLacking { .. } => unreachable!("nothing is lacking here"),
+            StorageCommand::RememberLacking { .. } | StorageCommand::Rebind { .. } => {
+                unreachable!("nothing is lacking here, and no log of names binds by reference")
+            }
         }
     }
 

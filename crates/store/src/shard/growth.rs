@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use seriatim_model::storage::{Ordered, Owned, Run, ShardMemory, StorageCommand};
+use seriatim_model::storage::{Ordered, Owned, ReadRange, Rebound, Run, ShardMemory, StorageCommand};
+use seriatim_model::wire::encode_one;
 use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
     ShardId, View, ViewHistory, ViewNumber,
 };
 
 use super::index::{Index, IndexRun};
-use super::segment::Written;
+use super::segment::{HEADER_BYTES, Written};
+use super::tests::remove_all;
 use super::{FORGOTTEN_AT_ONCE, Kept, OpenMode, REMOVED_AT_ONCE, ShardOptions, ShardStore};
 use crate::disk::MemoryDisk;
 use crate::format::work;
@@ -154,6 +156,98 @@ fn an_order_that_is_executed_again_writes_nothing() {
     assert_eq!(store.execute(&put(0, 0)).unwrap(), Kept::Command);
     assert_eq!(store.execute(&ordered).unwrap(), Kept::Command);
     assert_eq!(again(&disk, &mut store, &[ordered]), 0);
+}
+
+/// The records below 1000, by position.
+fn content(store: &ShardStore) -> Vec<(u64, RecordId, Record)> {
+    let (from, end) = (Position(0), Position(1000));
+    let found = store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap();
+    found.into_iter().map(|stored| (stored.position.0, stored.id, stored.record)).collect()
+}
+
+fn damage(disk: &MemoryDisk, store: &ShardStore, position: u64) {
+    let frame = 32 + Record::new(&[0; 500], 0).size() as u64;
+    disk.flip_bit(store.active.records.name(), HEADER_BYTES + position * frame + 100, 1);
+}
+
+#[test]
+fn attempts_at_a_view_cost_a_few_bytes_for_each_run() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    let first = remember(Order::ErwinBb, &[(1, 0)]);
+    let mut journal = vec![];
+    let mut execute = |store: &mut ShardStore, command: StorageCommand| {
+        let kept = store.execute(&command).unwrap().of(&command);
+        let bytes = kept.as_ref().map_or(0, |kept| encode_one(kept).len());
+        journal.extend(kept);
+        bytes
+    };
+    execute(&mut store, first);
+    assert!(execute(&mut store, bind(1, 0, 10)) > 5000);
+    let before = disk.counters().bytes_written;
+    for attempt in 2..20 {
+        assert!(execute(&mut store, bind(attempt, 0, 10)) < 100, "attempt {attempt}");
+    }
+    let written = disk.counters().bytes_written - before;
+    assert!(written < 18 * 100, "{written} bytes for 18 attempts at 10 records of 500 bytes");
+    // What one attempt has in addition, the next one does not write, either.
+    assert!(execute(&mut store, bind(20, 5, 10)) < 3000);
+    assert!(execute(&mut store, bind(21, 0, 15)) < 150);
+    execute(&mut store, remember(Order::ErwinBb, &[(1, 0), (21, 0)]));
+    let expected = content(&store);
+    assert_eq!(expected.len(), 15);
+    // After a crash the journal leads to the same, and so do the files.
+    let mut again = open(&MemoryDisk::new(), OpenMode::Journaled { checkpoint: None });
+    journal.iter().for_each(|command| _ = again.execute(command).unwrap());
+    assert_eq!(content(&again), expected);
+    assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
+}
+
+#[test]
+fn only_the_very_same_record_is_a_source() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    store.execute(&remember(Order::ErwinBb, &[(1, 0)])).unwrap();
+    store.execute(&bind(1, 0, 10)).unwrap();
+    damage(&disk, &store, 4);
+    let mut other = bind(2, 0, 10);
+    if let StorageCommand::Bind { runs, .. } = &mut other {
+        // One of the same name and length, and one of the same content.
+        runs[0].records[7].1 = Record::new(&[99; 500], 0);
+        runs[0].records[8].0 = id(1, 88);
+    }
+    let Kept::Instead(StorageCommand::Rebind { view, same, runs }) = store.execute(&other).unwrap() else {
+        panic!("most of it is the same")
+    };
+    let of = ViewNumber(1);
+    let stretches = [(0, 4), (5, 2), (9, 1)];
+    let stretches = stretches.map(|(first, count)| Rebound { of, first: Position(first), count });
+    assert_eq!((view, same), (ViewNumber(2), stretches.to_vec()));
+    assert_eq!(runs.iter().map(|run| (run.first.0, run.records.len())).collect::<Vec<_>>(), [(4, 1), (7, 2)]);
+    store.execute(&remember(Order::ErwinBb, &[(1, 0), (2, 0)])).unwrap();
+    let StorageCommand::Bind { runs, .. } = other else { unreachable!() };
+    let expected = (0..).zip(runs[0].records.clone()).map(|(position, (id, record))| (position, id, record));
+    assert_eq!(content(&store), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_segment_stays_while_another_view_is_bound_to_it() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    store.execute(&remember(Order::ErwinBb, &[(1, 0)])).unwrap();
+    for first in (0..100).step_by(10) {
+        store.execute(&bind(1, first, 10)).unwrap();
+    }
+    store.execute(&bind(2, 0, 100)).unwrap();
+    store.execute(&remember(Order::ErwinBb, &[(1, 0), (2, 0)])).unwrap();
+    store.execute(&StorageCommand::Stable(Position(100))).unwrap();
+    store.execute(&StorageCommand::Trim(Position(55))).unwrap();
+    remove_all(&disk, &mut store);
+    assert!(!disk.files().contains(&store.place.records_file(1)));
+    let expected: Vec<u64> = (55..100).collect();
+    for store in [store, open(&disk, OpenMode::WriteBehind)] {
+        assert_eq!(content(&store).iter().map(|(position, ..)| *position).collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! A run is 32 bytes with its key. Ten million records in stripes of 64 are 160,000 runs.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use seriatim_model::storage::Owned;
 use seriatim_model::wire::wire_struct;
@@ -159,6 +160,11 @@ impl<T: Stretch> Versions<T> {
         next == end
     }
 
+    /// The views after this one that have anything, the latest first.
+    pub(super) fn views_after(&self, view: ViewNumber) -> impl Iterator<Item = ViewNumber> + use<'_, T> {
+        self.views.range((Bound::Excluded(view), Bound::Unbounded)).rev().map(|(view, _)| *view)
+    }
+
     /// What the view has at `position` and from there on.
     pub(super) fn at(&self, view: ViewNumber, position: Position) -> Option<T> {
         let (first, run) = self.views.get(&view)?.whole(position.0, position.0.checked_add(1)?).next()?;
@@ -215,8 +221,9 @@ impl<T: Stretch> Versions<T> {
 
 /// From where on a newer registered view decides, so that what `view` has there is never valid.
 pub(super) fn hidden_from(history: &ViewHistory, view: ViewNumber) -> Option<Position> {
-    let newer = history.steps().iter().find(|(number, _)| *number > view);
-    newer.map(|(_, first)| *first)
+    let steps = history.steps();
+    let newer = steps.partition_point(|(number, _)| *number <= view);
+    steps.get(newer).map(|(_, first)| *first)
 }
 
 #[cfg(test)]

@@ -342,6 +342,10 @@ impl Loader {
                     }
                 }
             }
+            Binding::Refer { first, run, .. } => {
+                first.0.checked_add(run.count())?;
+                self.is_there(*run).then_some(())?;
+            }
             Binding::Name { first, ids, .. } => {
                 first.0.checked_add(ids.count)?;
                 ids.first.checked_add(ids.count)?;

@@ -1,8 +1,8 @@
 //! The shard store against crashes, full disks, damage, and a simple model.
 
 use proptest::prelude::*;
-use seriatim_model::storage::{ReadFailure, ReadRange, Stored};
-use seriatim_model::{Incarnation, LogConfig, SessionId, ViewHistory};
+use seriatim_model::storage::{ReadFailure, ReadRange, Run, Stored};
+use seriatim_model::{Incarnation, LogConfig, Order, SessionId, ViewHistory, ViewNumber};
 
 use super::index::{Index, IndexRun};
 use super::*;
