@@ -17,11 +17,13 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey,
+    ShardOptions,
 };
 
 use crate::backlog::Backlog;
 use crate::detector::Liveness;
+use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
@@ -90,7 +92,7 @@ pub enum Event {
     },
     /// The journal write that was taken ended.
     JournalWritten(Result<(), WriteFailure>),
-    /// The files that were taken to be synced are synced, or not.
+    /// The work on files that was taken is done, or failed.
     FilesSynced(Result<(), String>),
 }
 
@@ -139,6 +141,11 @@ pub struct Host {
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
     checkpoint: Option<Checkpoint>,
+    /// What is under way with files.
+    pub(crate) file_work: Option<Under>,
+    /// The replicas whose stores have files that a trim left, and whose turn was last.
+    pub(crate) removals: BTreeSet<RoleKey>,
+    pub(crate) removed_last: Option<RoleKey>,
     disk_is_full: bool,
     retry_at: Option<Time>,
     pub(crate) relay: Relay,
@@ -203,6 +210,9 @@ impl Host {
             last,
             awaited: last,
             checkpoint: None,
+            file_work: None,
+            removals: BTreeSet::new(),
+            removed_last: None,
             disk_is_full: false,
             retry_at: None,
             relay: Relay::default(),
@@ -217,6 +227,7 @@ impl Host {
         let keys: Vec<_> = host.roles.keys().copied().collect();
         for key in keys {
             host.remember_anew(key)?;
+            host.note_removal(key);
             host.update_timer(key);
         }
         for (key, record) in revived.records {
@@ -320,7 +331,7 @@ impl Host {
             Event::Liveness(change) => self.announce(now, change),
             Event::RegisterAnswered { to, log, message } => self.register_answered(to, log, message),
             Event::JournalWritten(outcome) => self.journal_written(now, outcome),
-            Event::FilesSynced(outcome) => self.files_synced(outcome),
+            Event::FilesSynced(outcome) => self.file_work_done(outcome),
         }
         self.drain_local(now);
     }
@@ -352,8 +363,8 @@ impl Host {
         self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
         let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
-        // Nor does what it has of a dismissed replica go before the replica's files.
-        let complete = complete && self.doomed.is_empty();
+        // Nor does what it has of a replica that is gone for good go before the replica's files.
+        let complete = complete && self.doomed.is_empty() && self.retired.is_empty();
         if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
             self.begin_checkpoint();
         }
@@ -391,8 +402,8 @@ impl Host {
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 
-    /// Files to be synced, if that is wanted and not under way.
-    pub fn next_sync(&mut self) -> Option<Vec<String>> {
+    /// The files that a checkpoint waits for, unless they were taken.
+    pub(crate) fn take_checkpoint_files(&mut self) -> Option<Vec<String>> {
         self.checkpoint.as_mut()?.files.take()
     }
 
@@ -611,13 +622,17 @@ impl Host {
         }
     }
 
-    fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
+    pub(crate) fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
         let Some(store) = role.store() else { return };
         let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
+        let has_removal = store.has_removal();
+        if has_removal {
+            self.removals.insert(key);
+        }
         match &outcome {
-            Ok(()) => self.set_disk_full(self.journal.is_full()),
+            Ok(_) => self.set_disk_full(self.journal.is_full()),
             Err((failure, cause)) => {
                 self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
                 match failure {
@@ -638,8 +653,17 @@ impl Host {
         }
         if !journaled {
             self.awaited = self.last;
-        } else if outcome.is_ok() {
-            self.append(key, &own_record(&encode(command)));
+        } else if let Ok(kept) = outcome {
+            match kept {
+                // What it says is in entries that may still be on their way to the disk.
+                Kept::Nothing if self.last <= self.journal.durable() => {
+                    self.local.push_back((key, Input::Persisted(ticket)));
+                    return;
+                }
+                Kept::Nothing => {}
+                Kept::Command => _ = self.append(key, &own_record(&encode(command))),
+                Kept::Instead(shorter) => _ = self.append(key, &own_record(&encode(&shorter))),
+            }
             // Knowing what is stable is worth remembering, but nobody waits for it.
             if !matches!(command, StorageCommand::Stable(_)) {
                 self.awaited = self.last;
@@ -697,8 +721,6 @@ impl Host {
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
                 self.set_disk_full(self.journal.is_full());
                 self.report_durable(durable);
-                self.remove_doomed();
-                self.confirm_retired();
             }
             Err(cause) => self.failure = Some(cause.to_string()),
         }
@@ -735,15 +757,20 @@ impl Host {
         self.checkpoint = Some(Checkpoint { id, snapshots, files: Some(files) });
     }
 
-    fn files_synced(&mut self, outcome: Result<(), String>) {
+    pub(crate) fn files_synced(&mut self, outcome: Result<(), String>) {
         let Some(Checkpoint { id, snapshots, .. }) = self.checkpoint.take() else { return };
         match outcome {
             Ok(()) => {
                 self.last = self.journal.finish_checkpoint(id, &snapshots);
                 self.awaited = self.last;
             }
-            Err(cause) => self.failure = Some(format!("the disk failed: {cause}")),
+            Err(cause) => self.fail(cause),
         }
+    }
+
+    /// The disk did what nobody can undo.
+    pub(crate) fn fail(&mut self, cause: String) {
+        self.failure = Some(format!("the disk failed: {cause}"));
     }
 }
 

@@ -8,11 +8,11 @@
 //!
 //! **Invariant:** nothing in this crate waits, asks the clock, or draws a random number. The disk is
 //! written to through [`seriatim_store::Disk`], buffered; whatever has to be *durable* leaves as a
-//! [`JournalWrite`](seriatim_store::JournalWrite) or as a list of files to sync, and is reported back.
+//! [`JournalWrite`](seriatim_store::JournalWrite) or as [`FileWork`], and is reported back; so does what deletes files.
 //!
 //! ```text
 //!             handle(event) …                    settle(now)
-//!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ timers that are due ─▶ take_sends, next_journal_write
+//!  inbox ──▶ step role ─▶ effects ─▶ … ─▶ timers that are due ─▶ take_sends, next_journal_write, next_sync
 //!               ▲            │
 //!               └── local ◀──┘ messages between roles of this node, reads, finished stores
 //! ```
@@ -22,6 +22,9 @@
 
 mod backlog;
 mod detector;
+#[cfg(test)]
+mod executed_again;
+mod files;
 mod host;
 mod journal;
 mod liveness;
@@ -36,6 +39,7 @@ mod timers;
 mod watched;
 
 pub use detector::{Cause, Detector, Liveness, Via};
+pub use files::FileWork;
 pub use host::{Event, Host, HostConfig, Outgoing};
 pub use recovery::{HostError, Problem};
 pub use register::{RegisterPlace, RegisterQuestion};

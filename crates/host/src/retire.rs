@@ -25,7 +25,6 @@ impl Host {
         self.gone.insert(log);
         self.awaited = self.last;
         self.retired.push_back((self.last, log));
-        self.confirm_retired();
     }
 
     /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
@@ -46,18 +45,16 @@ impl Host {
         }
     }
 
-    pub(crate) fn confirm_retired(&mut self) {
-        while self.retired.front().is_some_and(|(lsn, _)| *lsn <= self.journal.durable()) {
-            let (_, log) = self.retired.pop_front().expect("the front was just seen");
-            // Only now: a role that the journal still tells of would make them again after a restart. Also
-            // those of roles that were killed before the journal told of them.
-            if let Err(cause) = ShardStore::destroy_all(&*self.disk, log) {
-                let cause = format!("the files of the deleted log could not be removed: {cause}");
-                self.problems.push(Problem { log, endpoint: Endpoint::Node, cause });
-            }
-            let message = control::Message::Retired { log, node: self.config.node };
-            self.send_to_register(message);
+    /// The stores of the oldest deleted log were removed, or could not be. Also those of roles that were killed before
+    /// the journal told of them.
+    pub(crate) fn log_is_removed(&mut self, outcome: Result<(), String>) {
+        let (_, log) = self.retired.pop_front().expect("it is there until its files are gone");
+        if let Err(cause) = outcome {
+            let cause = format!("the files of the deleted log could not be removed: {cause}");
+            self.problems.push(Problem { log, endpoint: Endpoint::Node, cause });
         }
+        let message = control::Message::Retired { log, node: self.config.node };
+        self.send_to_register(message);
     }
 
     /// The log goes on without this role, and nobody will ask it for anything any more. Not if it obeys a
@@ -80,15 +77,10 @@ impl Host {
         }
     }
 
-    /// Removes the stores of dismissed replicas. Only now: the journal would bring such a replica back after
-    /// a restart, and miss its files.
-    pub(crate) fn remove_doomed(&mut self) {
-        while let Some((lsn, log, shard)) = self.doomed.front().copied()
-            && lsn <= self.journal.durable()
-        {
-            self.doomed.pop_front();
-            self.problems.extend(remove_store(&*self.disk, log, shard));
-        }
+    /// The store of the replica that was dismissed first was removed, or could not be.
+    pub(crate) fn store_is_removed(&mut self, outcome: Result<(), String>) {
+        let (_, log, shard) = self.doomed.pop_front().expect("it is there until its files are gone");
+        self.problems.extend(outcome.err().map(|cause| unremoved(log, shard, &cause)));
     }
 
     /// Whether a role was dismissed and has left something that a new one must not find.
@@ -141,6 +133,10 @@ pub(crate) fn remove_unborn(disk: &dyn Disk, roles: &BTreeMap<RoleKey, Role>) ->
 /// Removes what a replica kept that the journal does not tell of any more.
 pub(crate) fn remove_store(disk: &dyn Disk, log: LogId, shard: ShardId) -> Option<Problem> {
     let cause = ShardStore::destroy(disk, log, shard).err()?;
+    Some(unremoved(log, shard, &cause.to_string()))
+}
+
+fn unremoved(log: LogId, shard: ShardId, cause: &str) -> Problem {
     let cause = format!("the files of a replica that was replaced could not be removed: {cause}");
-    Some(Problem { log, endpoint: Endpoint::Shard(shard), cause })
+    Problem { log, endpoint: Endpoint::Shard(shard), cause }
 }

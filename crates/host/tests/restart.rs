@@ -74,8 +74,7 @@ fn write_all(host: &mut Host, disk: &MemoryDisk) {
             host.handle(Time::ZERO, Event::JournalWritten(write.perform(disk)));
         }
         if let Some(files) = files {
-            let outcome = seriatim_store::sync_files(disk, &files).map_err(|cause| cause.to_string());
-            host.handle(Time::ZERO, Event::FilesSynced(outcome));
+            host.handle(Time::ZERO, Event::FilesSynced(files.perform(disk)));
         }
         host.settle(Time::ZERO);
     }

@@ -64,6 +64,19 @@ pub struct Owned {
 
 wire_struct! { Owned { shard, count } }
 
+/// Consecutive positions at which a view has the records that another one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rebound {
+    /// The other view.
+    pub of: ViewNumber,
+    /// The first position.
+    pub first: Position,
+    /// How many. Never none.
+    pub count: u64,
+}
+
+wire_struct! { Rebound { of, first, count } }
+
 /// What a shard replica must remember besides its records. Written whole whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMemory {
@@ -202,6 +215,16 @@ pub enum StorageCommand {
     },
     /// What was put under these names, and has no position, will never get one.
     Discard(IdRun),
+    /// What is kept of a [`StorageCommand::Bind`] of which some records were there, as versions of other views at the
+    /// same positions: nobody asks for it, but the journal has no need of these records twice.
+    Rebind {
+        /// The view that they were pushed under.
+        view: ViewNumber,
+        /// Where another view has the very same records.
+        same: Vec<Rebound>,
+        /// The other records.
+        runs: Vec<Run>,
+    },
 }
 
 wire_enum! {
@@ -215,6 +238,7 @@ wire_enum! {
         7 => Order { view, first, runs },
         8 => Map { view, first, owned },
         9 => Discard(ids),
+        10 => Rebind { view, same, runs },
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use seriatim_host::Event;
-use seriatim_store::{Disk, JournalWrite, sync_files};
+use seriatim_host::{Event, FileWork};
+use seriatim_store::{Disk, JournalWrite};
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
@@ -13,11 +13,11 @@ use crate::driver::Arrival;
 /// Something that takes as long as the disk takes.
 enum Job {
     Write(JournalWrite),
-    Sync(Vec<String>),
+    Files(FileWork),
 }
 
 /// Two threads a node: one writes the journal, which appends wait for; the other syncs the files of a
-/// checkpoint, which may be many and must not be in the way.
+/// checkpoint and deletes what was trimmed, which may be much and must not be in the way.
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
@@ -36,8 +36,8 @@ impl Syncer {
         self.journal.give(Job::Write(write));
     }
 
-    pub(crate) fn sync(&self, files: Vec<String>) {
-        self.files.give(Job::Sync(files));
+    pub(crate) fn sync(&self, work: FileWork) {
+        self.files.give(Job::Files(work));
     }
 }
 
@@ -55,9 +55,7 @@ impl Worker {
             for job in queue {
                 let event = match job {
                     Job::Write(write) => Event::JournalWritten(write.perform(&*disk)),
-                    Job::Sync(files) => {
-                        Event::FilesSynced(sync_files(&*disk, &files).map_err(|cause| cause.to_string()))
-                    }
+                    Job::Files(work) => Event::FilesSynced(work.perform(&*disk)),
                 };
                 if inbox.blocking_send(Arrival::Host(event)).is_err() {
                     break;

@@ -72,6 +72,14 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// If the disk fails.
     fn delete(&self, name: &str) -> io::Result<()>;
 
+    /// Removes files, durably. Those that are not there are no error.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn delete_all(&self, names: &[String]) -> io::Result<()> {
+        names.iter().try_for_each(|name| self.delete(name))
+    }
+
     /// Removes a directory with all that is in it, durably. One that is not there is no error.
     ///
     /// # Errors

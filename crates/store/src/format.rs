@@ -74,6 +74,8 @@ pub(crate) fn encode_frame<T: Wire>(value: &T, out: &mut Vec<u8>) {
     let mut encoder = Encoder::new();
     value.encode(&mut encoder);
     let body = encoder.finish_contiguous();
+    #[cfg(test)]
+    work::count(body.len());
     let length = (body.len() as u32).to_le_bytes();
     let crc = crc32c::crc32c_append(crc32c::crc32c(&length), &body);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -108,6 +110,25 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"))
+}
+
+/// How much was encoded: what a test compares where time would depend on the machine.
+#[cfg(test)]
+pub(crate) mod work {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ENCODED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count(bytes: usize) {
+        ENCODED.set(ENCODED.get() + bytes as u64);
+    }
+
+    /// How many bytes of frames' bodies this thread has encoded.
+    pub(crate) fn encoded() -> u64 {
+        ENCODED.get()
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@
 //!
 //! At durability `disk` the host executes each command of a shard replica on its [`ShardStore`]
 //! (buffered), appends the same command to the [`Journal`], and tells the replica that it is persisted
-//! when the journal is. So an append costs one sync, whatever the number of logs and shards. At a
+//! when the journal is. So an append costs one sync, whatever the number of logs and shards. A command that
+//! finds everything there, because it was executed before, is not appended again ([`Kept`]). At a
 //! checkpoint the stores name their dirty files; once these are synced, the journal gets the snapshots
 //! and may forget. After a crash each store goes back to its checkpoint, and the journal's later
 //! commands are executed again. At durability `memory` there is no journal for a shard's commands.
@@ -64,4 +65,4 @@ pub use error::OpenError;
 pub use journal::{
     CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Recovered, RoleKey,
 };
-pub use shard::{OpenMode, ShardOptions, ShardStore, StoreError};
+pub use shard::{Kept, OpenMode, Removal, ShardOptions, ShardStore, StoreError};

@@ -17,7 +17,8 @@
 //! The last segment is *active*; all others are *sealed*: they have footers and never change. Each
 //! binding log starts with what the store remembered when it was made, so old ones can go with their
 //! segments. A segment goes when all positions that its records ever had are trimmed, and all whose owner its
-//! binding log tells, and when no record is held by name in it or in one before it.
+//! binding log tells, when those whose names it tells are final, and when no record is held by name in it or in
+//! one before it.
 //!
 //! Writes are buffered; who makes them durable depends on the log's durability:
 //!
@@ -27,8 +28,10 @@
 //! - `memory`: no journal. After a crash what is whole is kept ([`OpenMode::WriteBehind`]).
 //!
 //! The trim point lives in a file of its own, overwritten in place: trimming must work on a full disk,
-//! and must be durable before the first segment goes.
+//! and must be durable before the first segment goes. Segments go a few at a time, behind the store's back
+//! ([`ShardStore::next_removal`]): a long log is not trimmed in one step.
 
+mod bind;
 mod binding;
 mod contents;
 mod index;
@@ -47,17 +50,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
+use seriatim_model::storage::{Lacking, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
-use seriatim_model::{LogId, Order, Position, Record, RecordId, ShardId, ViewNumber};
+use seriatim_model::{LogId, Position, Record, RecordId, ShardId};
 
 use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
-use contents::Contents;
-use index::MAX_RUN_BYTES;
-use names::runs_of;
+use contents::{Contents, start_of_view};
 use segment::{ActiveSegment, Appended, Trusted, Written};
+pub use trim::Removal;
 use trim::TrimFile;
 
 /// Sizes of a store. They may differ from one opening to the next.
@@ -139,6 +141,30 @@ impl StoreError {
     }
 }
 
+/// What the journal has to keep of a command that was executed, so that executing it again after a crash leads to
+/// the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing: the commands before it led there.
+    Nothing,
+    /// The command.
+    Command,
+    /// This one, which is shorter.
+    Instead(StorageCommand),
+}
+
+impl Kept {
+    /// The command that the journal keeps, of one that was executed.
+    #[must_use]
+    pub fn of(self, command: &StorageCommand) -> Option<StorageCommand> {
+        match self {
+            Self::Nothing => None,
+            Self::Command => Some(command.clone()),
+            Self::Instead(shorter) => Some(shorter),
+        }
+    }
+}
+
 /// Which shard of which log a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
@@ -166,7 +192,13 @@ pub struct ShardStore {
     trim: TrimFile,
     /// Files that were written since they were last named to a syncer.
     unsynced: BTreeSet<String>,
+    /// The segments below this one have no files any more.
+    removed_to: u32,
+    /// Whether nothing is remembered of positions below the trim point.
+    is_trimmed: bool,
     failure: Option<String>,
+    /// Whether it has no journal that would repeat what it loses.
+    is_write_behind: bool,
 }
 
 /// What is remembered besides records and the trim point.
@@ -224,6 +256,12 @@ impl Wire for ShardCheckpoint {
         })
     }
 }
+
+/// How many segments are deleted at once. A file of 64 MiB takes a few milliseconds.
+const REMOVED_AT_ONCE: u32 = 8;
+
+/// How many runs of trimmed positions a command forgets at most.
+const FORGOTTEN_AT_ONCE: usize = 1000;
 
 /// The directory that holds one for each log.
 const LOGS: &str = "logs";
@@ -332,27 +370,31 @@ impl ShardStore {
         ShardRecovery { memory, stable, trim, lacks, put, void, ends }
     }
 
-    /// Carries out a command. Executing one again is harmless.
+    /// Carries out a command. Executing one again is harmless, and writes nothing that is there.
     ///
     /// # Errors
     /// If there is no room, or the disk fails; the latter is final. Nothing of the command is visible
     /// then, except that a trim point may have been raised.
-    pub fn execute(&mut self, command: &StorageCommand) -> Result<(), StoreError> {
+    pub fn execute(&mut self, command: &StorageCommand) -> Result<Kept, StoreError> {
         if let Some(cause) = &self.failure {
             return Err(StoreError::FailedEarlier(cause.clone()));
         }
+        if !self.is_trimmed {
+            self.is_trimmed = self.contents.trim(self.trim.position(), FORGOTTEN_AT_ONCE);
+        }
         let outcome = match command {
             StorageCommand::Bind { view, runs } => self.bind_runs(*view, runs),
-            StorageCommand::Remember(memory) => self.note(vec![Binding::Remember(memory.clone())], None),
+            StorageCommand::Remember(memory) => self.remember(memory, Binding::Remember(memory.clone())),
             StorageCommand::Stable(position) => self.note_stable(*position),
             StorageCommand::Trim(position) => self.trim_below(*position),
             StorageCommand::RememberLacking { memory, lacks } => {
-                self.note(vec![Binding::RememberLacking { memory: memory.clone(), lacks: *lacks }], None)
+                self.remember(memory, Binding::RememberLacking { memory: memory.clone(), lacks: *lacks })
             }
             StorageCommand::Put(records) => self.put(records),
             StorageCommand::Order { view, first, runs } => self.order(*view, *first, runs),
             StorageCommand::Map { view, first, owned } => self.note_map(*view, *first, owned),
             StorageCommand::Discard(ids) => self.discard(*ids),
+            StorageCommand::Rebind { view, same, runs } => self.rebind(*view, same, runs),
         };
         if let Err(error @ StoreError::Failed { .. }) = &outcome {
             self.failure = Some(error.to_string());
@@ -383,67 +425,6 @@ impl ShardStore {
         std::mem::take(&mut self.unsynced).into_iter().collect()
     }
 
-    fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<(), StoreError> {
-        let fresh = self.fresh_parts(view, runs)?;
-        let mut bindings = vec![];
-        if self.has_names() {
-            // A name that has its position below the trim point is waiting for none.
-            let trimmed = runs.iter().map(|run| self.split(run).0);
-            bindings.extend(trimmed.flat_map(|part| name_bindings(view, part)));
-            bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
-        }
-        if fresh.is_empty() {
-            return self.note(bindings, None);
-        }
-        let parts: Vec<_> = fresh.iter().map(|part| part.records).collect();
-        self.make_room(&parts, 0)?;
-        let (written, appended) = self.write(&parts, MAX_RUN_BYTES)?;
-        for (part, written) in fresh.iter().zip(written) {
-            let mut first = part.first;
-            for written in written {
-                bindings.push(Binding::bind(view, first, self.active.number, written));
-                first += u64::from(written.count);
-            }
-        }
-        self.note(bindings, Some(appended))
-    }
-
-    /// Whether records may be held by name, and need to be told which of them got positions.
-    fn has_names(&self) -> bool {
-        let memory = self.contents.remembered.memory.as_ref();
-        memory.is_some_and(|memory| memory.config.order == Order::ErwinSt)
-    }
-
-    /// What of `runs` is neither trimmed nor held already.
-    fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<Part<'a>>, StoreError> {
-        let mut fresh = Vec::new();
-        for (index, run) in runs.iter().enumerate() {
-            let (_, part) = self.split(run);
-            let is_it = |index: u64, found: Option<(RecordId, &Record)>| {
-                let (wanted, content) = &part.records[index as usize];
-                found.is_some_and(|(id, record)| id == *wanted && record.is_no_op() == content.is_no_op())
-            };
-            let mut held = self.held(view, part.first, part.records.len() as u64, is_it)?;
-            if !held.is_empty()
-                && runs[..index].iter().any(|earlier| earlier.first < run.end() && run.first < earlier.end())
-            {
-                // What is held is going to be replaced by an earlier run of this very command.
-                held.clear();
-            }
-            let rest = stretches(part.records.len() as u64, &held).filter(|(_, is_held)| !is_held);
-            fresh.extend(rest.map(|(range, _)| part.within(range)));
-        }
-        Ok(fresh)
-    }
-
-    /// What of a run lies below the trim point, and the rest.
-    fn split<'a>(&self, run: &'a Run) -> (Part<'a>, Part<'a>) {
-        let count = run.records.len() as u64;
-        let whole = Part { first: run.first, records: &run.records };
-        let trimmed = self.trim.position().since(run.first).min(count);
-        (whole.within(0..trimmed), whole.within(trimmed..count))
-    }
-
     /// Seals the active segment and starts the next one if these records, or so many more bytes of bindings,
     /// would make it too long.
     fn make_room(&mut self, parts: &[&[(RecordId, Record)]], binding_bytes: u64) -> Result<(), StoreError> {
@@ -451,7 +432,7 @@ impl ShardStore {
         let is_full = |len: u64, more: u64| len + more > self.options.segment_bytes;
         let (records, bindings) = (&self.active.records, &self.active.bindings);
         let is_due = !records.is_empty() && is_full(records.len(), bytes)
-            || is_full(bindings.len(), binding_bytes) && self.is_worth_a_new_log();
+            || is_full(bindings.len(), binding_bytes) && self.active.is_worth_a_new_log();
         if !is_due {
             return Ok(());
         }
@@ -499,31 +480,75 @@ impl ShardStore {
         Ok(())
     }
 
-    fn note_stable(&mut self, position: Position) -> Result<(), StoreError> {
+    fn note_stable(&mut self, position: Position) -> Result<Kept, StoreError> {
         if position <= self.contents.remembered.stable {
-            return Ok(());
+            return Ok(Kept::Nothing);
         }
-        self.note(vec![Binding::Stable(position)], None)
+        let mut bindings = self.contents.put_again_below(position);
+        bindings.push(Binding::Stable(position));
+        self.note(bindings, None)?;
+        Ok(Kept::Command)
     }
 
-    /// Raises the trim point, and deletes the oldest segments as long as all they held lies below it.
-    fn trim_below(&mut self, position: Position) -> Result<(), StoreError> {
-        if position <= self.trim.position() {
-            return Ok(());
+    fn remember(&mut self, memory: &ShardMemory, binding: Binding) -> Result<Kept, StoreError> {
+        let mut bindings = self.contents.put_again_below(start_of_view(Some(memory)));
+        bindings.push(binding);
+        self.note(bindings, None)?;
+        Ok(Kept::Command)
+    }
+
+    /// Raises the trim point. The journal is told of one that is not above it, too: the file that holds it may not be
+    /// durable yet.
+    fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
+        if position > self.trim.position() {
+            self.raise_trim(position)?;
+            self.is_trimmed = false;
         }
+        Ok(Kept::Command)
+    }
+
+    /// Raises the trim point, and gives up the oldest segments as long as nothing of them is needed.
+    fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
         let dead = self.contents.dead_segments(self.active.number, position);
         let first_segment = dead.last().map_or(self.trim.first_segment(), |last| last + 1);
         self.trim.raise(&self.place, position, first_segment)?;
         mark(&mut self.unsynced, self.trim.name());
-        self.contents.trim(position);
         for number in dead {
             self.contents.forget_segment(number);
             for name in self.place.segment_files(number) {
                 self.unsynced.remove(&name);
-                self.place.disk.delete(&name).map_err(StoreError::at(&name))?;
             }
         }
         Ok(())
+    }
+
+    /// Whether there are files of segments of which nothing is needed.
+    #[must_use]
+    pub fn has_removal(&self) -> bool {
+        self.removed_to < self.trim.first_segment()
+    }
+
+    /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
+    /// called. A removal that never was, or that a crash ended, is repeated by the next life of the store.
+    #[must_use]
+    pub fn next_removal(&self) -> Option<Removal> {
+        let end = self.trim.first_segment().min(self.removed_to.saturating_add(REMOVED_AT_ONCE));
+        if self.removed_to >= end {
+            return None;
+        }
+        let delete = (self.removed_to..end).flat_map(|number| self.place.segment_files(number)).collect();
+        // Without a journal, what made the names final that old logs tell is in later ones: it must not be lost
+        // alone.
+        let sync = match self.is_write_behind {
+            true => self.unsynced.iter().cloned().chain([self.trim.name().to_owned()]).collect(),
+            false => vec![self.trim.name().to_owned()],
+        };
+        Some(Removal::new(sync, delete))
+    }
+
+    /// What [`ShardStore::next_removal`] named is gone.
+    pub fn removed(&mut self) {
+        self.removed_to = self.trim.first_segment().min(self.removed_to.saturating_add(REMOVED_AT_ONCE));
     }
 }
 
@@ -531,20 +556,6 @@ impl ShardStore {
 fn mark(unsynced: &mut BTreeSet<String>, name: &str) {
     if !unsynced.contains(name) {
         unsynced.insert(name.to_owned());
-    }
-}
-
-/// Consecutive records of a run.
-#[derive(Clone, Copy, Debug)]
-struct Part<'a> {
-    first: Position,
-    records: &'a [(RecordId, Record)],
-}
-
-impl<'a> Part<'a> {
-    fn within(self, range: Range<u64>) -> Self {
-        let records = &self.records[range.start as usize..range.end as usize];
-        Self { first: self.first + range.start, records }
     }
 }
 
@@ -568,22 +579,6 @@ fn stretches(count: u64, held: &BTreeSet<u64>) -> impl Iterator<Item = (Range<u6
     parts.into_iter()
 }
 
-/// What the records at these positions are called.
-fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
-    let mut bindings = vec![];
-    let mut first = part.first;
-    for (ids, records) in runs_of(part.records) {
-        let mut rest = ids;
-        for same in records.chunk_by(|(_, one), (_, next)| one.is_no_op() == next.is_no_op()) {
-            let ids = rest.head(same.len() as u64);
-            bindings.push(Binding::Name { view, first, ids, is_void: same[0].1.is_no_op() });
-            first += ids.count;
-            rest = rest.tail(ids.count);
-        }
-    }
-    bindings
-}
-
 impl Place {
     fn records_file(&self, segment: u32) -> String {
         format!("{}/seg-{segment:08}{RECORDS_SUFFIX}", self.dir)
@@ -600,6 +595,8 @@ impl Place {
 
 #[cfg(test)]
 mod fates;
+#[cfg(test)]
+mod growth;
 #[cfg(test)]
 mod lives;
 #[cfg(test)]

@@ -265,7 +265,7 @@ fn check_files(name: &str, commands: impl Fn() -> Commands, check: impl Fn(&Shar
     let mut sequencer = Vec::new();
     for (role, entry) in recovered.entries {
         match role {
-            SHARD_ROLE => store.execute(&decode_one(entry).unwrap()).unwrap(),
+            SHARD_ROLE => _ = store.execute(&decode_one(entry).unwrap()).unwrap(),
             _ => sequencer.push((role, entry)),
         }
     }

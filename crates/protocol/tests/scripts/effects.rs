@@ -383,7 +383,9 @@ fn awaited(why: &str) -> String {
 
 pub(crate) fn command(command: &StorageCommand) -> String {
     match command {
-        StorageCommand::Bind { view, runs: of, .. } => format!("bind v{view}{}", runs(of)),
+        StorageCommand::Bind { view, runs: of } | StorageCommand::Rebind { view, runs: of, .. } => {
+            format!("bind v{view}{}", runs(of))
+        }
         StorageCommand::Remember(memory) => {
             let view = memory.view.as_ref().map_or(ViewNumber::NONE, |view| view.number);
             let history = unless(String::new(), "history", words::history(&memory.history));

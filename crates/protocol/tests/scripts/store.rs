@@ -28,7 +28,7 @@ pub(crate) fn recovered<'a>(
             }
             StorageCommand::Stable(position) => found.stable = *position,
             StorageCommand::Trim(position) => found.trim = *position,
-            StorageCommand::Bind { view, runs } => {
+            StorageCommand::Bind { view, runs } | StorageCommand::Rebind { view, runs, .. } => {
                 let end = runs.iter().map(Run::end).max().unwrap_or_default();
                 match found.ends.iter_mut().find(|(known, _)| known == view) {
                     Some((_, known)) => *known = end.max(*known),

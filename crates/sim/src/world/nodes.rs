@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_host::{Detector, Event, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};
+use seriatim_host::{Detector, Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};
 use seriatim_model::limits::Limits;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
@@ -17,7 +17,7 @@ use seriatim_protocol::Message;
 use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::roles::Sequencing;
 use seriatim_protocol::shard::Replica;
-use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
+use seriatim_store::{Disk, JournalWrite, MemoryDisk};
 
 use super::{CONTROL, Happening, World};
 use crate::network::{Connection, Party};
@@ -42,7 +42,7 @@ pub struct Node {
     inbox: Vec<Event>,
     wake_at: Option<Time>,
     write: Option<JournalWrite>,
-    syncing: Option<Vec<String>>,
+    syncing: Option<FileWork>,
     /// How many times as long as usual a sync takes.
     pub(super) slowness: u32,
     /// How much later than it could it does anything.
@@ -344,10 +344,10 @@ impl World {
         if node.life != life {
             return;
         }
-        let Some(files) = node.syncing.take() else { return };
-        let outcome = sync_files(&node.disk, &files).map_err(|cause| cause.to_string());
+        let Some(work) = node.syncing.take() else { return };
+        let outcome = work.perform(&node.disk);
         node.inbox.push(Event::FilesSynced(outcome));
-        self.coverage.checkpoints += 1;
+        self.coverage.checkpoints += u64::from(work.is_checkpoint());
         self.wake_node(id, self.now);
     }
 

@@ -5,7 +5,7 @@
     reason = "this is the one place that performs real file operations"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -252,13 +252,22 @@ impl Disk for RealDisk {
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
-        self.handles().open.remove(name);
-        let path = self.path(name)?;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other?,
+        self.delete_all(&[name.to_owned()])
+    }
+
+    fn delete_all(&self, names: &[String]) -> io::Result<()> {
+        let mut directories = BTreeSet::new();
+        for name in names {
+            let handle = self.handles().open.remove(name);
+            drop(handle);
+            let path = self.path(name)?;
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other?,
+            }
+            directories.insert(path.parent().unwrap_or(&self.root).to_owned());
         }
-        File::open(path.parent().unwrap_or(&self.root))?.sync_all()
+        directories.iter().try_for_each(|directory| File::open(directory)?.sync_all())
     }
 
     fn delete_dir(&self, dir: &str) -> io::Result<()> {

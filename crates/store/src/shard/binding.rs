@@ -33,6 +33,8 @@ pub(super) enum Binding {
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
     /// The session's names from this number on that have no position are held no longer.
     Discard(IdRun),
+    /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
+    Refer { view: ViewNumber, first: Position, run: IndexRun },
 }
 
 wire_enum! {
@@ -46,6 +48,7 @@ wire_enum! {
         7 => Name { view, first, ids, is_void },
         8 => Map { view, first, owned },
         9 => Discard(ids),
+        10 => Refer { view, first, run },
     }
 }
 

@@ -27,9 +27,23 @@ pub(super) struct Contents {
     pub(super) names: Names,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
-    /// For each segment a bound above all positions that its records ever had, and all that its binding log
-    /// says the owners of.
-    segments: BTreeMap<u32, Position>,
+    /// What each segment is needed for.
+    segments: BTreeMap<u32, Need>,
+}
+
+/// What a segment is needed for, besides the names whose records it holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Need {
+    /// A bound above all positions that its records ever had, and all that its binding log says the owners of.
+    positions: Position,
+    /// A bound above all positions that its binding log says the names of, which matter until they are final.
+    names: Position,
+}
+
+impl Need {
+    fn is_over(&self, trim: Position, stable: Position) -> bool {
+        self.positions <= trim && self.names <= stable
+    }
 }
 
 impl Contents {
@@ -71,8 +85,9 @@ impl Contents {
     /// The oldest segments, up to the active one, of which nothing is needed when everything below `trim` is
     /// gone.
     pub(super) fn dead_segments(&self, active: u32, trim: Position) -> Vec<u32> {
-        let is_dead = |(number, bound): &(&u32, &Position)| {
-            **number != active && **bound <= trim && !self.names.need(**number)
+        let stable = self.remembered.stable;
+        let is_dead = |(number, need): &(&u32, &Need)| {
+            **number != active && need.is_over(trim, stable) && !self.names.need(**number)
         };
         self.segments.iter().take_while(is_dead).map(|(number, _)| *number).collect()
     }
@@ -83,13 +98,31 @@ impl Contents {
 
     /// The entries that a new binding log starts with: what would be missing if earlier ones were gone.
     ///
-    /// Where a record is stands in the log of its segment or in a later one, and whose a position is in a log
-    /// that stays until the position is trimmed. But what a position is called may matter longer than its segment
-    /// stays, to a record that was put again.
+    /// Where a record is stands in the log of its segment or in a later one, whose a position is in a log that
+    /// stays until the position is trimmed, and what it is called in one that stays until the position is final.
+    /// So what a new log starts with does not grow with the others.
     pub(super) fn initial_bindings(&self) -> Vec<Binding> {
-        let mut bindings = self.remembered.bindings();
-        bindings.extend(self.given_bindings());
-        bindings
+        self.remembered.bindings()
+    }
+
+    /// The names that are going to be forgotten when everything below `position` is final, and whose records were
+    /// put again since they got their positions. What gave them these may go before the records do: it has to be
+    /// told again, or they would come back.
+    pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
+        let mut again = vec![];
+        for (view, first, named) in self.given.below(position) {
+            for (number, run) in self.names.within(named.ids) {
+                let first = first + (number - named.ids.first);
+                let here = self.index.within(view, first, first + run.count());
+                let bound: u64 =
+                    here.filter(|(_, bound)| bound.segment == run.segment).map(|(_, b)| b.count()).sum();
+                if bound < run.count() {
+                    let ids = IdRun { first: number, count: run.count(), ..named.ids };
+                    again.push(Binding::Name { view, first, ids, is_void: named.is_void });
+                }
+            }
+        }
+        again
     }
 
     /// The entries that tell the names of positions that are not final.
@@ -119,7 +152,9 @@ impl Contents {
                 }
             }
             Binding::Order { view, first, parts } => self.order(view, first, &parts, log),
-            Binding::Name { view, first, ids, is_void } => self.name(view, first, Settled { ids, is_void }),
+            Binding::Name { view, first, ids, is_void } => {
+                self.name(view, first, Settled { ids, is_void }, log);
+            }
             Binding::Map { view, mut first, owned } => {
                 for part in owned {
                     self.own(view, first, part, log);
@@ -127,26 +162,73 @@ impl Contents {
                 }
             }
             Binding::Discard(ids) => self.discard(ids),
+            Binding::Refer { view, first, run } => self.bind(view, first, run),
         }
     }
 
-    /// Forgets what lies below a trim point.
-    pub(super) fn trim(&mut self, trim: Position) {
-        self.index.trim(trim);
-        self.map.trim(trim);
+    /// Whether it is known that the view gave these names these positions, as far as that still matters.
+    pub(super) fn knows_names(&self, view: ViewNumber, first: Position, named: Settled) -> bool {
+        let final_count = self.remembered.stable.since(first).min(named.count());
+        let (settled, rest) = (named.head(final_count), named.tail(final_count));
+        let is_same = |before, found: Settled| {
+            rest.is_void == found.is_void && rest.ids.tail(before).head(found.count()) == found.ids
+        };
+        self.names.within(settled.ids).next().is_none()
+            && self.given.covers(view, first + final_count, rest.count(), is_same)
+    }
+
+    /// Whether it is known that the shard holds these positions as versions of the view.
+    pub(super) fn knows_owner(&self, view: ViewNumber, first: Position, owned: Owned) -> bool {
+        self.map.covers(view, first, owned.count, |_, found| found.shard == owned.shard)
+    }
+
+    /// Whether an order tells nothing new. Who holds positions below `trim` does not matter.
+    pub(super) fn knows_order(
+        &self,
+        view: ViewNumber,
+        mut first: Position,
+        parts: &[OrderPart],
+        trim: Position,
+    ) -> bool {
+        parts.iter().all(|part| {
+            let owned = match part {
+                OrderPart::Elsewhere(owned) => *owned,
+                OrderPart::Here(bound) => Owned { shard: self.shard, count: bound.ids.count },
+            };
+            let trimmed = trim.since(first).min(owned.count);
+            let knows_owner = self.knows_owner(view, first + trimmed, owned.tail(trimmed));
+            let knows_names = match *part {
+                OrderPart::Elsewhere(_) => true,
+                OrderPart::Here(Bound { place: Some(_), .. }) => false,
+                OrderPart::Here(Bound { ids, is_void, place: None }) => {
+                    self.knows_names(view, first, Settled { ids, is_void })
+                }
+            };
+            first += owned.count;
+            knows_owner && knows_names
+        })
+    }
+
+    /// Forgets what lies below a trim point, up to so many runs. Returns whether that is all.
+    pub(super) fn trim(&mut self, trim: Position, mut most: usize) -> bool {
+        self.index.trim_some(trim, &mut most) && self.map.trim_some(trim, &mut most)
     }
 
     fn bind(&mut self, view: ViewNumber, first: Position, run: IndexRun) {
-        if let Some(bound) = self.segments.get_mut(&run.segment) {
-            *bound = (*bound).max(first + run.count());
+        if let Some(need) = self.segments.get_mut(&run.segment) {
+            need.positions = need.positions.max(first + run.count());
             self.index.insert(view, first, run);
         }
     }
 
     fn own(&mut self, view: ViewNumber, first: Position, owned: Owned, log: u32) {
-        let bound = self.segments.get_mut(&log).expect("a segment whose log is written or read is known");
-        *bound = (*bound).max(first + owned.count);
+        let need = self.need_of(log);
+        need.positions = need.positions.max(first + owned.count);
         self.map.insert(view, first, owned);
+    }
+
+    fn need_of(&mut self, log: u32) -> &mut Need {
+        self.segments.get_mut(&log).expect("a segment whose log is written or read is known")
     }
 
     fn order(&mut self, view: ViewNumber, mut first: Position, parts: &[OrderPart], log: u32) {
@@ -158,7 +240,7 @@ impl Contents {
                     if let Some(run) = place {
                         self.bind(view, first, run);
                     }
-                    self.name(view, first, Settled { ids, is_void });
+                    self.name(view, first, Settled { ids, is_void }, log);
                 }
             }
             first += part.count();
@@ -166,7 +248,7 @@ impl Contents {
     }
 
     /// Remembers which names these positions have, as long as they are not final.
-    fn name(&mut self, view: ViewNumber, first: Position, named: Settled) {
+    fn name(&mut self, view: ViewNumber, first: Position, named: Settled, log: u32) {
         let hidden = self.history().and_then(|history| hidden_from(history, view));
         let count = hidden.map_or(named.count(), |from| from.since(first).min(named.count()));
         let named = named.head(count);
@@ -175,6 +257,8 @@ impl Contents {
             self.settle(vec![(view, first, named.head(final_count))]);
         }
         if final_count < count {
+            let need = self.need_of(log);
+            need.names = need.names.max(first + count);
             self.given.insert(view, first + final_count, named.tail(final_count));
         }
     }

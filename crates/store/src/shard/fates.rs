@@ -89,7 +89,9 @@ impl Model {
             }
             StorageCommand::Stable(position) => self.raise_stable(*position),
             StorageCommand::Trim(position) => self.trim = self.trim.max(*position),
-            StorageCommand::RememberLacking { .. } => unreachable!("nothing is lacking here"),
+            StorageCommand::RememberLacking { .. } | StorageCommand::Rebind { .. } => {
+                unreachable!("nothing is lacking here, and no log of names binds by reference")
+            }
         }
     }
 
@@ -215,12 +217,16 @@ struct Fates {
     store: ShardStore,
     random: u64,
     commands: Vec<StorageCommand>,
+    /// What the journal has of the commands.
+    journal: Vec<Option<StorageCommand>>,
     model: Model,
     /// The last checkpoint, and how many commands it covers, and what they led to.
     checkpoint: (Option<Bytes>, usize, Model),
     /// The next number of each session.
     numbers: [u64; 3],
     attempt: ViewNumber,
+    /// Whether files are deleted. Without a journal that makes durable what came before.
+    removes: bool,
 }
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> Result<ShardStore, crate::OpenError> {
@@ -240,10 +246,12 @@ impl Fates {
             store,
             random: seed,
             commands: vec![],
+            journal: vec![],
             model: Model::default(),
             checkpoint: (None, 0, Model::default()),
             numbers: [0; 3],
             attempt: ViewNumber(1),
+            removes: true,
         };
         fates.begin();
         fates
@@ -263,9 +271,24 @@ impl Fates {
     }
 
     fn execute(&mut self, command: StorageCommand) {
-        self.store.execute(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let kept = self.store.execute(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
         self.model.execute(&command);
+        self.journal.push(kept.of(&command));
         self.commands.push(command);
+        self.remove_some();
+    }
+
+    /// Deletes some of what trims left; sometimes a crash comes before the store knows.
+    fn remove_some(&mut self) {
+        if self.removes
+            && self.below(3) == 0
+            && let Some(removal) = self.store.next_removal()
+        {
+            removal.perform(&*self.store.place.disk).unwrap();
+            if self.below(8) > 0 {
+                self.store.removed();
+            }
+        }
     }
 
     fn step(&mut self) {
@@ -417,13 +440,16 @@ impl Fates {
         let kept = covered + self.below((self.commands.len() - covered) as u64 + 1) as usize;
         let before = self.model.clone();
         self.commands.truncate(kept);
+        self.journal.truncate(kept);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
         // The trim point was there before the commands that are executed again, not before the others.
         let trim = self.store.recovery().trim;
         let mut kept_trim = model.trim;
         self.model = Model { trim, ..model };
-        for command in &self.commands[covered..] {
-            self.store.execute(command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        for (command, kept) in self.commands[covered..].iter().zip(&self.journal[covered..]) {
+            if let Some(kept) = kept {
+                self.store.execute(kept).unwrap_or_else(|error| panic!("{kept:?}: {error}"));
+            }
             self.model.execute(command);
             if let StorageCommand::Trim(position) = command {
                 kept_trim = kept_trim.max(*position);
@@ -512,6 +538,7 @@ fn what_a_killed_process_did_not_sync_is_gone_and_nothing_else() {
         }
         sync_files(&*disk, &fates.store.take_unsynced()).unwrap();
         let (expected, trim) = (fates.model.clone(), fates.model.trim);
+        fates.removes = false;
         for _ in 0..fates.below(10) {
             fates.step();
         }

@@ -4,6 +4,7 @@
 //! A run is 32 bytes with its key. Ten million records in stripes of 64 are 160,000 runs.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use seriatim_model::storage::Owned;
 use seriatim_model::wire::wire_struct;
@@ -140,6 +141,30 @@ impl<T: Stretch> Versions<T> {
         runs.flat_map(move |runs| runs.within(from.0, end.0)).map(|(first, run)| (Position(first), run))
     }
 
+    /// Whether the view has something at each of `count` positions from `first` on, and all of it `is_it`: a run,
+    /// and how many positions lie before it.
+    pub(super) fn covers(
+        &self,
+        view: ViewNumber,
+        first: Position,
+        count: u64,
+        is_it: impl Fn(u64, T) -> bool,
+    ) -> bool {
+        let (mut next, end) = (first, first + count);
+        for (found, run) in self.within(view, first, end) {
+            if found != next || !is_it(found.since(first), run) {
+                return false;
+            }
+            next += run.count();
+        }
+        next == end
+    }
+
+    /// The views after this one that have anything, the latest first.
+    pub(super) fn views_after(&self, view: ViewNumber) -> impl Iterator<Item = ViewNumber> + use<'_, T> {
+        self.views.range((Bound::Excluded(view), Bound::Unbounded)).rev().map(|(view, _)| *view)
+    }
+
     /// What the view has at `position` and from there on.
     pub(super) fn at(&self, view: ViewNumber, position: Position) -> Option<T> {
         let (first, run) = self.views.get(&view)?.whole(position.0, position.0.checked_add(1)?).next()?;
@@ -177,8 +202,14 @@ impl<T: Stretch> Versions<T> {
 
     /// Drops what lies below `trim`.
     pub(super) fn trim(&mut self, trim: Position) {
-        self.views.values_mut().for_each(|runs| runs.drop_below(trim.0));
+        let _ = self.trim_some(trim, &mut usize::MAX.clone());
+    }
+
+    /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that is all.
+    pub(super) fn trim_some(&mut self, trim: Position, most: &mut usize) -> bool {
+        let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most));
         self.views.retain(|_, runs| !runs.is_empty());
+        is_done
     }
 
     /// How many runs there are.
@@ -190,8 +221,9 @@ impl<T: Stretch> Versions<T> {
 
 /// From where on a newer registered view decides, so that what `view` has there is never valid.
 pub(super) fn hidden_from(history: &ViewHistory, view: ViewNumber) -> Option<Position> {
-    let newer = history.steps().iter().find(|(number, _)| *number > view);
-    newer.map(|(_, first)| *first)
+    let steps = history.steps();
+    let newer = steps.partition_point(|(number, _)| *number <= view);
+    steps.get(newer).map(|(_, first)| *first)
 }
 
 #[cfg(test)]

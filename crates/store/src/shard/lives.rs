@@ -22,6 +22,7 @@ enum Step {
     BindOnFullDisk(u64),
     Stable,
     Trim(u64),
+    Remove,
     Sync,
     SyncOne(usize),
 }
@@ -32,6 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u64..200).prop_map(Step::BindOnFullDisk),
         4 => Just(Step::Stable),
         1 => (0u64..10).prop_map(Step::Trim),
+        1 => Just(Step::Remove),
         1 => Just(Step::Sync),
         2 => (0usize..6).prop_map(Step::SyncOne),
     ]
@@ -78,10 +80,18 @@ impl Lives {
                 }
                 self.disk.set_capacity(None);
             }
-            Step::Stable => store.execute(&StorageCommand::Stable(self.next)).unwrap(),
+            Step::Stable => {
+                store.execute(&StorageCommand::Stable(self.next)).unwrap();
+            }
             Step::Trim(back) => {
                 let position = Position(store.recovery().stable.0.saturating_sub(back));
                 store.execute(&StorageCommand::Trim(position)).unwrap();
+            }
+            Step::Remove => {
+                if let Some(removal) = store.next_removal() {
+                    removal.perform(&self.disk).unwrap();
+                    store.removed();
+                }
             }
             Step::Sync => sync_files(&self.disk, &store.take_unsynced()).unwrap(),
             Step::SyncOne(index) => {
@@ -101,7 +111,7 @@ impl Lives {
             records.push((id, Record::new(&self.number.to_le_bytes(), 0)));
             self.next = self.next.next();
         }
-        store.execute(&StorageCommand::Bind { view, runs: vec![Run { first, records }] })
+        store.execute(&StorageCommand::Bind { view, runs: vec![Run { first, records }] }).map(|_| ())
     }
 
     fn check(&self, store: &ShardStore) {

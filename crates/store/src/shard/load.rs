@@ -42,14 +42,19 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         }
         None => load_what_is_shown(place, &trim)?,
     };
-    loader.contents.trim(trim.position());
+    loader.contents.trim(trim.position(), usize::MAX);
     loader.contents.believe();
     // A checkpoint counts only when the segments before its active one are durable.
     let first_unsynced = if is_write_behind { 0 } else { active.number };
     let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
     let segments = segments.map(|number| loader.place.segment_files(number));
     let unsynced: BTreeSet<String> = segments.flatten().chain([trim.name().to_owned()]).collect();
+    // What a trim left for later is removed in this life.
+    let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
+    let removed_to = removed_to.expect("there is at least one");
     Ok(ShardStore {
+        removed_to,
+        is_trimmed: true,
         unsynced,
         place: loader.place,
         options,
@@ -57,6 +62,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active,
         trim,
         failure: None,
+        is_write_behind,
     })
 }
 
@@ -199,7 +205,7 @@ impl Loader {
 
     fn load_segments(&mut self, checkpoint: ShardCheckpoint) -> Result<ActiveSegment, OpenError> {
         for number in self.place.segment_numbers()? {
-            if number < self.first_segment || number > checkpoint.segment {
+            if number >= self.first_segment && number > checkpoint.segment {
                 self.place.delete_segment(number)?;
             }
         }
@@ -211,13 +217,15 @@ impl Loader {
         for sealed in self.first_segment..number {
             self.load_sealed(sealed)?;
         }
-        let active = ActiveSegment {
+        let mut active = ActiveSegment {
             number,
             records: AppendFile::new(self.place.records_file(number), records),
             bindings: AppendFile::new(self.place.bindings_file(number), bindings),
+            bindings_began: HEADER_BYTES,
         };
         self.load_trusted(&active)?;
         self.contents.remembered = Remembered { memory, stable, lacks };
+        active.bindings_began = self.bindings_of_a_new_log();
         Ok(active)
     }
 
@@ -334,6 +342,10 @@ impl Loader {
                     }
                 }
             }
+            Binding::Refer { first, run, .. } => {
+                first.0.checked_add(run.count())?;
+                self.is_there(*run).then_some(())?;
+            }
             Binding::Name { first, ids, .. } => {
                 first.0.checked_add(ids.count)?;
                 ids.first.checked_add(ids.count)?;
@@ -359,9 +371,7 @@ impl Loader {
     /// Keeps what is whole, without a checkpoint: only the newest segment may be torn.
     fn load_what_is_whole(&mut self) -> Result<ActiveSegment, OpenError> {
         let mut numbers = self.place.segment_numbers()?;
-        for number in numbers.extract_if(.., |number| *number < self.first_segment) {
-            self.place.delete_segment(number)?;
-        }
+        numbers.retain(|number| *number >= self.first_segment);
         let Some(newest) = numbers.last().copied() else { return self.create(self.first_segment) };
         for number in self.first_segment..newest {
             self.load_sealed(number)?;
@@ -381,7 +391,8 @@ impl Loader {
         let lengths = (self.place.len(&records)?, self.place.len(&bindings)?);
         let records = self.cut_records(newest, records)?;
         let bindings = self.cut_bindings(newest, bindings)?;
-        let active = ActiveSegment { number: newest, records, bindings };
+        let bindings_began = self.bindings_of_a_new_log();
+        let active = ActiveSegment { number: newest, records, bindings, bindings_began };
         if (active.records.len(), active.bindings.len()) != lengths {
             self.sync(&active)?;
         }
@@ -430,6 +441,11 @@ impl Loader {
         let bytes = self.place.read(name, 0, self.place.len(name)?.max(HEADER_BYTES))?;
         self.place.check_header(name, magic, number, &bytes.slice(..HEADER_BYTES as usize))?;
         Ok(bytes)
+    }
+
+    /// How long a binding log would be that is made now.
+    fn bindings_of_a_new_log(&self) -> u64 {
+        HEADER_BYTES + Binding::encode_all(&self.contents.initial_bindings()).len() as u64
     }
 
     fn create(&mut self, number: u32) -> Result<ActiveSegment, OpenError> {

@@ -1,14 +1,13 @@
 //! Records that come before their positions: put by name, ordered later, discarded if they never are.
 
-use seriatim_model::storage::{Ordered, Owned};
+use seriatim_model::storage::{Ordered, Owned, StorageCommand};
 use seriatim_model::{IdRun, Position, Record, RecordId, ViewNumber, limits};
 
 use super::binding::{Binding, Bound, OrderPart};
 use super::index::{IndexRun, hidden_from};
 use super::names::runs_of;
 use super::runs::Stretch;
-use super::segment::HEADER_BYTES;
-use super::{ShardStore, StoreError, stretches};
+use super::{Kept, ShardStore, StoreError, stretches};
 
 /// What is going to be written of an order.
 #[derive(Debug, Default)]
@@ -27,7 +26,7 @@ const PART_BYTES: u64 = 64;
 
 impl ShardStore {
     /// Holds the records that are not held yet.
-    pub(super) fn put(&mut self, records: &[(RecordId, Record)]) -> Result<(), StoreError> {
+    pub(super) fn put(&mut self, records: &[(RecordId, Record)]) -> Result<Kept, StoreError> {
         if records.iter().any(|(id, _)| id.number == u64::MAX) {
             return Err(StoreError::Nonsense("the last number of all names no record"));
         }
@@ -38,10 +37,12 @@ impl ShardStore {
             fresh.extend(rest.map(|(range, _)| &records[range.start as usize..range.end as usize]));
         }
         if fresh.is_empty() {
-            return Ok(());
+            return Ok(Kept::Nothing);
         }
         self.make_room(&fresh, 0)?;
         let (written, appended) = self.write(&fresh, MAX_PUT_BYTES)?;
+        let is_whole = fresh.iter().map(|part| part.len()).sum::<usize>() == records.len();
+        let kept = if is_whole { Kept::Command } else { Kept::Instead(StorageCommand::Put(fresh.concat())) };
         let mut bindings = vec![];
         for (records, written) in fresh.iter().zip(written) {
             let RecordId { session, number: mut first } = records[0].0;
@@ -50,7 +51,8 @@ impl ShardStore {
                 first += u64::from(written.count);
             }
         }
-        self.note(bindings, Some(appended))
+        self.note(bindings, Some(appended))?;
+        Ok(kept)
     }
 
     /// Gives names their positions: all of them, or if one of the shard's own is not held, none.
@@ -59,7 +61,7 @@ impl ShardStore {
         view: ViewNumber,
         first: Position,
         runs: &[Ordered],
-    ) -> Result<(), StoreError> {
+    ) -> Result<Kept, StoreError> {
         let mut plan = Plan::default();
         let mut next = first;
         for run in runs {
@@ -70,10 +72,11 @@ impl ShardStore {
             self.plan(view, next, run, &mut plan)?;
             next = Position(end);
         }
-        if plan.parts.is_empty() {
-            return Ok(());
+        if self.contents.knows_order(view, first, &plan.parts, self.trim.position()) {
+            return Ok(Kept::Nothing);
         }
-        self.perform(view, first, plan)
+        self.perform(view, first, plan)?;
+        Ok(Kept::Command)
     }
 
     /// Adds to the plan what a run needs: nothing where a newer view decides.
@@ -189,30 +192,32 @@ impl ShardStore {
         view: ViewNumber,
         first: Position,
         owned: &[Owned],
-    ) -> Result<(), StoreError> {
+    ) -> Result<Kept, StoreError> {
         let end = owned.iter().try_fold(first.0, |end, part| end.checked_add(part.count));
         if end.is_none() || owned.iter().any(|part| part.count == 0) {
             return Err(StoreError::Nonsense("a map of no or too many positions"));
         }
-        if owned.is_empty() {
-            return Ok(());
+        let mut next = first;
+        let is_known = owned.iter().all(|part| {
+            let first = next;
+            next += part.count;
+            self.contents.knows_owner(view, first, *part)
+        });
+        if is_known {
+            return Ok(Kept::Nothing);
         }
         self.make_room(&[], PART_BYTES * (owned.len() as u64 + 1))?;
-        self.note(vec![Binding::Map { view, first, owned: owned.to_vec() }], None)
+        self.note(vec![Binding::Map { view, first, owned: owned.to_vec() }], None)?;
+        Ok(Kept::Command)
     }
 
     /// Forgets what was put for a session from a number on, and has no position.
-    pub(super) fn discard(&mut self, ids: IdRun) -> Result<(), StoreError> {
+    pub(super) fn discard(&mut self, ids: IdRun) -> Result<Kept, StoreError> {
         if self.contents.names.within(ids).next().is_none() {
-            return Ok(());
+            return Ok(Kept::Nothing);
         }
-        self.note(vec![Binding::Discard(ids)], None)
-    }
-
-    /// Whether a new binding log would be much shorter than the active one, which is too long.
-    pub(super) fn is_worth_a_new_log(&self) -> bool {
-        let initial = Binding::encode_all(&self.contents.initial_bindings()).len() as u64;
-        self.active.bindings.len() > 2 * initial + HEADER_BYTES
+        self.note(vec![Binding::Discard(ids)], None)?;
+        Ok(Kept::Command)
     }
 }
 

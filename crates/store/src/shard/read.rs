@@ -151,6 +151,15 @@ impl ShardStore {
         Ok(held)
     }
 
+    /// The records of a run, without those that are damaged.
+    pub(super) fn records_of_run(
+        &self,
+        run: IndexRun,
+    ) -> Result<impl Iterator<Item = Option<(RecordId, Record)>> + use<>, StoreError> {
+        let bytes = self.read_run(run)?;
+        Ok(frames_of(run, bytes).map(Result::ok))
+    }
+
     fn pieces(&self, span: Span) -> impl Iterator<Item = Piece> + use<'_> {
         let Span { view, from, end } = span;
         self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })

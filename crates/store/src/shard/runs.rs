@@ -84,14 +84,19 @@ impl<T: Stretch> Runs<T> {
         })
     }
 
-    /// Frees the places below `end`.
-    pub(super) fn drop_below(&mut self, end: u64) {
+    /// Frees the places below `end`, up to `most` stretches, and counts these off. Returns whether that is all.
+    pub(super) fn drop_below(&mut self, end: u64, most: &mut usize) -> bool {
         while let Some(entry) = self.0.first_entry().filter(|entry| *entry.key() < end) {
+            if *most == 0 {
+                return false;
+            }
+            *most -= 1;
             let (first, stretch) = entry.remove_entry();
             if first + stretch.count() > end {
                 self.0.insert(end, stretch.tail(end - first));
             }
         }
+        true
     }
 
     /// Frees the places from `from` on.

@@ -300,9 +300,18 @@ pub(super) struct ActiveSegment {
     pub(super) number: u32,
     pub(super) records: AppendFile,
     pub(super) bindings: AppendFile,
+    /// How long the binding log was when the segment was made, or a store was opened with it, if it could have
+    /// been made anew then.
+    pub(super) bindings_began: u64,
 }
 
 impl ActiveSegment {
+    /// Whether as much was added to the binding log as a new one starts with: otherwise a store that remembers much
+    /// would make a new one at every step.
+    pub(super) fn is_worth_a_new_log(&self) -> bool {
+        self.bindings.len() > 2 * self.bindings_began
+    }
+
     /// Makes the files of a new segment. Its binding log starts with the entries in `initial`.
     pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
         let identity = FileIdentity { owner: place.owner, segment: number };
@@ -318,10 +327,12 @@ impl ActiveSegment {
             place.disk.write_at(&name, 0, &[bytes]).map_err(StoreError::at(&name))?;
             Ok(AppendFile::new(name, trusted))
         };
+        let bindings_began = bindings.len() as u64;
         Ok(Self {
             number,
             records: create(place.records_file(number), header(RECORDS_MAGIC), 0)?,
             bindings: create(place.bindings_file(number), bindings.into(), initial.len() as u64)?,
+            bindings_began,
         })
     }
 

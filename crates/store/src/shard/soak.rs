@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_model::storage::{ReadRange, Run, ShardMemory, StorageCommand};
 use seriatim_model::{
-    Incarnation, LogConfig, LogId, Position, Record, RecordId, SessionId, ShardId, ViewHistory, ViewNumber,
+    Incarnation, LogConfig, LogId, Order, Position, Record, RecordId, SessionId, ShardId, ViewHistory,
+    ViewNumber,
 };
 
 use super::{OpenMode, ShardOptions, ShardStore};
@@ -63,11 +64,15 @@ struct Soak {
     disk: MemoryDisk,
     store: ShardStore,
     random: u64,
-    /// Everything that was executed; the journal, too.
+    /// Everything that was executed, and what the journal has of it.
     commands: Vec<StorageCommand>,
+    journal: Vec<Option<StorageCommand>>,
+    model: Model,
+    order: Order,
     /// The last checkpoint, and how many commands it covers.
     checkpoint: (Option<Bytes>, usize),
     history: ViewHistory,
+    /// The next that is going to be registered.
     view: u64,
     next: u64,
     number: u64,
@@ -86,6 +91,9 @@ impl Soak {
             store,
             random: seed,
             commands: vec![],
+            journal: vec![],
+            model: Model::default(),
+            order: if seed % 2 == 0 { Order::ErwinBb } else { Order::ErwinSt },
             checkpoint: (None, 0),
             history: ViewHistory::default(),
             view: 1,
@@ -108,7 +116,7 @@ impl Soak {
                 self.view += 1;
                 StorageCommand::Remember(ShardMemory {
                     incarnation: Incarnation(9),
-                    config: LogConfig::default(),
+                    config: LogConfig { order: self.order, ..LogConfig::default() },
                     claim: ViewNumber(self.view),
                     view: None,
                     history: self.history.clone(),
@@ -118,6 +126,7 @@ impl Soak {
             2 if self.below(3) == 0 => {
                 StorageCommand::Trim(Position(self.next.saturating_sub(self.below(60))))
             }
+            4 | 5 => self.flush(),
             3 if !self.commands.is_empty() => {
                 let again = self.below(self.commands.len() as u64) as usize;
                 match self.commands[again].clone() {
@@ -127,6 +136,27 @@ impl Soak {
             }
             _ => self.random_bind(),
         }
+    }
+
+    /// An attempt at a view pushes again what is at some positions; what is damaged by then, or lost, is another record.
+    fn flush(&mut self) -> StorageCommand {
+        let first = self.next.saturating_sub(self.below(40));
+        let mut runs: Vec<Run> = vec![];
+        for position in (first..self.next).map(Position) {
+            let versions =
+                self.model.versions.range((position, ViewNumber(0))..=(position, ViewNumber(u64::MAX)));
+            let known = versions.last().map(|(_, record)| record.clone());
+            let record = match self.below(12) {
+                0 => continue,
+                1 => self.random_record(),
+                _ => known.unwrap_or_else(|| self.random_record()),
+            };
+            match runs.last_mut().filter(|run| run.end() == position) {
+                Some(run) => run.records.push(record),
+                None => runs.push(Run { first: position, records: vec![record] }),
+            }
+        }
+        StorageCommand::Bind { view: ViewNumber(self.view + self.below(3)), runs }
     }
 
     fn random_bind(&mut self) -> StorageCommand {
@@ -152,13 +182,28 @@ impl Soak {
 
     fn execute(&mut self) {
         let command = self.random_command();
-        self.store.execute(&command).unwrap();
+        let kept = self.store.execute(&command).unwrap();
+        self.model.execute(&command);
+        self.journal.push(kept.of(&command));
         self.commands.push(command);
+        self.remove_some();
+    }
+
+    /// Deletes some of what trims left; sometimes a crash comes before the store knows.
+    fn remove_some(&mut self) {
+        if self.below(3) == 0
+            && let Some(removal) = self.store.next_removal()
+        {
+            removal.perform(&self.disk).unwrap();
+            if self.below(8) > 0 {
+                self.store.removed();
+            }
+        }
     }
 
     /// Reads everything, with random limits, and compares.
     fn check(&mut self) {
-        let mut model = Model::after(&self.commands);
+        let mut model = self.model.clone();
         let recovery = self.store.recovery();
         assert_eq!((&recovery.memory, recovery.stable), (&model.memory, model.stable));
         assert!(recovery.trim >= model.trim);
@@ -199,8 +244,10 @@ impl Soak {
         let (checkpoint, covered) = self.checkpoint.clone();
         let kept = covered + self.below((self.commands.len() - covered) as u64 + 1) as usize;
         self.commands.truncate(kept);
+        self.journal.truncate(kept);
+        self.model = Model::after(&self.commands);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
-        for command in &self.commands[covered..] {
+        for command in self.journal[covered..].iter().flatten() {
             self.store.execute(command).unwrap();
         }
         self.check();

@@ -1,8 +1,8 @@
 //! The shard store against crashes, full disks, damage, and a simple model.
 
 use proptest::prelude::*;
-use seriatim_model::storage::{ReadFailure, ReadRange, Stored};
-use seriatim_model::{Incarnation, LogConfig, SessionId, ViewHistory};
+use seriatim_model::storage::{ReadFailure, ReadRange, Run, Stored};
+use seriatim_model::{Incarnation, LogConfig, Order, SessionId, ViewHistory, ViewNumber};
 
 use super::index::{Index, IndexRun};
 use super::*;
@@ -64,6 +64,14 @@ fn read_all(store: &ShardStore) -> Vec<Stored> {
 
 fn numbers(store: &ShardStore) -> Vec<(u64, u64)> {
     read_all(store).iter().map(|stored| (stored.position.0, stored.id.number)).collect()
+}
+
+/// Deletes what trims left.
+pub(super) fn remove_all(disk: &MemoryDisk, store: &mut ShardStore) {
+    while let Some(removal) = store.next_removal() {
+        removal.perform(disk).unwrap();
+        store.removed();
+    }
 }
 
 /// A store that remembers a first view and has executed these commands.
@@ -171,6 +179,8 @@ fn trim_deletes_whole_segments_even_on_a_full_disk() {
     disk.set_capacity(Some(disk.used()));
     store.execute(&StorageCommand::Trim(Position(205))).unwrap();
     store.execute(&StorageCommand::Trim(Position(100))).unwrap();
+    assert_eq!(disk.files().len(), files, "what goes goes later");
+    remove_all(&disk, &mut store);
     assert!(disk.files().len() <= files - 8, "{:?}", disk.files());
     assert_eq!(numbers(&store).first(), Some(&(205, 205)));
     // Those below are gone for good, and what is pushed there is not stored again.
@@ -197,6 +207,7 @@ fn a_trim_survives_a_crash_although_its_journal_entry_does_not() {
         store.execute(command).unwrap();
     }
     store.execute(&StorageCommand::Trim(Position(205))).unwrap();
+    assert!(store.next_removal().unwrap().perform(&disk).is_ok());
     for seed in 0..50 {
         let disk = disk.fork();
         disk.crash(seed);

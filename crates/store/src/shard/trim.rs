@@ -1,13 +1,16 @@
 //! The trim point, in a file of its own that is overwritten in place.
 //!
 //! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it is
-//! never torn. It is synced before the first segment goes: a segment that is missing was trimmed.
+//! never torn. It is synced before the first segment goes ([`Removal`]): a segment that is missing was trimmed.
+
+use std::io;
 
 use bytes::Bytes;
 use seriatim_model::Position;
 use seriatim_model::wire::wire_struct;
 
 use super::{Owner, Place, StoreError};
+use crate::disk::{Disk, sync_files};
 use crate::error::OpenError;
 use crate::format::{Magic, decode_header, encode_header, is_blank};
 
@@ -17,7 +20,30 @@ const MAGIC: Magic = *b"SERIATRM";
 /// How long the file is, in bytes.
 const FILE_BYTES: usize = 64;
 
-/// The trim point and the oldest segment that was not deleted.
+/// Files that are to be deleted, a few of them, and what has to be durable first. It takes as long as the disk takes,
+/// so the store leaves it to a thread that may wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    sync: Vec<String>,
+    delete: Vec<String>,
+}
+
+impl Removal {
+    pub(super) fn new(sync: Vec<String>, delete: Vec<String>) -> Self {
+        Self { sync, delete }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// If the disk fails. A failed sync is final for the store.
+    pub fn perform(&self, disk: &dyn Disk) -> io::Result<()> {
+        sync_files(disk, &self.sync)?;
+        disk.delete_all(&self.delete)
+    }
+}
+
+/// The trim point and the oldest segment of which anything is needed.
 #[derive(Debug)]
 pub(super) struct TrimFile {
     name: String,
@@ -67,7 +93,7 @@ impl TrimFile {
         self.content.trim = self.content.trim.max(trim);
     }
 
-    /// Raises the trim point; durably, if segments are going to be deleted.
+    /// Raises the trim point, and says which segments are going to be deleted.
     pub(super) fn raise(
         &mut self,
         place: &Place,
@@ -77,11 +103,6 @@ impl TrimFile {
         let content = Content { trim, first_segment, ..self.content };
         let bytes: Bytes = encode_header(MAGIC, &content, FILE_BYTES);
         place.disk.write_at(&self.name, 0, &[bytes]).map_err(StoreError::at(&self.name))?;
-        if first_segment > self.content.first_segment {
-            // No sync failure is about room alone: what was written may be gone.
-            let failed = |source| StoreError::Failed { file: self.name.clone(), source };
-            place.disk.sync(&self.name).map_err(failed)?;
-        }
         self.content = content;
         Ok(())
     }

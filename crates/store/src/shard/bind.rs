@@ -1,0 +1,276 @@
+//! Records that come with their positions.
+//!
+//! What the view has already is not written again. What another view has at the same positions, record for record,
+//! is not either: it is bound where it is, and the journal is told which view has it
+//! ([`StorageCommand::Rebind`]). So the attempts of a view change, each of which pushes again what is not stable,
+//! cost a few bytes for each run.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use seriatim_model::storage::{Rebound, Run, StorageCommand};
+use seriatim_model::{Order, Position, Record, RecordId, Settled, ViewNumber};
+
+use super::binding::Binding;
+use super::index::{IndexRun, MAX_RUN_BYTES};
+use super::names::runs_of;
+use super::read::spans;
+use super::runs::Stretch;
+use super::{Kept, ShardStore, StoreError, stretches};
+
+/// In how many views that may still be registered a record is looked for.
+const CLAIMS_COMPARED: usize = 8;
+
+/// How many bytes an entry takes at most that binds a run where it is.
+const REFERENCE_BYTES: u64 = 64;
+
+/// Consecutive records of a run.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    first: Position,
+    records: &'a [(RecordId, Record)],
+}
+
+impl<'a> Part<'a> {
+    fn within(self, range: Range<u64>) -> Self {
+        let records = &self.records[range.start as usize..range.end as usize];
+        Self { first: self.first + range.start, records }
+    }
+
+    fn end(&self) -> Position {
+        self.first + self.records.len() as u64
+    }
+}
+
+/// Positions at which another view has the very same records, and where these are.
+#[derive(Clone, Copy, Debug)]
+struct Same {
+    of: ViewNumber,
+    first: Position,
+    run: IndexRun,
+}
+
+impl ShardStore {
+    /// Holds the records at their positions that are not held there yet.
+    pub(super) fn bind_runs(&mut self, view: ViewNumber, runs: &[Run]) -> Result<Kept, StoreError> {
+        let fresh = self.fresh_parts(view, runs)?;
+        if self.has_names() {
+            return self.bind_named(view, runs, &fresh);
+        }
+        // Where runs overlap, the last one counts, and how much of a run counts is not known before.
+        let is_plain = runs.windows(2).all(|pair| pair[0].end() <= pair[1].first);
+        let (fresh, same) = if is_plain { self.compare(view, fresh) } else { (fresh, vec![]) };
+        if fresh.is_empty() && same.is_empty() {
+            return Ok(Kept::Nothing);
+        }
+        let references =
+            same.iter().map(|Same { first, run, .. }| Binding::Refer { view, first: *first, run: *run });
+        self.write_parts(view, &fresh, references.collect())?;
+        let count = |parts: usize, part: &Part<'_>| parts + part.records.len();
+        let is_whole = fresh.iter().fold(0, count) == runs.iter().map(|run| run.records.len()).sum::<usize>();
+        if is_whole || !is_plain {
+            return Ok(Kept::Command);
+        }
+        let runs =
+            fresh.iter().map(|part| Run { first: part.first, records: part.records.to_vec() }).collect();
+        Ok(Kept::Instead(match same.is_empty() {
+            true => StorageCommand::Bind { view, runs },
+            false => StorageCommand::Rebind { view, same: rebound(&same), runs },
+        }))
+    }
+
+    /// The same for a log whose records may be held by name: what they are called is noted as well.
+    fn bind_named(&mut self, view: ViewNumber, runs: &[Run], fresh: &[Part<'_>]) -> Result<Kept, StoreError> {
+        // A name that has its position below the trim point is waiting for none.
+        let trimmed = runs.iter().flat_map(|run| name_bindings(view, self.split(run).0));
+        let mut bindings: Vec<Binding> = trimmed.filter(|binding| !self.knows(binding)).collect();
+        bindings.extend(fresh.iter().flat_map(|part| name_bindings(view, *part)));
+        if bindings.is_empty() {
+            return Ok(Kept::Nothing);
+        }
+        self.write_parts(view, fresh, bindings)?;
+        Ok(Kept::Command)
+    }
+
+    /// Binds runs where another view has them, and the rest anew: what [`ShardStore::bind_runs`] left for the journal.
+    pub(super) fn rebind(
+        &mut self,
+        view: ViewNumber,
+        same: &[Rebound],
+        runs: &[Run],
+    ) -> Result<Kept, StoreError> {
+        let mut references = vec![];
+        for Rebound { of, first, count } in same {
+            let end = first.0.checked_add(*count).map(Position);
+            let end = end.ok_or(StoreError::Nonsense("runs that end beyond all positions"))?;
+            let first = (*first).max(self.trim.position()).min(end);
+            if !self.contents.index.covers(*of, first, end.since(first), |_, _| true) {
+                return Err(StoreError::Nonsense("a version of another view that is not there"));
+            }
+            let found = self.contents.index.within(*of, first, end);
+            references.extend(found.map(|(first, run)| Binding::Refer { view, first, run }));
+        }
+        self.make_room(&[], REFERENCE_BYTES * references.len() as u64)?;
+        self.note(references, None)?;
+        self.bind_runs(view, runs)?;
+        Ok(Kept::Command)
+    }
+
+    /// Writes the parts' records, with the entries that bind them and some more.
+    fn write_parts(
+        &mut self,
+        view: ViewNumber,
+        parts: &[Part<'_>],
+        mut bindings: Vec<Binding>,
+    ) -> Result<(), StoreError> {
+        let records: Vec<_> = parts.iter().map(|part| part.records).collect();
+        self.make_room(&records, REFERENCE_BYTES * bindings.len() as u64)?;
+        if records.is_empty() {
+            return self.note(bindings, None);
+        }
+        let (written, appended) = self.write(&records, MAX_RUN_BYTES)?;
+        for (part, written) in parts.iter().zip(written) {
+            let mut first = part.first;
+            for written in written {
+                bindings.push(Binding::bind(view, first, self.active.number, written));
+                first += u64::from(written.count);
+            }
+        }
+        self.note(bindings, Some(appended))
+    }
+
+    /// Whether records may be held by name, and need to be told which of them got positions.
+    fn has_names(&self) -> bool {
+        let memory = self.contents.remembered.memory.as_ref();
+        memory.is_some_and(|memory| memory.config.order == Order::ErwinSt)
+    }
+
+    /// Whether an entry tells the names of positions, and they are known.
+    fn knows(&self, binding: &Binding) -> bool {
+        match *binding {
+            Binding::Name { view, first, ids, is_void } => {
+                self.contents.knows_names(view, first, Settled { ids, is_void })
+            }
+            _ => false,
+        }
+    }
+
+    /// What of `runs` is neither trimmed nor held already.
+    fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<Part<'a>>, StoreError> {
+        let mut fresh = Vec::new();
+        for (index, run) in runs.iter().enumerate() {
+            let (_, part) = self.split(run);
+            let is_it = |index: u64, found: Option<(RecordId, &Record)>| {
+                let (wanted, content) = &part.records[index as usize];
+                found.is_some_and(|(id, record)| id == *wanted && record.is_no_op() == content.is_no_op())
+            };
+            let mut held = self.held(view, part.first, part.records.len() as u64, is_it)?;
+            if !held.is_empty()
+                && runs[..index].iter().any(|earlier| earlier.first < run.end() && run.first < earlier.end())
+            {
+                // What is held is going to be replaced by an earlier run of this very command.
+                held.clear();
+            }
+            let rest = stretches(part.records.len() as u64, &held).filter(|(_, is_held)| !is_held);
+            fresh.extend(rest.map(|(range, _)| part.within(range)));
+        }
+        Ok(fresh)
+    }
+
+    /// What of a run lies below the trim point, and the rest.
+    fn split<'a>(&self, run: &'a Run) -> (Part<'a>, Part<'a>) {
+        let count = run.records.len() as u64;
+        let whole = Part { first: run.first, records: &run.records };
+        let trimmed = self.trim.position().since(run.first).min(count);
+        (whole.within(0..trimmed), whole.within(trimmed..count))
+    }
+
+    /// Tells apart what another view has and what has to be written.
+    fn compare<'a>(&self, view: ViewNumber, parts: Vec<Part<'a>>) -> (Vec<Part<'a>>, Vec<Same>) {
+        let (mut fresh, mut same) = (vec![], vec![]);
+        for part in parts {
+            let mut found = BTreeSet::new();
+            for (of, from, end) in self.candidates(view, part) {
+                self.compare_with(of, part, (from, end), &mut found, &mut same);
+                if found.len() == part.records.len() {
+                    break;
+                }
+            }
+            let rest = stretches(part.records.len() as u64, &found).filter(|(_, is_found)| !is_found);
+            fresh.extend(rest.map(|(range, _)| part.within(range)));
+        }
+        same.sort_unstable_by_key(|same| same.first);
+        (fresh, same)
+    }
+
+    /// The views whose versions may be the same, and where: the latest that may still be registered, and those that
+    /// decide already.
+    fn candidates(&self, view: ViewNumber, part: Part<'_>) -> Vec<(ViewNumber, Position, Position)> {
+        let Some(history) = self.contents.history() else { return vec![] };
+        let claims = self.contents.index.views_after(history.latest()).filter(|claim| *claim != view);
+        let claims = claims.take(CLAIMS_COMPARED).map(|claim| (claim, part.first, part.end()));
+        let decided = spans(history, part.first, part.end()).filter(|span| span.view != view);
+        claims.chain(decided.map(|span| (span.view, span.from, span.end))).collect()
+    }
+
+    /// Adds the records of a part that a view has, each of them whole and byte for byte the same, as far as they were
+    /// not found before.
+    fn compare_with(
+        &self,
+        of: ViewNumber,
+        part: Part<'_>,
+        (from, end): (Position, Position),
+        found: &mut BTreeSet<u64>,
+        same: &mut Vec<Same>,
+    ) {
+        for (first, run) in self.contents.index.within(of, from, end) {
+            let before = first.since(part.first);
+            if (before..before + run.count()).all(|index| found.contains(&index)) {
+                continue;
+            }
+            // A run that cannot be read is no source; nor is a record that is damaged.
+            let Ok(records) = self.records_of_run(run) else { continue };
+            let matching: BTreeSet<u64> = (0..)
+                .zip(records)
+                .filter(|(index, record)| {
+                    let wanted = &part.records[(before + index) as usize];
+                    !found.contains(&(before + index)) && record.as_ref() == Some(wanted)
+                })
+                .map(|(index, _)| index)
+                .collect();
+            for (range, _) in stretches(run.count(), &matching).filter(|(_, is_same)| *is_same) {
+                let run = run.tail(range.start).head(range.end - range.start);
+                same.push(Same { of, first: first + range.start, run });
+                found.extend(before + range.start..before + range.end);
+            }
+        }
+    }
+}
+
+/// The same for the journal: consecutive runs of a view as one.
+fn rebound(same: &[Same]) -> Vec<Rebound> {
+    let mut merged: Vec<Rebound> = vec![];
+    for Same { of, first, run } in same {
+        match merged.last_mut().filter(|last| last.of == *of && last.first + last.count == *first) {
+            Some(last) => last.count += run.count(),
+            None => merged.push(Rebound { of: *of, first: *first, count: run.count() }),
+        }
+    }
+    merged
+}
+
+/// What the records at these positions are called.
+fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
+    let mut bindings = vec![];
+    let mut first = part.first;
+    for (ids, records) in runs_of(part.records) {
+        let mut rest = ids;
+        for same in records.chunk_by(|(_, one), (_, next)| one.is_no_op() == next.is_no_op()) {
+            let ids = rest.head(same.len() as u64);
+            bindings.push(Binding::Name { view, first, ids, is_void: same[0].1.is_no_op() });
+            first += ids.count;
+            rest = rest.tail(ids.count);
+        }
+    }
+    bindings
+}

@@ -1,0 +1,290 @@
+//! What a step costs, and what a record costs for good, however long the log is.
+
+use std::sync::Arc;
+
+use seriatim_model::storage::{Ordered, Owned, ReadRange, Rebound, Run, ShardMemory, StorageCommand};
+use seriatim_model::wire::encode_one;
+use seriatim_model::{
+    IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
+    ShardId, View, ViewHistory, ViewNumber,
+};
+
+use super::index::{Index, IndexRun};
+use super::segment::{HEADER_BYTES, Written};
+use super::tests::remove_all;
+use super::{FORGOTTEN_AT_ONCE, Kept, OpenMode, REMOVED_AT_ONCE, ShardOptions, ShardStore};
+use crate::disk::MemoryDisk;
+use crate::format::work;
+
+const SHARD: ShardId = ShardId(0);
+const SEGMENT_BYTES: u64 = 8000;
+
+fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
+    let options = ShardOptions { segment_bytes: SEGMENT_BYTES };
+    ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, options).unwrap()
+}
+
+/// What a member of the latest of these views remembers.
+fn remember(order: Order, steps: &[(u64, u64)]) -> StorageCommand {
+    let mut history = ViewHistory::default();
+    for (view, first) in steps {
+        history.push(ViewNumber(*view), Position(*first));
+    }
+    let number = history.latest();
+    let view = View {
+        number,
+        sequencers: vec![],
+        leader: NodeId(1),
+        shards: vec![],
+        placement: Placement::new(vec![SHARD], 1),
+        first: Position(0),
+        start: Position(0),
+    };
+    let config = LogConfig { order, ..LogConfig::default() };
+    let incarnation = Incarnation(1);
+    StorageCommand::Remember(ShardMemory { incarnation, config, claim: number, view: Some(view), history })
+}
+
+fn id(session: u128, number: u64) -> RecordId {
+    RecordId { session: SessionId(session), number }
+}
+
+fn put(session: u128, number: u64) -> StorageCommand {
+    StorageCommand::Put(vec![(id(session, number), Record::new(&number.to_le_bytes(), 0))])
+}
+
+/// An order of single records of sessions that take turns.
+fn order(view: u64, first: u64, names: &[(u128, u64)]) -> StorageCommand {
+    let ordered = |&(session, number)| {
+        let ids = IdRun { session: SessionId(session), first: number, count: 1 };
+        Ordered { ids, shard: SHARD, is_void: false }
+    };
+    let runs = names.iter().map(ordered).collect();
+    StorageCommand::Order { view: ViewNumber(view), first: Position(first), runs }
+}
+
+/// How much a command costs: bytes that are encoded, and bytes that are written.
+fn cost(disk: &MemoryDisk, store: &mut ShardStore, command: &StorageCommand) -> u64 {
+    let before = work::encoded() + disk.counters().bytes_written;
+    store.execute(command).unwrap();
+    work::encoded() + disk.counters().bytes_written - before
+}
+
+#[test]
+fn an_order_costs_the_same_however_much_is_not_final() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
+    let mut most = 0;
+    for number in 0..2000 {
+        for session in 0..2 {
+            most = most.max(cost(&disk, &mut store, &put(session, number)));
+        }
+        let ordered = order(1, number * 2, &[(0, number), (1, number)]);
+        most = most.max(cost(&disk, &mut store, &ordered));
+    }
+    assert!(disk.files().len() > 50, "the log is many segments long");
+    assert!(most < 2000, "a step cost {most} bytes");
+}
+
+/// How many bytes executing the commands again writes. Each must say that there is nothing to keep.
+fn again(disk: &MemoryDisk, store: &mut ShardStore, commands: &[StorageCommand]) -> u64 {
+    let before = disk.counters().bytes_written;
+    for command in commands {
+        assert_eq!(store.execute(command).unwrap(), Kept::Nothing, "{command:?}");
+    }
+    disk.counters().bytes_written - before
+}
+
+fn bind(view: u64, first: u64, count: u64) -> StorageCommand {
+    let record = |number: u64| (id(1, number), Record::new(&[number as u8; 500], 0));
+    let run = Run { first: Position(first), records: (first..first + count).map(record).collect() };
+    StorageCommand::Bind { view: ViewNumber(view), runs: vec![run] }
+}
+
+#[test]
+fn what_is_executed_again_writes_nothing() {
+    for order_of in [Order::ErwinBb, Order::ErwinSt] {
+        let disk = MemoryDisk::new();
+        let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+        store.execute(&remember(order_of, &[(1, 0)])).unwrap();
+        let commands = [bind(1, 0, 40), bind(1, 50, 3)];
+        for command in &commands {
+            assert_eq!(store.execute(command).unwrap(), Kept::Command);
+        }
+        assert_eq!(again(&disk, &mut store, &commands), 0);
+        store.execute(&StorageCommand::Stable(Position(45))).unwrap();
+        assert_eq!(again(&disk, &mut store, &commands), 0);
+        store.execute(&StorageCommand::Trim(Position(20))).unwrap();
+        assert_eq!(again(&disk, &mut store, &commands), 0);
+        assert_eq!(again(&disk, &mut store, &[StorageCommand::Stable(Position(45))]), 0);
+    }
+}
+
+#[test]
+fn an_order_that_is_executed_again_writes_nothing() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    let puts: Vec<_> = (0..10).flat_map(|number| [put(0, number), put(1, number)]).collect();
+    let void = IdRun { session: SessionId(2), first: 0, count: 3 };
+    let elsewhere = IdRun { session: SessionId(3), first: 0, count: 4 };
+    let mut ordered = order(1, 0, &[(0, 0), (1, 0), (1, 1)]);
+    if let StorageCommand::Order { runs, .. } = &mut ordered {
+        runs.push(Ordered { ids: void, shard: SHARD, is_void: true });
+        runs.push(Ordered { ids: elsewhere, shard: ShardId(1), is_void: false });
+    }
+    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
+    let owned = vec![Owned { shard: ShardId(1), count: 7 }];
+    let map = StorageCommand::Map { view: ViewNumber(1), first: Position(10), owned };
+    let commands = [&puts[..], &[ordered.clone(), order(1, 17, &[(0, 1), (0, 2)]), map.clone()]].concat();
+    for command in &commands {
+        assert_eq!(store.execute(command).unwrap(), Kept::Command);
+    }
+    assert_eq!(again(&disk, &mut store, &commands), 0);
+    store.execute(&StorageCommand::Stable(Position(12))).unwrap();
+    let orders = &commands[puts.len()..];
+    assert_eq!(again(&disk, &mut store, orders), 0);
+    store.execute(&StorageCommand::Trim(Position(6))).unwrap();
+    assert_eq!(again(&disk, &mut store, orders), 0);
+    let nobody = StorageCommand::Discard(IdRun { session: SessionId(7), first: 0, count: 9 });
+    assert_eq!(again(&disk, &mut store, &[nobody]), 0);
+    // Of a batch that is held in part, the rest is kept.
+    let record = |number: u64| (id(0, number), Record::new(&number.to_le_bytes(), 0));
+    let kept = store.execute(&StorageCommand::Put((8..12).map(record).collect())).unwrap();
+    assert_eq!(kept, Kept::Instead(StorageCommand::Put((10..12).map(record).collect())));
+    // A name that is held again is forgotten again.
+    assert_eq!(store.execute(&put(0, 0)).unwrap(), Kept::Command);
+    assert_eq!(store.execute(&ordered).unwrap(), Kept::Command);
+    assert_eq!(again(&disk, &mut store, &[ordered]), 0);
+}
+
+/// The records below 1000, by position.
+fn content(store: &ShardStore) -> Vec<(u64, RecordId, Record)> {
+    let (from, end) = (Position(0), Position(1000));
+    let found = store.read(ReadRange { from, end, max_records: u32::MAX, max_bytes: u32::MAX }).unwrap();
+    found.into_iter().map(|stored| (stored.position.0, stored.id, stored.record)).collect()
+}
+
+fn damage(disk: &MemoryDisk, store: &ShardStore, position: u64) {
+    let frame = 32 + Record::new(&[0; 500], 0).size() as u64;
+    disk.flip_bit(store.active.records.name(), HEADER_BYTES + position * frame + 100, 1);
+}
+
+#[test]
+fn attempts_at_a_view_cost_a_few_bytes_for_each_run() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    let first = remember(Order::ErwinBb, &[(1, 0)]);
+    let mut journal = vec![];
+    let mut execute = |store: &mut ShardStore, command: StorageCommand| {
+        let kept = store.execute(&command).unwrap().of(&command);
+        let bytes = kept.as_ref().map_or(0, |kept| encode_one(kept).len());
+        journal.extend(kept);
+        bytes
+    };
+    execute(&mut store, first);
+    assert!(execute(&mut store, bind(1, 0, 10)) > 5000);
+    let before = disk.counters().bytes_written;
+    for attempt in 2..20 {
+        assert!(execute(&mut store, bind(attempt, 0, 10)) < 100, "attempt {attempt}");
+    }
+    let written = disk.counters().bytes_written - before;
+    assert!(written < 18 * 100, "{written} bytes for 18 attempts at 10 records of 500 bytes");
+    // What one attempt has in addition, the next one does not write, either.
+    assert!(execute(&mut store, bind(20, 5, 10)) < 3000);
+    assert!(execute(&mut store, bind(21, 0, 15)) < 150);
+    execute(&mut store, remember(Order::ErwinBb, &[(1, 0), (21, 0)]));
+    let expected = content(&store);
+    assert_eq!(expected.len(), 15);
+    // After a crash the journal leads to the same, and so do the files.
+    let mut again = open(&MemoryDisk::new(), OpenMode::Journaled { checkpoint: None });
+    journal.iter().for_each(|command| _ = again.execute(command).unwrap());
+    assert_eq!(content(&again), expected);
+    assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
+}
+
+#[test]
+fn only_the_very_same_record_is_a_source() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    store.execute(&remember(Order::ErwinBb, &[(1, 0)])).unwrap();
+    store.execute(&bind(1, 0, 10)).unwrap();
+    damage(&disk, &store, 4);
+    let mut other = bind(2, 0, 10);
+    if let StorageCommand::Bind { runs, .. } = &mut other {
+        // One of the same name and length, and one of the same content.
+        runs[0].records[7].1 = Record::new(&[99; 500], 0);
+        runs[0].records[8].0 = id(1, 88);
+    }
+    let Kept::Instead(StorageCommand::Rebind { view, same, runs }) = store.execute(&other).unwrap() else {
+        panic!("most of it is the same")
+    };
+    let of = ViewNumber(1);
+    let stretches = [(0, 4), (5, 2), (9, 1)];
+    let stretches = stretches.map(|(first, count)| Rebound { of, first: Position(first), count });
+    assert_eq!((view, same), (ViewNumber(2), stretches.to_vec()));
+    assert_eq!(runs.iter().map(|run| (run.first.0, run.records.len())).collect::<Vec<_>>(), [(4, 1), (7, 2)]);
+    store.execute(&remember(Order::ErwinBb, &[(1, 0), (2, 0)])).unwrap();
+    let StorageCommand::Bind { runs, .. } = other else { unreachable!() };
+    let expected = (0..).zip(runs[0].records.clone()).map(|(position, (id, record))| (position, id, record));
+    assert_eq!(content(&store), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_segment_stays_while_another_view_is_bound_to_it() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    store.execute(&remember(Order::ErwinBb, &[(1, 0)])).unwrap();
+    for first in (0..100).step_by(10) {
+        store.execute(&bind(1, first, 10)).unwrap();
+    }
+    store.execute(&bind(2, 0, 100)).unwrap();
+    store.execute(&remember(Order::ErwinBb, &[(1, 0), (2, 0)])).unwrap();
+    store.execute(&StorageCommand::Stable(Position(100))).unwrap();
+    store.execute(&StorageCommand::Trim(Position(55))).unwrap();
+    remove_all(&disk, &mut store);
+    assert!(!disk.files().contains(&store.place.records_file(1)));
+    let expected: Vec<u64> = (55..100).collect();
+    for store in [store, open(&disk, OpenMode::WriteBehind)] {
+        assert_eq!(content(&store).iter().map(|(position, ..)| *position).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_long_trim_costs_no_more_than_a_short_one() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    store.execute(&remember(Order::ErwinBb, &[(1, 0)])).unwrap();
+    for first in (0..8000).step_by(8) {
+        store.execute(&bind(1, first, 8)).unwrap();
+    }
+    let end = Position(8000);
+    store.execute(&StorageCommand::Stable(end)).unwrap();
+    let (before, files) = (disk.counters(), disk.files().len());
+    store.execute(&StorageCommand::Trim(end)).unwrap();
+    let after = disk.counters();
+    assert_eq!((after.syncs, after.writes), (before.syncs, before.writes + 1), "one write and no sync");
+    let (mut removals, mut left) = (0, files);
+    while let Some(removal) = store.next_removal() {
+        removal.perform(&disk).unwrap();
+        store.removed();
+        assert!(left - disk.files().len() <= 2 * REMOVED_AT_ONCE as usize);
+        (removals, left) = (removals + 1, disk.files().len());
+    }
+    assert!(files > 1000 && left == 3 && removals > 50, "{files} {left} {removals}");
+}
+
+#[test]
+fn what_a_trim_leaves_in_memory_is_forgotten_in_pieces() {
+    let mut index = Index::default();
+    for position in 0..10_000u64 {
+        let written = Written { count: 1, offset: position as u32 * 200, bytes: 100 };
+        index.insert(ViewNumber(1 + position % 2), Position(position), IndexRun::new(1, written));
+    }
+    let (mut pieces, mut left) = (0, index.len());
+    while !index.trim_some(Position(9_000), &mut FORGOTTEN_AT_ONCE.clone()) {
+        assert!(left - index.len() <= FORGOTTEN_AT_ONCE);
+        (pieces, left) = (pieces + 1, index.len());
+    }
+    assert_eq!((pieces, index.len()), (8, 1000));
+}
