@@ -21,6 +21,7 @@ pub mod dev;
 mod driver;
 pub mod identity;
 pub mod node;
+mod progress;
 mod readers;
 pub mod register;
 pub mod serve;
@@ -29,6 +30,7 @@ mod syncer;
 
 pub use dev::{Dev, DevOptions};
 pub use node::{Node, NodeError};
+pub use progress::DiskProgress;
 pub use register::{EtcdOptions, EtcdRegister};
 pub use serve::{RegisterOptions, ServeOptions, serve};
 pub use start::{DiskKind, NodeOptions, StartError};

@@ -9,6 +9,7 @@ use seriatim_store::{Disk, JournalWrite, sync_files};
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
+use crate::progress::{DiskProgress, Outstanding};
 
 /// Something that takes as long as the disk takes.
 enum Job {
@@ -21,14 +22,18 @@ enum Job {
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
+    progress: DiskProgress,
 }
 
 impl Syncer {
     /// `inbox` is told when a job is done.
     pub(crate) fn start(disk: &Arc<dyn Disk>, inbox: &mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+        let progress = DiskProgress::new();
+        let start = |name, outstanding| Worker::start(name, disk.clone(), inbox.clone(), outstanding);
         Ok(Self {
-            journal: Worker::start("journal", disk.clone(), inbox.clone())?,
-            files: Worker::start("checkpoint", disk.clone(), inbox.clone())?,
+            journal: start("journal", progress.journal())?,
+            files: start("checkpoint", progress.files())?,
+            progress,
         })
     }
 
@@ -39,6 +44,11 @@ impl Syncer {
     pub(crate) fn sync(&self, files: Vec<String>) {
         self.files.give(Job::Sync(files));
     }
+
+    /// How the disk does, for other threads to see.
+    pub(crate) fn progress(&self) -> DiskProgress {
+        self.progress.clone()
+    }
 }
 
 /// A thread that does one job after the other.
@@ -48,17 +58,17 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(name: &str, disk: Arc<dyn Disk>, inbox: mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+    fn start(
+        name: &str,
+        disk: Arc<dyn Disk>,
+        inbox: mpsc::Sender<Arrival>,
+        outstanding: Arc<Outstanding>,
+    ) -> std::io::Result<Self> {
         // The host has at most one job of each kind under way.
         let (jobs, queue) = sync_channel::<Job>(1);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
-                let event = match job {
-                    Job::Write(write) => Event::JournalWritten(write.perform(&*disk)),
-                    Job::Sync(files) => {
-                        Event::FilesSynced(sync_files(&*disk, &files).map_err(|cause| cause.to_string()))
-                    }
-                };
+                let event = job.perform(&*disk, &outstanding);
                 if inbox.blocking_send(Arrival::Host(event)).is_err() {
                     break;
                 }
@@ -71,6 +81,19 @@ impl Worker {
         let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
         // If the thread is gone the process is about to end, and the node learns of no completion.
         let _ = jobs.send(job);
+    }
+}
+
+impl Job {
+    fn perform(self, disk: &dyn Disk, outstanding: &Outstanding) -> Event {
+        match self {
+            Self::Write(write) => Event::JournalWritten(outstanding.during(|| write.perform(disk))),
+            Self::Sync(files) => {
+                // One after the other, each of them a step forward: many files are no disk that stands still.
+                let sync = |name| outstanding.during(|| sync_files(disk, std::slice::from_ref(name)));
+                Event::FilesSynced(files.iter().try_for_each(sync).map_err(|cause| cause.to_string()))
+            }
+        }
     }
 }
 
