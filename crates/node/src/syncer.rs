@@ -1,11 +1,11 @@
 //! The threads that wait for the disk, so that nobody else does.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use seriatim_host::Event;
-use seriatim_store::{Disk, JournalWrite, sync_files};
+use seriatim_store::{Disk, JournalWrite, Preparation, sync_files};
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
@@ -15,13 +15,16 @@ use crate::progress::{DiskProgress, Outstanding};
 enum Job {
     Write(JournalWrite),
     Sync(Vec<String>),
+    Prepare(Preparation),
 }
 
-/// Two threads a node: one writes the journal, which appends wait for; the other syncs the files of a
-/// checkpoint, which may be many and must not be in the way.
+/// Three threads a node: one writes the journal, which appends wait for; one syncs the files of a
+/// checkpoint, which may be many and must not be in the way; and one makes the journal's next file before it is
+/// needed.
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
+    next_file: Worker,
     progress: DiskProgress,
 }
 
@@ -33,11 +36,16 @@ impl Syncer {
         Ok(Self {
             journal: start("journal", progress.journal())?,
             files: start("checkpoint", progress.files())?,
+            // Nobody waits for it but the journal's writer, who shows.
+            next_file: start("next journal", progress.files())?,
             progress,
         })
     }
 
     pub(crate) fn write(&self, write: JournalWrite) {
+        if let Some(file) = write.take_preparation() {
+            self.next_file.offer(Job::Prepare(file));
+        }
         self.journal.give(Job::Write(write));
     }
 
@@ -69,7 +77,7 @@ impl Worker {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
                 let event = job.perform(&*disk, &outstanding);
-                if inbox.blocking_send(Arrival::Host(event)).is_err() {
+                if event.is_some_and(|event| inbox.blocking_send(Arrival::Host(event)).is_err()) {
                     break;
                 }
             }
@@ -82,18 +90,32 @@ impl Worker {
         // If the thread is gone the process is about to end, and the node learns of no completion.
         let _ = jobs.send(job);
     }
+
+    /// Gives it a job that can be left undone, if it has time.
+    fn offer(&self, job: Job) {
+        let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
+        match jobs.try_send(job) {
+            // A thread that is gone is told of where somebody waits for it.
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
 }
 
 impl Job {
-    fn perform(self, disk: &dyn Disk, outstanding: &Outstanding) -> Event {
-        match self {
+    /// Says what the host has to know.
+    fn perform(self, disk: &dyn Disk, outstanding: &Outstanding) -> Option<Event> {
+        Some(match self {
             Self::Write(write) => Event::JournalWritten(outstanding.during(|| write.perform(disk))),
+            Self::Prepare(file) => {
+                file.perform(disk);
+                return None;
+            }
             Self::Sync(files) => {
                 // One after the other, each of them a step forward: many files are no disk that stands still.
                 let sync = |name| outstanding.during(|| sync_files(disk, std::slice::from_ref(name)));
                 Event::FilesSynced(files.iter().try_for_each(sync).map_err(|cause| cause.to_string()))
             }
-        }
+        })
     }
 }
 

@@ -59,9 +59,10 @@ mod format;
 pub mod journal;
 pub mod shard;
 
-pub use disk::{Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
+pub use disk::{BytesBehind, Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
 pub use error::OpenError;
 pub use journal::{
-    CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Recovered, RoleKey,
+    CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation, Recovered,
+    RoleKey,
 };
 pub use shard::{OpenMode, ShardOptions, ShardStore, StoreError};
