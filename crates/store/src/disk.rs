@@ -1,6 +1,7 @@
 //! What the store asks of a disk, and three disks: a real one, one in memory that fails on request, and
 //! one that forgets what was not synced when its process dies.
 
+mod behind;
 mod faulty;
 mod open_file;
 mod real;
