@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use seriatim_host::Event;
 use seriatim_store::{Disk, JournalWrite, Preparation, sync_files};
@@ -10,6 +11,10 @@ use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
 use crate::progress::{DiskProgress, Outstanding};
+
+/// How long the journal's next file waits between its pieces of 1 MiB, so that what is synced meanwhile does not wait for
+/// all of them.
+const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
 /// Something that takes as long as the disk takes.
 enum Job {
@@ -76,7 +81,7 @@ impl Worker {
         let (jobs, queue) = sync_channel::<Job>(1);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
-                let event = job.perform(&*disk, &outstanding);
+                let event = job.perform(&*disk, &outstanding, &inbox);
                 if event.is_some_and(|event| inbox.blocking_send(Arrival::Host(event)).is_err()) {
                     break;
                 }
@@ -103,11 +108,18 @@ impl Worker {
 
 impl Job {
     /// Says what the host has to know.
-    fn perform(self, disk: &dyn Disk, outstanding: &Outstanding) -> Option<Event> {
+    fn perform(
+        self,
+        disk: &dyn Disk,
+        outstanding: &Outstanding,
+        inbox: &mpsc::Sender<Arrival>,
+    ) -> Option<Event> {
         Some(match self {
             Self::Write(write) => Event::JournalWritten(outstanding.during(|| write.perform(disk))),
             Self::Prepare(file) => {
-                file.perform(disk);
+                while !inbox.is_closed() && file.advance(disk) {
+                    std::thread::sleep(NEXT_PIECE_AFTER);
+                }
                 return None;
             }
             Self::Sync(files) => {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -77,7 +77,7 @@ pub struct Preparation {
     len: u64,
     /// Whether somebody was asked to make it.
     is_taken: Arc<AtomicBool>,
-    /// Held by whoever makes it. Why it is not to be used, once a sync has failed: that is final.
+    /// Held by whoever writes a piece of it. Why it is not to be used, once a sync has failed: that is final.
     failure: Arc<Mutex<Option<String>>>,
 }
 
@@ -86,31 +86,49 @@ impl Preparation {
         Self { name, len, is_taken: Arc::default(), failure: Arc::default() }
     }
 
-    /// Makes the file and syncs it piece by piece: what is synced beside it waits for one piece at most. What fails
-    /// shows when the file is needed.
-    pub fn perform(&self, disk: &dyn Disk) {
-        let _ = self.make(disk, true);
+    /// Writes the next piece of the file, or syncs it if that was the last, and says whether there is more to do. What
+    /// fails shows when the file is needed.
+    #[must_use]
+    pub fn advance(&self, disk: &dyn Disk) -> bool {
+        let mut failure = self.failure();
+        if failure.is_some() {
+            return false;
+        }
+        match self.write_piece(disk) {
+            Ok(false) => {}
+            outcome => return outcome.is_ok(),
+        }
+        if let Err(cause) = disk.sync(&self.name) {
+            *failure = Some(cause.to_string());
+        }
+        false
     }
 
-    /// Extends the file with zeros that are written, not implied, as far as it is not long enough.
-    fn make(&self, disk: &dyn Disk, in_pieces: bool) -> io::Result<()> {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cause) = &*failure {
+    /// Extends the file as far as it is not long enough.
+    fn make(&self, disk: &dyn Disk) -> io::Result<()> {
+        if let Some(cause) = &*self.failure() {
             return Err(io::Error::other(cause.clone()));
         }
-        disk.create(&self.name)?;
-        let mut offset = disk.len(&self.name)?;
-        let zeros = Bytes::from_static(&[0; ZEROS]);
-        while offset < self.len {
-            let piece = zeros.slice(..usize::try_from(self.len - offset).unwrap_or(ZEROS).min(ZEROS));
-            let piece_len = piece.len() as u64;
-            disk.write_through(&self.name, offset, &[piece])?;
-            if in_pieces {
-                disk.sync(&self.name).inspect_err(|cause| *failure = Some(cause.to_string()))?;
-            }
-            offset += piece_len;
-        }
+        while self.write_piece(disk)? {}
         Ok(())
+    }
+
+    /// Extends the file with zeros that are written, not implied. Not if it is long enough.
+    fn write_piece(&self, disk: &dyn Disk) -> io::Result<bool> {
+        let offset = match disk.len(&self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(&self.name).map(|()| 0)?,
+            offset => offset?,
+        };
+        let missing = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(ZEROS);
+        let zeros = Bytes::from_static(&[0; ZEROS]).slice(..missing.min(ZEROS));
+        if missing > 0 {
+            disk.write_at(&self.name, offset, &[zeros])?;
+        }
+        Ok(missing > 0)
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +136,7 @@ impl Step {
     fn perform(&self, disk: &dyn Disk) -> Result<(), WriteFailure> {
         let (name, may_be_full, outcome) = match self {
             Self::Delete { name } => (name, false, disk.delete(name)),
-            Self::Prewrite(file) => (&file.name, true, file.make(disk, false)),
+            Self::Prewrite(file) => (&file.name, true, file.make(disk)),
             Self::Write { name, offset, chunks } => (name, true, disk.write_through(name, *offset, chunks)),
             Self::Sync { name } => (name, false, disk.sync(name)),
         };
