@@ -22,6 +22,7 @@ pub mod dev;
 mod driver;
 pub mod identity;
 pub mod node;
+mod progress;
 mod pulse;
 mod readers;
 pub mod register;
@@ -32,6 +33,7 @@ mod vitals;
 
 pub use dev::{Dev, DevOptions};
 pub use node::{Node, NodeError};
+pub use progress::DiskProgress;
 pub use register::{EtcdOptions, EtcdRegister};
 pub use serve::{RegisterOptions, ServeOptions, serve};
 pub use start::{DiskKind, NodeOptions, StartError};

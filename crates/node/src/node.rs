@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{self, Arrival, Driver, Health};
+use crate::progress::DiskProgress;
 use crate::pulse::{Pulse, PulseParts};
 use crate::readers::{Inboxes, accept};
 use crate::register::EtcdRegister;
@@ -54,6 +55,7 @@ pub struct Node {
     warnings: watch::Receiver<Vec<String>>,
     health: watch::Receiver<Health>,
     trouble: Option<watch::Receiver<Option<String>>>,
+    progress: DiskProgress,
     stop: oneshot::Sender<()>,
     /// Nothing once its outcome was told.
     driver: Option<JoinHandle<Result<(), HostError>>>,
@@ -92,6 +94,7 @@ impl Node {
         let (inbox, arrivals) = mpsc::channel::<Arrival>(READS);
         let (urgent, urgent_arrivals) = mpsc::channel::<Arrival>(INBOX);
         let syncer = Syncer::start(&disk, &urgent).map_err(NodeError::Thread)?;
+        let progress = syncer.progress();
         let (health, watched) = watch::channel(Health::default());
         let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
@@ -128,6 +131,7 @@ impl Node {
             warnings,
             health: watched,
             trouble,
+            progress,
             stop,
             driver: Some(driver),
         })
@@ -156,6 +160,12 @@ impl Node {
     #[must_use]
     pub fn register_trouble(&self) -> Option<watch::Receiver<Option<String>>> {
         self.trouble.clone()
+    }
+
+    /// How its disk does.
+    #[must_use]
+    pub fn disk_progress(&self) -> DiskProgress {
+        self.progress.clone()
     }
 
     /// Waits until the register knows the node. Whether it does: not if the node cannot go on.

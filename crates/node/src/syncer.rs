@@ -1,43 +1,66 @@
 //! The threads that wait for the disk, so that nobody else does.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use seriatim_host::{Event, FileWork};
-use seriatim_store::{Disk, JournalWrite};
+use seriatim_store::{Disk, JournalWrite, Preparation};
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
+use crate::progress::{DiskProgress, Outstanding};
+
+/// How long the journal's next file waits between its pieces of 1 MiB, so that what is synced meanwhile does not wait for
+/// all of them.
+const NEXT_PIECE_AFTER: Duration = Duration::from_millis(20);
 
 /// Something that takes as long as the disk takes.
 enum Job {
     Write(JournalWrite),
     Files(FileWork),
+    Prepare(Preparation),
 }
 
-/// Two threads a node: one writes the journal, which appends wait for; the other syncs the files of a
-/// checkpoint and deletes what was trimmed, which may be much and must not be in the way.
+/// Three threads a node: one writes the journal, which appends wait for; one syncs the files of a
+/// checkpoint and deletes what was trimmed, which may be much and must not be in the way; and one makes the journal's
+/// next file before it is needed.
 pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
+    next_file: Worker,
+    progress: DiskProgress,
 }
 
 impl Syncer {
     /// `inbox` is told when a job is done.
     pub(crate) fn start(disk: &Arc<dyn Disk>, inbox: &mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+        let progress = DiskProgress::new();
+        let start = |name, outstanding| Worker::start(name, disk.clone(), inbox.clone(), outstanding);
         Ok(Self {
-            journal: Worker::start("journal", disk.clone(), inbox.clone())?,
-            files: Worker::start("checkpoint", disk.clone(), inbox.clone())?,
+            journal: start("journal", progress.journal())?,
+            files: start("checkpoint", progress.files())?,
+            // Nobody waits for it but the journal's writer, who shows.
+            next_file: start("next journal", progress.files())?,
+            progress,
         })
     }
 
     pub(crate) fn write(&self, write: JournalWrite) {
+        if let Some(file) = write.take_preparation() {
+            self.next_file.offer(Job::Prepare(file));
+        }
         self.journal.give(Job::Write(write));
     }
 
     pub(crate) fn sync(&self, work: FileWork) {
         self.files.give(Job::Files(work));
+    }
+
+    /// How the disk does, for other threads to see.
+    pub(crate) fn progress(&self) -> DiskProgress {
+        self.progress.clone()
     }
 }
 
@@ -48,16 +71,18 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(name: &str, disk: Arc<dyn Disk>, inbox: mpsc::Sender<Arrival>) -> std::io::Result<Self> {
+    fn start(
+        name: &str,
+        disk: Arc<dyn Disk>,
+        inbox: mpsc::Sender<Arrival>,
+        outstanding: Arc<Outstanding>,
+    ) -> std::io::Result<Self> {
         // The host has at most one job of each kind under way.
         let (jobs, queue) = sync_channel::<Job>(1);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
-                let event = match job {
-                    Job::Write(write) => Event::JournalWritten(write.perform(&*disk)),
-                    Job::Files(work) => Event::FilesSynced(work.perform(&*disk)),
-                };
-                if inbox.blocking_send(Arrival::Host(event)).is_err() {
+                let event = job.perform(&*disk, &outstanding, &inbox);
+                if event.is_some_and(|event| inbox.blocking_send(Arrival::Host(event)).is_err()) {
                     break;
                 }
             }
@@ -69,6 +94,36 @@ impl Worker {
         let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
         // If the thread is gone the process is about to end, and the node learns of no completion.
         let _ = jobs.send(job);
+    }
+
+    /// Gives it a job that can be left undone, if it has time.
+    fn offer(&self, job: Job) {
+        let jobs = self.jobs.as_ref().expect("the worker runs until it is dropped");
+        match jobs.try_send(job) {
+            // A thread that is gone is told of where somebody waits for it.
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+impl Job {
+    /// Says what the host has to know.
+    fn perform(
+        self,
+        disk: &dyn Disk,
+        outstanding: &Outstanding,
+        inbox: &mpsc::Sender<Arrival>,
+    ) -> Option<Event> {
+        Some(match self {
+            Self::Write(write) => Event::JournalWritten(outstanding.during(|| write.perform(disk))),
+            Self::Prepare(file) => {
+                while !inbox.is_closed() && file.advance(disk) {
+                    std::thread::sleep(NEXT_PIECE_AFTER);
+                }
+                return None;
+            }
+            Self::Files(work) => Event::FilesSynced(outstanding.during(|| work.perform(disk))),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the store asks of a disk, and three disks: a real one, one in memory that fails on request, and
 //! one that forgets what was not synced when its process dies.
 
+mod behind;
 mod faulty;
 mod open_file;
 mod real;
@@ -53,6 +54,20 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`] if there is no such file; others if the disk fails.
     fn write_at(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()>;
 
+    /// The same for what is going to be synced at once, and does not have to be copied before.
+    ///
+    /// # Errors
+    /// Those of [`Disk::write_at`].
+    fn write_through(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
+        self.write_at(name, offset, chunks)
+    }
+
+    /// How many bytes were written that the disk's own thread has yet to give to the operating system, and how many
+    /// there may be: above that whoever writes waits. Asking costs next to nothing.
+    fn behind(&self) -> BytesBehind {
+        BytesBehind { bytes: 0, most: u64::MAX }
+    }
+
     /// Cuts a file off, or extends it with zeros.
     ///
     /// # Errors
@@ -91,6 +106,15 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the disk fails.
     fn rename_dir(&self, from: &str, to: &str) -> io::Result<()>;
+}
+
+/// How far a disk is behind those who write to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BytesBehind {
+    /// What is behind, in bytes.
+    pub bytes: u64,
+    /// How much may be.
+    pub most: u64,
 }
 
 /// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile needs no

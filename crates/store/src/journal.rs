@@ -36,7 +36,7 @@ use crate::error::OpenError;
 use batch::{Entry, PendingBatch};
 use files::Files;
 
-pub use write::{JournalWrite, WriteFailure};
+pub use write::{JournalWrite, Preparation, WriteFailure};
 
 /// Snapshots are split into entries of this size, in bytes.
 const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;

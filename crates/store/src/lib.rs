@@ -14,6 +14,7 @@
 //!
 //! ```text
 //! lock                                    held by the process that uses the directory
+//! (a reserve of 34 MiB, without a name)   room for what is written behind
 //! journal/0001 …                          prewritten files, used again and again
 //! logs/<log, 16 hex digits>/shard-<n>/
 //!     seg-00000001.records                records in arrival order, without positions
@@ -60,9 +61,10 @@ mod format;
 pub mod journal;
 pub mod shard;
 
-pub use disk::{Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
+pub use disk::{BytesBehind, Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
 pub use error::OpenError;
 pub use journal::{
-    CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Recovered, RoleKey,
+    CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation, Recovered,
+    RoleKey,
 };
 pub use shard::{Kept, OpenMode, Removal, ShardOptions, ShardStore, StoreError};

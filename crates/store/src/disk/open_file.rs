@@ -1,203 +1,423 @@
-//! An open file whose end is written behind: short appends gather in memory, in room that is theirs already, and go
-//! to the operating system together.
+//! A file whose writes are taken behind: they gather in memory, and a thread gives them to the operating system.
+//!
+//! Two locks, always in this order: `io` is held while the file system is asked to change the file, which may take as
+//! long as a disk takes; `state` is held for as long as memory is copied, and nobody who holds it waits for anything.
 #![allow(
     clippy::disallowed_types,
+    clippy::disallowed_methods,
     reason = "this is a part of the one place that performs real file operations"
 )]
 
-use std::fs::File;
+use std::collections::VecDeque;
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
-/// How much of one file gathers at most, in bytes. What is longer is written at once.
-const GATHERED_BYTES: usize = 64 << 10;
+use super::behind::{Behind, begin_writing, take_room};
+
+/// Up to how many bytes are written at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What a piece takes of the room that is set aside, besides its bytes: the blocks at its ends.
+const PIECE_ROOM: u64 = 8 << 10;
 
 /// How much room is taken ahead at least and at most, in bytes: as much as the file has, so that small files stay
-/// small.
-const ROOM_BYTES: (u64, u64) = (16 << 10, 1 << 20);
+/// small. What is taken in one go has its blocks in one place.
+const ROOM_BYTES: (u64, u64) = (16 << 10, 2 << 20);
+
+/// After so many bytes the operating system is told to begin with writing them.
+const BEGIN_BYTES: u64 = 256 << 10;
 
 /// How many buffers one system call takes at most (Linux: 1024).
 const MAX_SLICES: usize = 1024;
 
-/// An open file, and what was appended to it but not yet given to the operating system.
+/// A file, and what was written to it but not yet given to the operating system.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    file: File,
-    tail: Mutex<Tail>,
+    path: PathBuf,
+    behind: Arc<Behind>,
+    io: Mutex<Io>,
+    /// Nothing until it was opened, or made.
+    file: OnceLock<File>,
+    state: Mutex<State>,
 }
 
-#[derive(Debug)]
-struct Tail {
-    /// The file's length, with what is gathered.
-    len: u64,
-    /// Up to where there is room on the disk: appends below it cannot fail for want of it.
+#[derive(Debug, Default)]
+struct Io {
+    /// Up to where there is room on the disk.
     room: u64,
-    /// Whether the file system gives room ahead of writes.
-    gives_room: bool,
-    /// The last bytes of the file.
-    gathered: Vec<u8>,
-    /// Why they could not be written: final.
+    /// Up to where the operating system was told to begin with writing.
+    begun: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The file's length, with what is behind; nothing until somebody has looked.
+    len: Option<u64>,
+    /// Whether it is to be made, if there is none.
+    is_made: bool,
+    /// Whether it is to be cut off to nothing, before anything that is behind is written.
+    is_cut: bool,
+    /// What is behind, in the order in which it was written. The first may be on its way.
+    pieces: VecDeque<Piece>,
+    /// What was written last, and may still grow.
+    last: Vec<u8>,
+    /// Where that starts, and how much it takes of what may be behind.
+    last_at: (u64, u64),
+    /// Whether the thread that writes knows of it.
+    is_queued: bool,
+    is_deleted: bool,
+    /// Why what was behind could not be written: final.
     failure: Option<String>,
 }
 
-/// What became of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrote {
-    /// It was given to the operating system.
-    Through,
-    /// It gathers. Whether it is the first to do so: somebody has to see to it that it is written.
-    Behind {
-        /// Whether nothing had gathered before.
-        is_first: bool,
-    },
+/// Consecutive bytes.
+#[derive(Clone, Debug)]
+struct Piece {
+    offset: u64,
+    bytes: Bytes,
+    /// How much it takes of what may be behind.
+    admitted: u64,
 }
 
 impl OpenFile {
-    /// Takes an open file of which nothing is gathered.
-    pub(super) fn new(file: File) -> io::Result<Self> {
+    /// A file that exists.
+    pub(super) fn open(path: PathBuf, behind: Arc<Behind>) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(&path)?;
         let len = file.metadata()?.len();
-        let tail = Tail { len, room: len, gives_room: true, gathered: vec![], failure: None };
-        Ok(Self { file, tail: Mutex::new(tail) })
+        let state = State { len: Some(len), ..State::default() };
+        let io = Io { room: len, begun: len };
+        Ok(Self { path, behind, io: Mutex::new(io), file: OnceLock::from(file), state: Mutex::new(state) })
     }
 
-    fn tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A file that is to be made behind, unless there is one.
+    pub(super) fn create(path: PathBuf, behind: Arc<Behind>) -> Arc<Self> {
+        let state = State { is_made: true, is_queued: true, ..State::default() };
+        let (io, file) = (Mutex::default(), OnceLock::new());
+        let created = Arc::new(Self { path, behind, io, file, state: Mutex::new(state) });
+        created.behind.push(Arc::clone(&created));
+        created
     }
 
-    pub(super) fn len(&self) -> u64 {
-        self.tail().len
+    fn io(&self) -> MutexGuard<'_, Io> {
+        self.io.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives what is gathered to the operating system.
-    pub(super) fn flush(&self) -> io::Result<()> {
-        self.tail().flush(&self.file)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn len(&self) -> io::Result<u64> {
+        if let Some(len) = self.state().len {
+            return Ok(len);
+        }
+        self.opened(&mut self.io())?;
+        Ok(self.state().len.unwrap_or_default())
+    }
+
+    /// Whether nothing is lost when it is forgotten.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        !state.is_queued && !state.is_behind() && state.failure.is_none()
     }
 
     pub(super) fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let mut tail = self.tail();
-        let len = len.min(usize::try_from(tail.len.saturating_sub(offset)).unwrap_or(usize::MAX));
-        if let Some(start) = offset.checked_sub(tail.written()) {
-            let start = usize::try_from(start).unwrap_or(usize::MAX).min(tail.gathered.len());
-            return Ok(Bytes::copy_from_slice(&tail.gathered[start..start + len]));
+        let whole = self.len()?;
+        let (len, behind, has_file, is_all_written) = {
+            let state = self.state();
+            state.check()?;
+            let whole = state.len.unwrap_or(whole);
+            let len = len.min(usize::try_from(whole.saturating_sub(offset)).unwrap_or(usize::MAX));
+            (len, state.behind(offset, len), !state.is_cut, !state.is_behind())
+        };
+        if let [(0, only)] = behind.as_slice()
+            && only.len() == len
+        {
+            return Ok(only.clone());
         }
-        if offset + len as u64 > tail.written() {
-            tail.flush(&self.file)?;
-        }
-        drop(tail);
         let mut buffer = vec![0; len];
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        if let Some(file) = self.file.get().filter(|_| has_file && len > 0) {
+            let filled = read_at(file, &mut buffer, offset)?;
+            if is_all_written {
+                buffer.truncate(filled);
             }
         }
-        buffer.truncate(filled);
+        for (at, bytes) in behind {
+            buffer[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
         Ok(buffer.into())
     }
 
-    pub(super) fn write_at(&self, offset: u64, chunks: &[Bytes]) -> io::Result<Wrote> {
-        let mut tail = self.tail();
-        tail.check()?;
+    /// Takes the bytes behind. Waits only if a disk's worth of them is behind already.
+    pub(super) fn write_at(self: &Arc<Self>, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
-        let end = offset + bytes as u64;
-        if offset == tail.len && bytes <= GATHERED_BYTES && tail.make_room(&self.file, end)? {
-            if tail.gathered.len() + bytes > GATHERED_BYTES {
-                tail.flush(&self.file)?;
-            }
-            let is_first = tail.gathered.is_empty();
-            chunks.iter().for_each(|chunk| tail.gathered.extend_from_slice(chunk));
-            tail.len = end;
-            return Ok(Wrote::Behind { is_first });
+        let whole = self.len()?;
+        self.state().check()?;
+        if bytes == 0 {
+            return Ok(());
         }
-        tail.flush(&self.file)?;
-        let written = write_at(&self.file, offset, chunks);
-        tail.len = match &written {
-            Ok(()) => tail.len.max(end),
+        let admitted = bytes as u64 + PIECE_ROOM;
+        if !self.behind.admit(admitted)? {
+            return self.write_through(offset, chunks);
+        }
+        let mut state = self.state();
+        if let Err(error) = state.check() {
+            drop(state);
+            self.behind.release(admitted);
+            return Err(error);
+        }
+        let spared = state.take(offset, chunks, bytes, admitted);
+        state.len = Some(state.len.unwrap_or(whole).max(offset + bytes as u64));
+        let is_first = !std::mem::replace(&mut state.is_queued, true);
+        drop(state);
+        self.behind.release(spared);
+        if is_first {
+            self.behind.push(Arc::clone(self));
+        }
+        Ok(())
+    }
+
+    /// Gives the bytes to the operating system at once, after all that is behind.
+    pub(super) fn write_through(&self, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
+        let mut io = self.io();
+        self.write_pieces(&mut io, false)?;
+        let file = self.opened(&mut io)?;
+        let written = write_at(file, offset, chunks);
+        let bytes: usize = chunks.iter().map(Bytes::len).sum();
+        let mut state = self.state();
+        state.len = match &written {
+            Ok(()) if bytes == 0 => state.len,
+            Ok(()) => state.len.max(Some(offset + bytes as u64)),
             // Part of it may have been written.
-            Err(_) => self.file.metadata()?.len(),
+            Err(_) => Some(file.metadata()?.len()),
         };
-        tail.room = tail.room.max(tail.len);
-        written.map(|()| Wrote::Through)
+        let len = state.len.unwrap_or_default();
+        (io.room, io.begun) = (io.room.max(len), io.begun.max(len));
+        written
+    }
+
+    /// Gives what is behind to the operating system.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        self.write_pieces(&mut self.io(), false)
+    }
+
+    /// The same in the background, where the operating system is told to go on with it.
+    pub(super) fn write_behind(&self) -> io::Result<()> {
+        self.state().is_queued = false;
+        self.write_pieces(&mut self.io(), true)
     }
 
     /// Cuts the file off, or extends it with zeros. Room beyond its end is given back.
-    pub(super) fn truncate(&self, len: u64) -> io::Result<()> {
-        let mut tail = self.tail();
-        tail.flush(&self.file)?;
-        self.file.set_len(len)?;
-        (tail.len, tail.room) = (len, len);
+    pub(super) fn truncate(self: &Arc<Self>, len: u64) -> io::Result<()> {
+        {
+            let mut state = self.state();
+            state.check()?;
+            if len == 0 && !state.has_pieces() {
+                (state.len, state.is_cut) = (Some(0), true);
+                let is_first = !std::mem::replace(&mut state.is_queued, true);
+                drop(state);
+                if is_first {
+                    self.behind.push(Arc::clone(self));
+                }
+                return Ok(());
+            }
+        }
+        let mut io = self.io();
+        self.write_pieces(&mut io, false)?;
+        self.opened(&mut io)?.set_len(len)?;
+        *io = Io { room: len, begun: len };
+        self.state().len = Some(len);
         Ok(())
     }
 
     /// Makes the bytes and the length durable.
     pub(super) fn sync(&self) -> io::Result<()> {
-        self.flush()?;
-        self.file.sync_data()
+        let mut io = self.io();
+        self.write_pieces(&mut io, false)?;
+        let file = self.opened(&mut io)?;
+        // Writes go on meanwhile: what is durable is what was written before.
+        drop(io);
+        file.sync_data()
+    }
+
+    /// The file is about to be deleted: nothing is written to it, or made under its name, any more.
+    pub(super) fn forget(&self) {
+        let mut state = self.state();
+        state.is_deleted = true;
+        let released = state.drop_pieces();
+        drop(state);
+        self.behind.release(released);
+        // What is under way ends first.
+        drop(self.io());
+    }
+
+    /// The open file, made if it is to be made.
+    fn opened(&self, io: &mut Io) -> io::Result<&File> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        if self.state().is_deleted {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // Only a file that is to be made is not open yet.
+        let file = self.behind.in_reserve(|| {
+            if let Some(parent) = self.path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            File::options().read(true).write(true).create(true).truncate(false).open(&self.path)
+        })?;
+        let len = file.metadata()?.len();
+        *io = Io { room: len, begun: len };
+        let file = self.file.get_or_init(|| file);
+        let mut state = self.state();
+        state.is_made = false;
+        state.len.get_or_insert(len);
+        Ok(file)
+    }
+
+    fn write_pieces(&self, io: &mut Io, begins: bool) -> io::Result<()> {
+        let outcome = self.try_write_pieces(io, begins);
+        if let Err(error) = &outcome {
+            let mut state = self.state();
+            state.failure.get_or_insert_with(|| format!("what was written behind is lost: {error}"));
+            let released = state.drop_pieces();
+            drop(state);
+            self.behind.release(released);
+        }
+        outcome
+    }
+
+    fn try_write_pieces(&self, io: &mut Io, begins: bool) -> io::Result<()> {
+        loop {
+            let mut state = self.state();
+            if state.is_deleted || !state.is_behind() {
+                return state.check();
+            }
+            state.check()?;
+            let is_cut = std::mem::take(&mut state.is_cut);
+            let piece = state.first();
+            drop(state);
+            let file = self.opened(io)?;
+            if is_cut {
+                file.set_len(0)?;
+                *io = Io::default();
+            }
+            let Some(piece) = piece else { continue };
+            let end = piece.offset + piece.bytes.len() as u64;
+            io.make_room(file, end);
+            self.behind.in_reserve(|| file.write_all_at(&piece.bytes, piece.offset))?;
+            if begins && end >= io.begun + BEGIN_BYTES {
+                begin_writing(file, io.begun, end);
+                io.begun = end;
+            }
+            // One that was dropped meanwhile was released by whoever dropped it.
+            let done = self.state().pieces.pop_front();
+            self.behind.release(done.map_or(0, |piece| piece.admitted));
+        }
     }
 }
 
-impl Tail {
-    /// How much of the file the operating system has.
-    fn written(&self) -> u64 {
-        self.len - self.gathered.len() as u64
+impl Io {
+    /// Takes room ahead of appends, as far as the file system gives it. What it does not give, the write takes.
+    fn make_room(&mut self, file: &File, end: u64) {
+        if end > self.room {
+            let room = end + end.clamp(ROOM_BYTES.0, ROOM_BYTES.1);
+            let _ = take_room(file, self.room, room);
+            self.room = room;
+        }
     }
+}
 
+impl State {
     fn check(&self) -> io::Result<()> {
+        if self.is_deleted {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let failed = |failure: &String| Err(io::Error::other(failure.clone()));
         self.failure.as_ref().map_or(Ok(()), failed)
     }
 
-    fn flush(&mut self, file: &File) -> io::Result<()> {
-        self.check()?;
-        if self.gathered.is_empty() {
-            return Ok(());
-        }
-        let written = file.write_all_at(&self.gathered, self.written());
-        match &written {
-            Ok(()) => self.gathered = vec![],
-            Err(error) => self.failure = Some(format!("what was written behind is lost: {error}")),
-        }
-        written
+    fn has_pieces(&self) -> bool {
+        !self.pieces.is_empty() || !self.last.is_empty()
     }
 
-    /// Whether there is room for the file's first `end` bytes, as far as the file system gives it ahead of writes.
-    fn make_room(&mut self, file: &File, end: u64) -> io::Result<bool> {
-        if !self.gives_room || end <= self.room {
-            return Ok(self.gives_room);
+    /// Whether anything is to be done with the file.
+    fn is_behind(&self) -> bool {
+        self.is_made || self.is_cut || self.has_pieces()
+    }
+
+    /// Takes bytes behind, for which `admitted` was. Returns how much of that is not needed.
+    fn take(&mut self, offset: u64, chunks: &[Bytes], bytes: usize, admitted: u64) -> u64 {
+        let end_of_last = self.last_at.0 + self.last.len() as u64;
+        let fits = !self.last.is_empty() && offset == end_of_last && self.last.len() + bytes <= PIECE_BYTES;
+        if !fits {
+            self.freeze();
+            self.last_at = (offset, 0);
         }
-        let ahead = end.clamp(ROOM_BYTES.0, ROOM_BYTES.1);
-        let outcome = take_room(file, self.room, end + ahead).map(|()| end + ahead);
-        let outcome = match outcome {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                take_room(file, self.room, end).map(|()| end)
-            }
-            outcome => outcome,
+        chunks.iter().for_each(|chunk| self.last.extend_from_slice(chunk));
+        // What makes a piece longer takes its bytes alone.
+        let spared = if fits { PIECE_ROOM } else { 0 };
+        self.last_at.1 += admitted - spared;
+        spared
+    }
+
+    /// What was written last does not grow any more.
+    fn freeze(&mut self) {
+        if !self.last.is_empty() {
+            let (offset, admitted) = self.last_at;
+            let bytes = std::mem::take(&mut self.last).into();
+            self.pieces.push_back(Piece { offset, bytes, admitted });
+        }
+    }
+
+    fn first(&mut self) -> Option<Piece> {
+        if self.pieces.is_empty() {
+            self.freeze();
+        }
+        self.pieces.front().cloned()
+    }
+
+    /// Forgets what is behind, and says how much that was.
+    fn drop_pieces(&mut self) -> u64 {
+        self.freeze();
+        (self.is_made, self.is_cut) = (false, false);
+        std::mem::take(&mut self.pieces).iter().map(|piece| piece.admitted).sum()
+    }
+
+    /// What is behind of the bytes from `offset` on, in the order in which it was written: where each starts, counted
+    /// from there.
+    fn behind(&self, offset: u64, len: usize) -> Vec<(usize, Bytes)> {
+        let end = offset + len as u64;
+        let within = |at: u64, bytes: usize| {
+            let (from, to) = (offset.max(at), end.min(at + bytes as u64));
+            (from < to).then(|| ((from - offset) as usize, (from - at) as usize..(to - at) as usize))
         };
-        match outcome {
-            Ok(room) => self.room = room,
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
-            Err(_) => self.gives_room = false,
-        }
-        Ok(self.gives_room)
+        let frozen = self.pieces.iter().filter_map(|piece| {
+            let (at, range) = within(piece.offset, piece.bytes.len())?;
+            Some((at, piece.bytes.slice(range)))
+        });
+        let last = within(self.last_at.0, self.last.len());
+        let last = last.map(|(at, range)| (at, Bytes::copy_from_slice(&self.last[range])));
+        frozen.chain(last).collect()
     }
 }
 
-#[cfg(target_os = "linux")]
-fn take_room(file: &File, from: u64, end: u64) -> io::Result<()> {
-    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, from, end - from)?)
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
-
-#[cfg(not(target_os = "linux"))]
-fn take_room(_file: &File, _from: u64, _end: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 fn write_at(file: &File, mut offset: u64, chunks: &[Bytes]) -> io::Result<()> {
     let all: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
     for group in all.chunks(MAX_SLICES) {
@@ -221,81 +441,159 @@ fn write_at(file: &File, mut offset: u64, chunks: &[Bytes]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn file() -> (tempfile::TempDir, OpenFile, File) {
+    /// A file of which nothing is written until somebody says so.
+    fn file() -> (tempfile::TempDir, Arc<OpenFile>) {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let open =
-            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
-        let file = OpenFile::new(open()).unwrap();
-        let seen = open();
-        (dir, file, seen)
+        let behind = Arc::new(Behind::new(dir.path()).unwrap());
+        let file = OpenFile::create(dir.path().join("dir/file"), behind);
+        (dir, file)
+    }
+
+    fn on_disk(dir: &tempfile::TempDir) -> Vec<u8> {
+        fs::read(dir.path().join("dir/file")).unwrap()
     }
 
     fn bytes(len: usize, value: u8) -> [Bytes; 1] {
         [vec![value; len].into()]
     }
 
-    fn on_disk(seen: &File) -> u64 {
-        seen.metadata().unwrap().len()
-    }
-
     #[test]
-    fn short_appends_gather_and_are_read_where_they_are() {
-        let (_dir, file, seen) = file();
-        assert_eq!(file.write_at(0, &bytes(100, 1)).unwrap(), Wrote::Behind { is_first: true });
-        assert_eq!(file.write_at(100, &bytes(100, 2)).unwrap(), Wrote::Behind { is_first: false });
-        assert_eq!((file.len(), on_disk(&seen)), (200, 0));
+    fn a_file_is_made_and_written_behind_and_read_where_it_is() {
+        let (dir, file) = file();
+        file.truncate(0).unwrap();
+        file.write_at(0, &bytes(100, 1)).unwrap();
+        file.write_at(100, &bytes(100, 2)).unwrap();
+        assert_eq!(file.len().unwrap(), 200);
         assert_eq!(file.read_at(150, 1000).unwrap(), [2; 50][..]);
-        assert_eq!((file.read_at(200, 10).unwrap().len(), file.read_at(900, 10).unwrap().len()), (0, 0));
-        file.flush().unwrap();
-        assert_eq!((file.len(), on_disk(&seen)), (200, 200));
-        assert_eq!(file.read_at(0, 1000).unwrap()[..], [[1; 100], [2; 100]].concat());
+        assert_eq!((file.read_at(200, 9).unwrap().len(), file.read_at(900, 9).unwrap().len()), (0, 0));
+        // Nobody who writes or reads touches the disk.
+        assert!(!dir.path().join("dir").exists() && !file.is_idle());
+        assert_eq!(file.behind.bytes(), 200 + PIECE_ROOM);
+        file.write_behind().unwrap();
+        assert_eq!(on_disk(&dir), [[1; 100], [2; 100]].concat());
+        assert!(file.is_idle() && file.behind.bytes() == 0);
         // What lies on both sides is read as well.
-        assert_eq!(file.write_at(200, &bytes(5, 3)).unwrap(), Wrote::Behind { is_first: true });
+        file.write_at(200, &bytes(5, 3)).unwrap();
         assert_eq!(file.read_at(199, 3).unwrap(), [2, 3, 3][..]);
     }
 
     #[test]
     fn what_could_not_be_written_behind_fails_whatever_comes_later() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        File::create(&path).unwrap();
-        let file = OpenFile::new(File::open(&path).unwrap()).unwrap();
-        {
-            let mut tail = file.tail();
-            (tail.len, tail.room, tail.gathered) = (5, 5, vec![1; 5]);
-        }
-        file.flush().unwrap_err();
+        let (dir, file) = file();
+        file.truncate(0).unwrap();
+        file.write_at(0, &bytes(5, 1)).unwrap();
+        fs::write(dir.path().join("dir"), "in the way").unwrap();
+        file.write_behind().unwrap_err();
         assert!(file.sync().unwrap_err().to_string().contains("lost"));
         assert!(file.write_at(5, &bytes(1, 2)).unwrap_err().to_string().contains("lost"));
+        assert!(file.read_at(0, 5).is_err() && file.behind.bytes() == 0);
     }
 
     #[test]
-    fn so_much_gathers_and_no_more() {
-        let (_dir, file, seen) = file();
-        let piece = GATHERED_BYTES / 4;
-        for index in 0..9 {
-            file.write_at((index * piece) as u64, &bytes(piece, 1)).unwrap();
-            assert!(file.len() - on_disk(&seen) <= GATHERED_BYTES as u64);
-        }
-        let long = bytes(GATHERED_BYTES + 1, 2);
-        assert_eq!(file.write_at(file.len(), &long).unwrap(), Wrote::Through);
-        assert_eq!(file.len(), on_disk(&seen));
+    fn nothing_is_made_or_written_under_the_name_of_a_file_that_is_deleted() {
+        let (dir, file) = file();
+        file.truncate(0).unwrap();
+        file.write_at(0, &bytes(5, 1)).unwrap();
+        file.forget();
+        assert_eq!(file.behind.bytes(), 0);
+        let _ = file.write_behind();
+        assert_eq!(file.write_at(5, &bytes(1, 2)).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!dir.path().join("dir").exists());
     }
 
     #[test]
-    fn what_is_no_append_finds_all_that_was_written_before() {
-        let (_dir, file, seen) = file();
-        file.write_at(0, &bytes(10, 1)).unwrap();
-        assert_eq!(file.write_at(5, &bytes(2, 2)).unwrap(), Wrote::Through);
-        assert_eq!(file.read_at(0, 10).unwrap(), [1, 1, 1, 1, 1, 2, 2, 1, 1, 1][..]);
-        file.write_at(10, &bytes(10, 3)).unwrap();
-        file.truncate(12).unwrap();
-        assert_eq!((file.len(), on_disk(&seen)), (12, 12));
-        file.write_at(12, &bytes(1, 4)).unwrap();
+    fn who_writes_more_than_may_be_behind_waits_for_the_disk() {
+        let (dir, file) = file();
+        file.truncate(0).unwrap();
+        let count = 40;
+        std::thread::scope(|scope| {
+            let written = scope.spawn(|| {
+                for number in 0..count {
+                    file.write_at(number << 20, &bytes(1 << 20, number as u8)).unwrap();
+                    assert!(file.behind.bytes() <= super::super::behind::MOST_BEHIND);
+                }
+            });
+            while !written.is_finished() {
+                file.write_behind().unwrap();
+            }
+        });
         file.sync().unwrap();
-        assert_eq!(file.read_at(9, 9).unwrap(), [1, 3, 3, 4][..]);
+        assert_eq!((on_disk(&dir).len() as u64, file.behind.bytes()), (count << 20, 0));
+        assert_eq!(file.read_at(7 << 20, 2).unwrap(), [7, 7][..]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Append(Vec<u8>),
+        Write(u64, Vec<u8>),
+        Through(u64, Vec<u8>),
+        Truncate(u64),
+        Behind,
+        Sync,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let some = || prop::collection::vec(1u8.., 0..3000);
+        prop_oneof![
+            4 => some().prop_map(Step::Append),
+            2 => (0u64..9000, some()).prop_map(|(at, bytes)| Step::Write(at, bytes)),
+            1 => (0u64..9000, some()).prop_map(|(at, bytes)| Step::Through(at, bytes)),
+            1 => prop_oneof![Just(0), 0u64..9000].prop_map(Step::Truncate),
+            1 => Just(Step::Behind),
+            1 => Just(Step::Sync),
+        ]
+    }
+
+    fn write(model: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+        let end = at as usize + bytes.len();
+        if !bytes.is_empty() {
+            model.resize(model.len().max(end), 0);
+            model[at as usize..end].copy_from_slice(bytes);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn reads_find_everything_wherever_it_is(steps in prop::collection::vec(step(), 1..30)) {
+            let (dir, file) = file();
+            let mut model = vec![];
+            for step in steps {
+                match step {
+                    Step::Append(bytes) => {
+                        let at = file.len().unwrap();
+                        file.write_at(at, &[bytes.clone().into()]).unwrap();
+                        write(&mut model, at, &bytes);
+                    }
+                    Step::Write(at, bytes) => {
+                        file.write_at(at, &[bytes.clone().into(), Bytes::new()]).unwrap();
+                        write(&mut model, at, &bytes);
+                    }
+                    Step::Through(at, bytes) => {
+                        file.write_through(at, &[bytes.clone().into()]).unwrap();
+                        write(&mut model, at, &bytes);
+                    }
+                    Step::Truncate(len) => {
+                        file.truncate(len).unwrap();
+                        model.resize(len as usize, 0);
+                    }
+                    Step::Behind => file.write_behind().unwrap(),
+                    Step::Sync => {
+                        file.sync().unwrap();
+                        prop_assert_eq!(&on_disk(&dir), &model);
+                    }
+                }
+                prop_assert_eq!(file.len().unwrap(), model.len() as u64);
+                prop_assert_eq!(&file.read_at(0, 1 << 20).unwrap()[..], &model[..]);
+                let middle = model.len() / 3..model.len() / 2;
+                prop_assert_eq!(&file.read_at(middle.start as u64, middle.len()).unwrap()[..], &model[middle]);
+            }
+            file.flush().unwrap();
+            prop_assert_eq!((on_disk(&dir), file.behind.bytes()), (model, 0));
+        }
     }
 }

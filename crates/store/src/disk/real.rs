@@ -9,24 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 
-use super::open_file::{OpenFile, Wrote};
-use super::{Disk, is_within};
+use super::behind::{Behind, MOST_BEHIND};
+use super::open_file::OpenFile;
+use super::{BytesBehind, Disk, is_within};
 
 /// How many files are kept open, unless more are in use.
 const MAX_OPEN_FILES: usize = 512;
-
-/// How long what was written behind waits for the operating system to get it.
-const WRITE_BEHIND: Duration = Duration::from_millis(10);
-
-/// How many files may be waiting for that. Whoever finds no place here writes at once.
-const FILES_BEHIND: usize = 1024;
 
 /// The file whose lock says that a process uses the directory.
 const LOCK_FILE: &str = "lock";
@@ -49,15 +42,18 @@ pub enum DataDirectoryError {
 
 /// A data directory that belongs to this process alone while this value lives.
 ///
-/// Short appends are given to the operating system within 10 ms, in room that was taken ahead: until then a killed
-/// process loses them, as a power failure loses what was not synced. A write that fails behind the back of whoever
-/// made it fails every later use of the file.
+/// Writes are taken behind: they gather in memory, up to 32 MiB of a disk, and a thread of the disk's own gives them to
+/// the operating system, usually within 10 ms, and has it go on with them at once. So is a file that is made. Until then
+/// a killed process loses them, as a power failure loses what was not synced. Nobody who writes waits for the disk unless
+/// all of that is behind. Room for it is set aside before, in a file without a name, so that a disk without room refuses
+/// the write itself; a write that fails all the same, behind the back of whoever made it, fails every later use of the
+/// file.
 #[derive(Debug)]
 pub struct RealDisk {
     root: PathBuf,
     handles: Mutex<Handles>,
-    /// Files of which something is to be written behind.
-    behind: SyncSender<Arc<OpenFile>>,
+    behind: Arc<Behind>,
+    thread: Option<JoinHandle<()>>,
     _lock: File,
 }
 
@@ -67,17 +63,8 @@ impl Drop for RealDisk {
             // Nobody is left to be told. What had to be durable was synced.
             let _ = handle.file.flush();
         }
-    }
-}
-
-/// Writes what is behind, until the disk is not used any more.
-fn write_behind(files: &Receiver<Arc<OpenFile>>) {
-    while let Ok(first) = files.recv() {
-        thread::sleep(WRITE_BEHIND);
-        for file in std::iter::once(first).chain(files.try_iter()) {
-            // The file keeps the error for whoever uses it next.
-            let _ = file.flush();
-        }
+        self.behind.end();
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -113,12 +100,11 @@ impl RealDisk {
             Err(TryLockError::WouldBlock) => return Err(DataDirectoryError::InUse(root)),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let (behind, files) = sync_channel(FILES_BEHIND);
-        thread::Builder::new()
-            .name("write behind".into())
-            .spawn(move || write_behind(&files))
-            .map_err(failed)?;
-        Ok(Self { root, handles: Mutex::default(), behind, _lock: lock })
+        let behind = Arc::new(Behind::new(&root).map_err(failed)?);
+        let writing = Arc::clone(&behind);
+        let thread = thread::Builder::new().name("write behind".into());
+        let thread = Some(thread.spawn(move || writing.run()).map_err(failed)?);
+        Ok(Self { root, handles: Mutex::default(), behind, thread, _lock: lock })
     }
 
     fn path(&self, name: &str) -> io::Result<PathBuf> {
@@ -137,15 +123,25 @@ impl RealDisk {
     }
 
     fn file(&self, name: &str) -> io::Result<Arc<OpenFile>> {
+        if let Some(file) = self.handles().get(name) {
+            return Ok(file);
+        }
+        // Not under the lock: others do not wait for the disk. If two come here, the first one's counts.
+        let opened = Arc::new(OpenFile::open(self.path(name)?, Arc::clone(&self.behind))?);
         let mut handles = self.handles();
         if let Some(file) = handles.get(name) {
             return Ok(file);
         }
-        // Under the lock: two that are open would not know of each other's appends.
-        let file =
-            Arc::new(OpenFile::new(OpenOptions::new().read(true).write(true).open(self.path(name)?)?)?);
-        handles.put(name, &file)?;
-        Ok(file)
+        handles.put(name, &opened);
+        Ok(opened)
+    }
+
+    /// The files in a directory that the operating system may not know of yet.
+    fn pending(&self, dir: &str) -> Vec<Arc<OpenFile>> {
+        let handles = self.handles();
+        let within =
+            handles.open.iter().filter(|(name, handle)| is_within(dir, name) && !handle.file.is_idle());
+        within.map(|(_, handle)| Arc::clone(&handle.file)).collect()
     }
 
     /// Makes the names of `path` and of the directories above it durable, up to the root.
@@ -168,18 +164,17 @@ impl Handles {
         Some(Arc::clone(&handle.file))
     }
 
-    fn put(&mut self, name: &str, file: &Arc<OpenFile>) -> io::Result<()> {
+    fn put(&mut self, name: &str, file: &Arc<OpenFile>) {
         if self.open.len() >= MAX_OPEN_FILES {
-            // One that somebody uses, or that is to be written behind, stays: what opens it anew has to find all of it.
-            let unused = self.open.iter().filter(|(_, handle)| Arc::strong_count(&handle.file) == 1);
+            // One that somebody uses, or of which something is behind, stays: what opens it anew has to find all of it.
+            let is_unused = |handle: &Handle| Arc::strong_count(&handle.file) == 1 && handle.file.is_idle();
+            let unused = self.open.iter().filter(|(_, handle)| is_unused(handle));
             if let Some(oldest) = unused.min_by_key(|(_, handle)| handle.used).map(|(name, _)| name.clone()) {
-                self.open[&oldest].file.flush()?;
                 self.open.remove(&oldest);
             }
         }
         let handle = Handle { file: Arc::clone(file), used: self.uses, name_is_durable: false };
         self.open.insert(name.to_owned(), handle);
-        Ok(())
     }
 
     fn name_is_durable(&self, name: &str) -> bool {
@@ -189,6 +184,7 @@ impl Handles {
 
 impl Disk for RealDisk {
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.pending(dir).iter().try_for_each(|file| file.flush())?;
         let entries = match fs::read_dir(self.path(dir)?) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             other => other?,
@@ -203,20 +199,17 @@ impl Disk for RealDisk {
 
     fn create(&self, name: &str) -> io::Result<()> {
         let path = self.path(name)?;
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
         let mut handles = self.handles();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        // A sync on another thread may have kept a file that was deleted under this name.
-        if let Some(before) = handles.open.remove(name) {
+        // A sync on another thread may have kept a file that was deleted under this name: it is not taken for this one.
+        if let Some(before) = handles.open.remove(name).filter(|before| !before.file.is_idle()) {
             before.file.flush()?;
         }
-        handles.put(name, &Arc::new(OpenFile::new(file)?))
+        handles.put(name, &OpenFile::create(path, Arc::clone(&self.behind)));
+        Ok(())
     }
 
     fn len(&self, name: &str) -> io::Result<u64> {
-        Ok(self.file(name)?.len())
+        self.file(name)?.len()
     }
 
     fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes> {
@@ -224,13 +217,15 @@ impl Disk for RealDisk {
     }
 
     fn write_at(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
-        let file = self.file(name)?;
-        if let Wrote::Behind { is_first: true } = file.write_at(offset, chunks)?
-            && self.behind.try_send(Arc::clone(&file)).is_err()
-        {
-            file.flush()?;
-        }
-        Ok(())
+        self.file(name)?.write_at(offset, chunks)
+    }
+
+    fn write_through(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
+        self.file(name)?.write_through(offset, chunks)
+    }
+
+    fn behind(&self) -> BytesBehind {
+        BytesBehind { bytes: self.behind.bytes(), most: MOST_BEHIND }
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
@@ -258,9 +253,9 @@ impl Disk for RealDisk {
     fn delete_all(&self, names: &[String]) -> io::Result<()> {
         let mut directories = BTreeSet::new();
         for name in names {
-            let handle = self.handles().open.remove(name);
-            drop(handle);
             let path = self.path(name)?;
+            let handle = self.handles().open.remove(name);
+            handle.iter().for_each(|handle| handle.file.forget());
             match fs::remove_file(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
@@ -271,8 +266,9 @@ impl Disk for RealDisk {
     }
 
     fn delete_dir(&self, dir: &str) -> io::Result<()> {
-        self.handles().open.retain(|name, _| !is_within(dir, name));
         let path = self.path(dir)?;
+        let gone = self.handles().open.extract_if(.., |name, _| is_within(dir, name)).collect::<Vec<_>>();
+        gone.iter().for_each(|(_, handle)| handle.file.forget());
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,

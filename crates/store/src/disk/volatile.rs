@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Disk, children, is_within, renamed};
+use super::{BytesBehind, Disk, children, is_within, renamed};
 
 /// The unit in which unsynced bytes are kept.
 const PAGE_BYTES: u64 = 4096;
@@ -156,6 +156,10 @@ impl<D: Disk> Disk for VolatileDisk<D> {
             offset += chunk.len() as u64;
         }
         Ok(())
+    }
+
+    fn behind(&self) -> BytesBehind {
+        self.below.behind()
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {

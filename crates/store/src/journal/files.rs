@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::batch::{FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, PendingBatch, SECTOR_BYTES};
-use super::write::{JournalWrite, Step};
+use super::write::{JournalWrite, Preparation, Step};
 use super::{JournalIdentity, Lsn};
 use crate::format::encode_header;
 
@@ -25,11 +25,11 @@ pub(super) struct LiveFile {
 }
 
 /// A file that waits for its next use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SpareFile {
     pub(super) number: u32,
-    /// Whether its blocks are all there.
-    pub(super) is_prewritten: bool,
+    /// How its blocks come to be there; nothing if they all are.
+    pub(super) preparation: Option<Preparation>,
 }
 
 /// The files of a journal.
@@ -76,21 +76,31 @@ impl Files {
             }
             _ => self.start_file(batch, &mut steps),
         }
-        JournalWrite { steps }
+        JournalWrite { steps, next_file: self.next_file() }
+    }
+
+    /// The file that is needed when this one is full. Zeros that are written when a batch waits for them hold up
+    /// everyone; so another file is thought of in the middle of one.
+    fn next_file(&mut self) -> Option<Preparation> {
+        if self.spare.is_empty() && self.end > self.file_bytes / 2 {
+            let file = self.new_file();
+            self.spare.push(file);
+        }
+        self.spare.last()?.preparation.clone()
+    }
+
+    fn new_file(&mut self) -> SpareFile {
+        let number = self.next_number;
+        self.next_number += 1;
+        SpareFile { number, preparation: Some(Preparation::new(file_name(number), self.file_bytes)) }
     }
 
     /// Places a batch at the start of the next file, together with the file's header.
     fn start_file(&mut self, batch: PendingBatch, steps: &mut Vec<Step>) {
-        let spare = self.spare.pop().unwrap_or_else(|| {
-            let number = self.next_number;
-            self.next_number += 1;
-            SpareFile { number, is_prewritten: false }
-        });
+        let spare = self.spare.pop().unwrap_or_else(|| self.new_file());
         let sequence = self.live.back().map_or(1, |file| file.sequence + 1);
         let name = file_name(spare.number);
-        if !spare.is_prewritten {
-            steps.push(Step::Prewrite { name: name.clone(), len: self.file_bytes });
-        }
+        steps.extend(spare.preparation.map(Step::Prewrite));
         self.live.push_back(LiveFile { number: spare.number, sequence, first: batch.first() });
         self.end = FILE_HEADER_BYTES + batch.padded_bytes();
         let JournalIdentity { cluster, node } = self.identity;
@@ -106,7 +116,7 @@ impl Files {
         while self.live.get(1).is_some_and(|second| second.first <= start) {
             let file = self.live.pop_front().expect("there are two");
             if self.spare.len() < spares {
-                self.spare.push(SpareFile { number: file.number, is_prewritten: true });
+                self.spare.push(SpareFile { number: file.number, preparation: None });
             } else {
                 self.doomed.push(file.number);
             }

@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use super::batch::{Batch, BatchHeader, Entry, FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, SECTOR_BYTES};
 use super::files::{DIRECTORY, Files, LiveFile, SpareFile, file_name};
+use super::write::Preparation;
 use super::{JournalIdentity, Lsn, Recovered, RoleKey};
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -110,7 +111,8 @@ fn read_header(
 fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, OpenError> {
     let name = file_name(number);
     let len = disk.len(&name).map_err(OpenError::io(&name))?;
-    Ok(SpareFile { number, is_prewritten: len >= file_bytes })
+    let preparation = (len < file_bytes).then(|| Preparation::new(name, file_bytes));
+    Ok(SpareFile { number, preparation })
 }
 
 /// Overwrites what a torn batch left at the start of a file whose header never became durable.

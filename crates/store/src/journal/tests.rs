@@ -87,6 +87,50 @@ fn one_write_is_out_at_a_time_and_takes_what_is_pending() {
 }
 
 #[test]
+fn the_next_file_is_made_before_it_is_needed_by_whoever_has_time() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    let mut prepared = 0;
+    for number in 0..20u32 {
+        append(&mut journal, &[7; 1000]);
+        let write = journal.next_write().unwrap();
+        if let Some(file) = write.take_preparation() {
+            assert!(write.take_preparation().is_none(), "it is given out once");
+            // Some are made in time, and some are not.
+            if number % 3 > 0 {
+                while file.advance(&disk) {}
+                assert!(!file.advance(&disk));
+            }
+            prepared += 1;
+        }
+        let (before, is_new) = (disk.counters().writes, journal.files.end < 4000);
+        journal.written(write.perform(&disk)).unwrap();
+        assert!(disk.counters().writes <= before + if is_new { 2 } else { 1 });
+    }
+    assert!(prepared >= 2);
+    disk.crash(3);
+    let (_, recovered) = open(&disk);
+    assert_eq!(recovered.entries.len(), 20);
+}
+
+#[test]
+fn a_file_that_could_not_be_synced_is_never_used() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    let mut failed = false;
+    for _ in 0..20 {
+        append(&mut journal, &[7; 1000]);
+        let Some(write) = journal.next_write() else { break };
+        if let Some(file) = write.take_preparation() {
+            disk.fail_syncs(1);
+            while file.advance(&disk) {}
+        }
+        failed |= journal.written(write.perform(&disk)).is_err();
+    }
+    assert!(failed && journal.failure().is_some());
+}
+
+#[test]
 fn a_torn_last_batch_is_cut_off_at_every_byte_and_stays_gone() {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open(&disk);
@@ -377,7 +421,9 @@ impl Soak {
     fn crash(&mut self) {
         if let Some(write) = self.journal.next_write() {
             let steps = self.below(write.steps.len() as u64 + 1) as usize;
-            JournalWrite { steps: write.steps[..steps].to_vec() }.perform(&self.disk).unwrap();
+            JournalWrite { steps: write.steps[..steps].to_vec(), next_file: None }
+                .perform(&self.disk)
+                .unwrap();
         }
         let durable = self.journal.durable();
         for _ in 0..=self.below(3) {

@@ -1,6 +1,8 @@
-//! One write of the journal: the steps that make a batch durable.
+//! One write of the journal: the steps that make a batch durable; and what can be done before there is a batch.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -13,6 +15,8 @@ const ZEROS: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct JournalWrite {
     pub(super) steps: Vec<Step>,
+    /// The file that a later write starts with, unless it is there already.
+    pub(super) next_file: Option<Preparation>,
 }
 
 /// Steps are performed in order.
@@ -21,7 +25,7 @@ pub(super) enum Step {
     /// Remove a file that is not needed any more.
     Delete { name: String },
     /// Make a file with this many zeros, so that later syncs find its blocks in place.
-    Prewrite { name: String, len: u64 },
+    Prewrite(Preparation),
     /// Write bytes.
     Write { name: String, offset: u64, chunks: Vec<Bytes> },
     /// Make what was written durable.
@@ -57,14 +61,83 @@ impl JournalWrite {
     pub fn perform(&self, disk: &dyn Disk) -> Result<(), WriteFailure> {
         self.steps.iter().try_for_each(|step| step.perform(disk))
     }
+
+    /// A file that will be needed soon, for whoever has time to make it ready; each is given out once.
+    #[must_use]
+    pub fn take_preparation(&self) -> Option<Preparation> {
+        self.next_file.clone().filter(|file| !file.is_taken.swap(true, Ordering::Relaxed))
+    }
+}
+
+/// A file of zeros, so that syncs of what is written over them find the file's blocks in place. Whoever needs it waits
+/// for whoever makes it.
+#[derive(Clone, Debug)]
+pub struct Preparation {
+    pub(super) name: String,
+    len: u64,
+    /// Whether somebody was asked to make it.
+    is_taken: Arc<AtomicBool>,
+    /// Held by whoever writes a piece of it. Why it is not to be used, once a sync has failed: that is final.
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Preparation {
+    pub(super) fn new(name: String, len: u64) -> Self {
+        Self { name, len, is_taken: Arc::default(), failure: Arc::default() }
+    }
+
+    /// Writes the next piece of the file, or syncs it if that was the last, and says whether there is more to do. What
+    /// fails shows when the file is needed.
+    #[must_use]
+    pub fn advance(&self, disk: &dyn Disk) -> bool {
+        let mut failure = self.failure();
+        if failure.is_some() {
+            return false;
+        }
+        match self.write_piece(disk) {
+            Ok(false) => {}
+            outcome => return outcome.is_ok(),
+        }
+        if let Err(cause) = disk.sync(&self.name) {
+            *failure = Some(cause.to_string());
+        }
+        false
+    }
+
+    /// Extends the file as far as it is not long enough.
+    fn make(&self, disk: &dyn Disk) -> io::Result<()> {
+        if let Some(cause) = &*self.failure() {
+            return Err(io::Error::other(cause.clone()));
+        }
+        while self.write_piece(disk)? {}
+        Ok(())
+    }
+
+    /// Extends the file with zeros that are written, not implied. Not if it is long enough.
+    fn write_piece(&self, disk: &dyn Disk) -> io::Result<bool> {
+        let offset = match disk.len(&self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(&self.name).map(|()| 0)?,
+            offset => offset?,
+        };
+        let missing = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(ZEROS);
+        let zeros = Bytes::from_static(&[0; ZEROS]).slice(..missing.min(ZEROS));
+        if missing > 0 {
+            disk.write_at(&self.name, offset, &[zeros])?;
+        }
+        Ok(missing > 0)
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Step {
     fn perform(&self, disk: &dyn Disk) -> Result<(), WriteFailure> {
         let (name, may_be_full, outcome) = match self {
             Self::Delete { name } => (name, false, disk.delete(name)),
-            Self::Prewrite { name, len } => (name, true, prewrite(disk, name, *len)),
-            Self::Write { name, offset, chunks } => (name, true, disk.write_at(name, *offset, chunks)),
+            Self::Prewrite(file) => (&file.name, true, file.make(disk)),
+            Self::Write { name, offset, chunks } => (name, true, disk.write_through(name, *offset, chunks)),
             Self::Sync { name } => (name, false, disk.sync(name)),
         };
         outcome.map_err(|source| {
@@ -76,18 +149,4 @@ impl Step {
             }
         })
     }
-}
-
-/// Extends a file with zeros that are written, not implied, up to `len`.
-fn prewrite(disk: &dyn Disk, name: &str, len: u64) -> io::Result<()> {
-    disk.create(name)?;
-    let mut offset = disk.len(name)?;
-    let zeros = Bytes::from_static(&[0; ZEROS]);
-    while offset < len {
-        let piece = zeros.slice(..usize::try_from(len - offset).unwrap_or(ZEROS).min(ZEROS));
-        let piece_len = piece.len() as u64;
-        disk.write_at(name, offset, &[piece])?;
-        offset += piece_len;
-    }
-    Ok(())
 }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use seriatim_client::{DelayLine, Order};
+use seriatim_client::{DelayLine, Durability, Order};
 
 use super::cluster::{Shape, delay_line};
 use super::figure::Setting;
 use super::figures::Measured;
 use super::presentation::{Presentation, check};
-use super::report::{FLOOR, Row, Settings, Subject};
+use super::report::{DISK_FLOOR, FLOOR, Row, Settings, Subject};
 use crate::arguments::ComparisonArguments;
 use crate::output::{Failure, Outcome, steps};
 
@@ -60,11 +60,24 @@ impl<'a> Comparison<'a> {
         subjects
     }
 
-    /// Measures all subjects in each round, in their order. Each is compared with the floor before it.
+    /// The same with a disk floor after each floor, if what is compared waits for disks.
+    pub(super) fn with_disk_floors<F: Clone, O: Clone>(&self, subjects: Subjects<F, O>) -> Subjects<F, O> {
+        let waits = self.arguments.copies.durable.durability == Durability::Disk;
+        let with = |(subject, setting): (Subject, (F, Option<(Order, O)>))| {
+            let is_floor = waits && subject.is_floor();
+            let of_disk = Subject { name: DISK_FLOOR.to_owned(), ..subject.clone() };
+            let disk = is_floor.then(|| (of_disk, setting.clone()));
+            [(subject, setting)].into_iter().chain(disk)
+        };
+        subjects.into_iter().flat_map(with).collect()
+    }
+
+    /// Measures all subjects in each round, in their order. Each is compared with the floor before it, together with
+    /// the disk floor if there is one.
     pub(super) async fn run<S>(
         &self,
         subjects: &[(Subject, S)],
-        measure: impl AsyncFn(&S) -> Result<Measured, Failure>,
+        measure: impl AsyncFn(&Subject, &S) -> Result<Measured, Failure>,
     ) -> Result<Vec<Row>, Failure> {
         let rounds = self.arguments.repeat.rounds;
         let bar = steps(subjects.len() as u64 * u64::from(rounds));
@@ -73,11 +86,13 @@ impl<'a> Comparison<'a> {
             let mut floor = None;
             for ((subject, setting), found) in subjects.iter().zip(&mut found) {
                 bar.set_message(format!("round {round} of {rounds}: {}", subject.label()));
-                let mut measured = measure(setting).await?;
-                if subject.is_floor() {
-                    floor = Some(measured.figures.clone());
+                let mut measured = measure(subject, setting).await?;
+                match &mut floor {
+                    Some(floor) if subject.is_disk_floor() => measured.add_to(floor),
+                    _ if subject.is_floor() => floor = Some(measured.figures.clone()),
+                    _ => {}
                 }
-                if let Some(floor) = &floor {
+                if let Some(floor) = floor.as_ref().filter(|_| !subject.is_disk_floor()) {
                     measured.compare_with(floor);
                 }
                 found.push(measured);

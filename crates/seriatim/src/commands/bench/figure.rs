@@ -24,6 +24,9 @@ pub(super) enum Figure {
     Rate,
     #[serde(rename = "cpu_s_per_million")]
     Cpu,
+    /// Millions of bytes that were written to files per second, journals and records.
+    #[serde(rename = "written_mb_per_s")]
+    Written,
     #[serde(rename = "floor_ratio_p50")]
     P50OfFloor,
     #[serde(rename = "floor_ratio_p90")]
@@ -121,6 +124,7 @@ impl Figure {
             Self::Mean => "mean us",
             Self::Rate => "per s",
             Self::Cpu => "cpu s/M",
+            Self::Written => "written MB/s",
             Self::P50OfFloor
             | Self::P90OfFloor
             | Self::P99OfFloor
@@ -159,7 +163,7 @@ impl Figure {
     pub(super) fn show(self, value: f64) -> String {
         let decimals = match self {
             _ if !value.is_finite() => return "-".to_owned(),
-            Self::Rate | Self::Own | Self::Nodes | Self::Clients => 0,
+            Self::Rate | Self::Written | Self::Own | Self::Nodes | Self::Clients => 0,
             Self::Others | Self::Idle | Self::Foreign | Self::Names | Self::NamesOnTheClock => 0,
             _ if self.heading().contains(" us") => 1,
             _ => 2,

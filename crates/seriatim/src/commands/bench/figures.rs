@@ -64,6 +64,15 @@ impl Measured {
         Self::new(latencies, reached, cpu, count)
     }
 
+    /// Adds the latencies to those of another floor: who needs both does not get below their sum.
+    pub(super) fn add_to(&self, floor: &mut Figures) {
+        for (figure, _) in LATENCIES {
+            if let (Some(own), Some(sum)) = (self.figures.get(&figure), floor.get_mut(&figure)) {
+                *sum += own;
+            }
+        }
+    }
+
     /// Adds how many times as much as the floor each latency is.
     pub(super) fn compare_with(&mut self, floor: &Figures) {
         for (figure, ratio) in LATENCIES {

@@ -47,7 +47,7 @@ pub(super) async fn run(arguments: &GrowArguments) -> Outcome {
             loads.iter().map(move |(settings, load)| (subject(settings.clone()), (*order, *load)))
         })
         .collect();
-    let measure = async |(order, load): &(Order, Load)| {
+    let measure = async |_: &Subject, (order, load): &(Order, Load)| {
         let cluster = Cluster::start(comparison.shape(*order, 1), &Handle::current()).await?;
         let measured = grow(&cluster, *load, comparison.duration).await?;
         cluster.stop().await?;

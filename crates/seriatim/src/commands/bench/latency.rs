@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::chart::Chart;
 use super::cluster::Cluster;
 use super::comparison::{Comparison, each_with_each, values};
+use super::disk_floor::DiskFloor;
 use super::figure::{Figure, Setting};
 use super::figures::Measured;
 use super::floor::{Exchange, Floor, all};
@@ -18,7 +19,7 @@ use super::latencies::Latencies;
 use super::machine::cpu_time;
 use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
-use super::report::{Row, Settings};
+use super::report::{Row, Settings, Subject};
 use crate::arguments::{LatencyArguments, PacedArguments};
 use crate::output::{Failure, Outcome};
 
@@ -62,7 +63,9 @@ impl Paced {
 pub(super) async fn run(arguments: &LatencyArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
     let subjects = comparison.subjects(&Paced::all(&arguments.paced), &[(Settings::new(), ())]);
-    let measure = async |(paced, order): &(Paced, Option<(Order, ())>)| match order {
+    let subjects = comparison.with_disk_floors(subjects);
+    let measure = async |subject: &Subject, (paced, order): &(Paced, Option<(Order, ())>)| match order {
+        None if subject.is_disk_floor() => disk_floor(&comparison, arguments, *paced).await,
         None => floor(&comparison, arguments, *paced).await,
         Some((order, ())) => {
             let shape = comparison.shape(*order, arguments.shards);
@@ -102,6 +105,19 @@ async fn floor(
     let (clients, duration) = (arguments.clients as usize, comparison.duration);
     if arguments.closed {
         return floor.closed(clients, 1, duration).await;
+    }
+    floor.on_schedule(clients, paced.rate, duration).await
+}
+
+async fn disk_floor(
+    comparison: &Comparison<'_>,
+    arguments: &LatencyArguments,
+    paced: Paced,
+) -> Result<Measured, Failure> {
+    let floor = DiskFloor::start(paced.size)?;
+    let (clients, duration) = (arguments.clients as usize, comparison.duration);
+    if arguments.closed {
+        return floor.closed(clients, duration).await;
     }
     floor.on_schedule(clients, paced.rate, duration).await
 }

@@ -4,12 +4,14 @@
 //! runs cannot be compared; the ratios within one can.
 //!
 //! Reading order: [`comparison`] (rounds in turn, and what is told of them), [`latency`], [`throughput`], [`read`] and
-//! [`scale`], which are compared with the [`floor`]; then [`figures`] and [`report`], and how they are told:
+//! [`scale`], which are compared with the [`floor`] and the
+//! [`disk_floor`]; then [`figures`] and [`report`], and how they are told:
 //! [`presentation`], [`table`], [`chart`], [`page`], and once more [`plot`].
 
 mod chart;
 mod cluster;
 mod comparison;
+mod disk_floor;
 mod drawing;
 mod failover;
 mod figure;

@@ -24,7 +24,7 @@ use super::latency::{BACKLOG, Paced, distributions};
 use super::machine::cpu_time;
 use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
-use super::report::{Row, Settings};
+use super::report::{Row, Settings, Subject};
 use crate::arguments::ReadBenchArguments;
 use crate::output::{Failure, Outcome};
 
@@ -68,7 +68,7 @@ enum When {
 pub(super) async fn run(arguments: &ReadBenchArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
     let subjects = comparison.subjects(&Paced::all(&arguments.paced), &all_times(arguments));
-    let measure = async |(paced, setting): &(Paced, Option<(Order, When)>)| {
+    let measure = async |_: &Subject, (paced, setting): &(Paced, Option<(Order, When)>)| {
         let Some((order, when)) = setting else {
             return floor(&comparison, *paced, arguments.together).await;
         };

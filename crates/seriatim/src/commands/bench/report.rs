@@ -23,8 +23,9 @@ pub(super) struct Subject {
     pub(super) settings: Settings,
 }
 
-/// The name of what the others are compared with.
+/// The names of what the others are compared with.
 pub(super) const FLOOR: &str = "floor";
+pub(super) const DISK_FLOOR: &str = "disk floor";
 
 impl Subject {
     pub(super) fn named(name: impl ToString) -> Self {
@@ -32,7 +33,11 @@ impl Subject {
     }
 
     pub(super) fn is_floor(&self) -> bool {
-        self.name == FLOOR
+        self.name == FLOOR || self.is_disk_floor()
+    }
+
+    pub(super) fn is_disk_floor(&self) -> bool {
+        self.name == DISK_FLOOR
     }
 
     /// All of it, for people.

@@ -15,7 +15,7 @@ use super::figure::{Figure, Setting};
 use super::figures::{Figures, Measured};
 use super::machine::{cores, cpu_time_of_threads, idle_time};
 use super::presentation::Presentation;
-use super::report::Row;
+use super::report::{Row, Subject};
 use super::table::Table;
 use super::throughput::{Load, floor, load};
 use crate::arguments::ScaleArguments;
@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: &ScaleArguments) -> Outcome {
     let told = |shards: &u32| ([(Setting::Shards, f64::from(*shards))].into(), *shards);
     let shards: Vec<_> = arguments.shards.0.iter().map(told).collect();
     let subjects = comparison.subjects(&Load::all(&arguments.load), &shards);
-    let measure = async |(how, setting): &(Load, Option<(Order, u32)>)| {
+    let measure = async |_: &Subject, (how, setting): &(Load, Option<(Order, u32)>)| {
         let nodes = Builder::new_multi_thread().thread_name(NODES).enable_all().build()?;
         let used = Used::now();
         let measured = match setting {

@@ -38,6 +38,10 @@ impl Table {
         }
         if columns.contains(&Figure::P50OfFloor) {
             self.remark("x floor: how many times as much as the floor of the same round");
+            let has_latency = |row: &Row| row.subject.is_disk_floor() && row.spread(Figure::P50).is_some();
+            if rows.iter().any(has_latency) {
+                self.remark("x floor of what waits for disks: as much as floor and disk floor together");
+            }
         }
     }
 

@@ -11,14 +11,16 @@ use tokio::task::JoinSet;
 use super::chart::{Chart, varied};
 use super::cluster::{Cluster, stable};
 use super::comparison::{Comparison, each_with_each, values};
+use super::disk_floor;
 use super::figure::{Figure, Setting};
 use super::figures::Measured;
 use super::floor::{Exchange, Floor, all};
 use super::latencies::Latencies;
 use super::latency::distributions;
-use super::machine::cpu_time;
+use super::machine::{cpu_time, written_bytes};
 use super::presentation::Presentation;
-use super::report::{Row, Settings};
+use super::report::{Row, Settings, Subject};
+use super::table::Table;
 use crate::arguments::{LoadArguments, ThroughputArguments};
 use crate::output::{Failure, Outcome};
 
@@ -28,9 +30,10 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// How often it is looked how far the shards are behind.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 9] = [
     Figure::Rate,
     Figure::Cpu,
+    Figure::Written,
     Figure::StableLagP50,
     Figure::StableLagP99,
     Figure::StableLag,
@@ -41,9 +44,10 @@ const FIGURES: [Figure; 8] = [
 
 pub(super) const PRESENTATION: Presentation = Presentation {
     figures: &FIGURES,
-    remark: |_, table| {
+    remark: |rows, table| {
         table.remark("per s: exchanges of the floor, stable records of the others");
         table.remark("lag: from an acknowledgement until the record is stable, under the load and after it");
+        remark_written(rows, table);
     },
     charts,
 };
@@ -71,7 +75,11 @@ impl Load {
 pub(super) async fn run(arguments: &ThroughputArguments) -> Outcome {
     let comparison = Comparison::new(&arguments.comparison)?;
     let subjects = comparison.subjects(&Load::all(&arguments.load), &[(Settings::new(), ())]);
-    let measure = async |(how, order): &(Load, Option<(Order, ())>)| {
+    let subjects = comparison.with_disk_floors(subjects);
+    let measure = async |subject: &Subject, (how, order): &(Load, Option<(Order, ())>)| {
+        if subject.is_disk_floor() {
+            return disk_floor::sequential(comparison.duration).await;
+        }
         let nodes = Handle::current();
         let Some((order, ())) = order else { return floor(&comparison, *how, &nodes).await };
         let cluster = Cluster::start(comparison.shape(*order, arguments.shards), &nodes).await?;
@@ -81,6 +89,19 @@ pub(super) async fn run(arguments: &ThroughputArguments) -> Outcome {
     };
     let rows = comparison.run(&subjects, measure).await?;
     comparison.tell(rows, &PRESENTATION)
+}
+
+/// Says how much of what the disk takes was written.
+fn remark_written(rows: &[Row], table: &mut Table) {
+    for floor in rows.iter().filter(|row| row.subject.is_disk_floor()) {
+        let same = |row: &&Row| !row.subject.is_floor() && row.subject.settings == floor.subject.settings;
+        for row in rows.iter().filter(same) {
+            let both = row.median(Figure::Written).zip(floor.median(Figure::Written));
+            let Some((written, taken)) = both.filter(|(_, taken)| *taken > 0.0) else { continue };
+            let (label, percent) = (row.subject.label(), written / taken * 100.0);
+            table.remark(format_args!("{label}: {percent:.0} % of what the disk takes in sequential writes"));
+        }
+    }
 }
 
 fn charts(rows: &[Row]) -> Vec<Chart> {
@@ -129,14 +150,17 @@ pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> R
     let lags = tokio::spawn(sample(sampler, payload, from, stop));
     tokio::time::sleep_until(from.into()).await;
     let (before, cpu, began) = (stable(&watcher).await?, cpu_time(), Instant::now());
+    let written = written_bytes();
     tokio::time::sleep_until(stop.into()).await;
     let (after, cpu, took) = (stable(&watcher).await?, cpu_time() - cpu, began.elapsed());
+    let written = written_bytes() - written;
     let latencies = all(tasks).await?;
     let (lags, sampled) = lags.await??;
     let lag = stable_lag(&watcher, latencies.count() + sampled).await?;
     let count = after - before;
     let mut measured = Measured::new(latencies, count as f64 / took.as_secs_f64(), cpu, count);
     measured.figures.insert(Figure::StableLag, lag.as_secs_f64() * 1e3);
+    measured.figures.insert(Figure::Written, written as f64 / took.as_secs_f64() / 1e6);
     let lags = [(Figure::StableLagP50, lags.us(0.5) / 1e3), (Figure::StableLagP99, lags.us(0.99) / 1e3)];
     measured.figures.extend(lags);
     Ok(measured)

@@ -1,0 +1,211 @@
+//! The disk floor: the same bytes on as many files as there are journals, each appended to and synced by a thread of
+//! its own, as journals are. No protocol that syncs can be faster on this disk; what it takes in plain sequential
+//! writes is the most that can be written.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::cluster::NODES;
+use super::figure::Figure;
+use super::figures::Measured;
+use super::floor::all;
+use super::latencies::Latencies;
+use super::machine::cpu_time;
+use super::pace::Pace;
+use crate::output::Failure;
+
+/// How long a file is, in bytes: as long as a journal's. It is written before anything counts, and then again and
+/// again from its start.
+const FILE_BYTES: u64 = 16 << 20;
+/// What a journal's batches are padded to, in bytes.
+const SECTOR_BYTES: usize = 512;
+/// Of the sequential writes: how long the file is, one write, and what is written until it is synced, in bytes.
+const LONG_FILE_BYTES: u64 = 1 << 30;
+const PIECE_BYTES: u64 = 1 << 20;
+const SYNC_EVERY_BYTES: u64 = 64 << 20;
+/// For how long sequential writes are measured at most.
+const SEQUENTIAL_FOR: Duration = Duration::from_secs(5);
+
+/// The files, and the threads that write them.
+pub(super) struct DiskFloor {
+    files: Vec<Syncing>,
+    _data: tempfile::TempDir,
+}
+
+/// A thread that appends to its file whatever has come, and syncs it: appends that come meanwhile go together.
+struct Syncing {
+    appends: Option<Sender<oneshot::Sender<()>>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl DiskFloor {
+    /// Makes the files, for appends of `size` bytes.
+    pub(super) fn start(size: usize) -> Result<Self, Failure> {
+        let data = tempfile::tempdir()?;
+        let files = (0..NODES).map(|number| {
+            let file = File::create(data.path().join(number.to_string()))?;
+            Syncing::start(file, size.next_multiple_of(SECTOR_BYTES))
+        });
+        Ok(Self { files: files.collect::<io::Result<_>>()?, _data: data })
+    }
+
+    /// Open loop: appends begin on a schedule, whatever happens to those before.
+    pub(super) async fn on_schedule(
+        &self,
+        clients: usize,
+        rate: u64,
+        duration: Duration,
+    ) -> Result<Measured, Failure> {
+        let (mut tasks, cpu) = (JoinSet::new(), cpu_time());
+        for pace in Pace::split(rate, clients, duration)? {
+            tasks.spawn(append_on_schedule(self.senders(), pace));
+        }
+        Ok(Measured::scheduled(all(tasks).await?, rate, cpu_time() - cpu))
+    }
+
+    /// Closed loop: each client makes one append after the other.
+    pub(super) async fn closed(&self, clients: usize, duration: Duration) -> Result<Measured, Failure> {
+        let (mut tasks, cpu, stop) = (JoinSet::new(), cpu_time(), Instant::now() + duration);
+        for _ in 0..clients {
+            tasks.spawn(append_until(self.senders(), stop));
+        }
+        Ok(Measured::closed(all(tasks).await?, cpu_time() - cpu))
+    }
+
+    fn senders(&self) -> Vec<Sender<oneshot::Sender<()>>> {
+        self.files.iter().filter_map(|file| file.appends.clone()).collect()
+    }
+}
+
+impl Syncing {
+    fn start(file: File, size: usize) -> io::Result<Self> {
+        for offset in (0..FILE_BYTES).step_by(PIECE_BYTES as usize) {
+            file.write_all_at(&[0; PIECE_BYTES as usize], offset)?;
+        }
+        file.sync_all()?;
+        let (appends, queue) = channel();
+        let thread = std::thread::Builder::new().name("disk floor".into());
+        let thread = thread.spawn(move || append_and_sync(&file, size, &queue))?;
+        Ok(Self { appends: Some(appends), thread: Some(thread) })
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        self.appends = None;
+        // An error showed where somebody waited for an append.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn append_and_sync(file: &File, size: usize, queue: &Receiver<oneshot::Sender<()>>) -> io::Result<()> {
+    let mut end = 0;
+    while let Ok(first) = queue.recv() {
+        let most = FILE_BYTES as usize / size - 1;
+        let together: Vec<_> = std::iter::once(first).chain(queue.try_iter().take(most)).collect();
+        let bytes = vec![7; together.len() * size];
+        if end + bytes.len() as u64 > FILE_BYTES {
+            end = 0;
+        }
+        file.write_all_at(&bytes, end)?;
+        file.sync_data()?;
+        end += bytes.len() as u64;
+        for done in together {
+            // Who waits no more does not have to be told.
+            let _ = done.send(());
+        }
+    }
+    Ok(())
+}
+
+/// Appends to all files; the future is done when all of them are synced.
+fn append(files: &[Sender<oneshot::Sender<()>>]) -> impl Future<Output = Result<(), Failure>> + use<> {
+    let waiting: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let (done, waiting) = oneshot::channel();
+            // A thread that is gone shows below.
+            let _ = file.send(done);
+            waiting
+        })
+        .collect();
+    async {
+        for file in waiting {
+            file.await.map_err(|_| Failure::new("a file of the disk floor could not be written"))?;
+        }
+        Ok(())
+    }
+}
+
+async fn append_on_schedule(
+    files: Vec<Sender<oneshot::Sender<()>>>,
+    mut pace: Pace,
+) -> Result<Latencies, Failure> {
+    let mut appends = JoinSet::new();
+    while let Some(scheduled) = pace.next().await {
+        let append = append(&files);
+        appends.spawn(async move {
+            append.await?;
+            Ok::<_, Failure>((scheduled, Instant::now()))
+        });
+    }
+    let mut latencies = Latencies::new();
+    while let Some(done) = appends.join_next().await {
+        let (scheduled, done) = done??;
+        latencies.record_between(scheduled, done);
+    }
+    Ok(latencies)
+}
+
+async fn append_until(files: Vec<Sender<oneshot::Sender<()>>>, stop: Instant) -> Result<Latencies, Failure> {
+    let mut latencies = Latencies::new();
+    while Instant::now() < stop {
+        let began = Instant::now();
+        append(&files).await?;
+        latencies.record(began);
+    }
+    Ok(latencies)
+}
+
+/// What the disk takes in plain sequential writes, synced now and then.
+pub(super) async fn sequential(duration: Duration) -> Result<Measured, Failure> {
+    let writing = tokio::task::spawn_blocking(move || write_on_and_on(duration.min(SEQUENTIAL_FOR)));
+    Ok(Measured::of([(Figure::Written, writing.await??)]))
+}
+
+/// In millions of bytes a second.
+fn write_on_and_on(duration: Duration) -> io::Result<f64> {
+    let file = tempfile::tempfile()?;
+    let (piece, began) = (vec![7; PIECE_BYTES as usize], Instant::now());
+    let mut written = 0;
+    while began.elapsed() < duration || written % SYNC_EVERY_BYTES != 0 {
+        file.write_all_at(&piece, written % LONG_FILE_BYTES)?;
+        written += PIECE_BYTES;
+        if written % SYNC_EVERY_BYTES == 0 {
+            file.sync_data()?;
+        }
+    }
+    Ok(written as f64 / began.elapsed().as_secs_f64() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_append_is_on_all_files() {
+        let floor = DiskFloor::start(4096).unwrap();
+        let second = Duration::from_secs(1);
+        let measured = floor.on_schedule(4, 100, second).await.unwrap();
+        assert_eq!(measured.latencies.count(), 100);
+        let measured = floor.closed(2, Duration::from_millis(50)).await.unwrap();
+        assert!(measured.latencies.count() >= 2);
+    }
+}
