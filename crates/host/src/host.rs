@@ -195,7 +195,7 @@ impl Host {
             checkpoint: None,
             disk_is_full: false,
             retry_at: None,
-            relay: Relay::default(),
+            relay: Relay::new(config.seed),
             join_at: Some(Time::ZERO),
             random,
             failure: None,

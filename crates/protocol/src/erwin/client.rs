@@ -20,8 +20,7 @@ use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::lookup::LOOKUP_MOST;
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST};
 use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails};
 use crate::roles;
 
@@ -155,7 +154,7 @@ impl LogClient {
         let resuming = resumed.map(|(session, number)| Resuming::new(session, number));
         let jitter = Jitter::new(config.random);
         let mut client = Self {
-            log: KnownLog::new(config.control, entry),
+            log: KnownLog::new(config.control, entry, config.random),
             config,
             session,
             sessions_opened: 0,
@@ -381,7 +380,7 @@ impl LogClient {
     fn disconnected(&mut self, now: Time, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
             member.sent = member.acknowledged.max(self.base);
-            member.not_before = now + LOOKUP_MOST;
+            member.not_before = now + RECONNECT_AFTER;
         }
         self.putting.disconnected(now, node, self.base);
         if self.is_waiting() {

@@ -7,6 +7,9 @@ pub const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait before something is said again.
 pub const RESEND_MOST: Duration = Duration::from_secs(2);
 
+/// How long to wait before something is said to a node again whose connection broke.
+pub const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+
 /// The shortest pause after somebody had no room; doubled up to [`BUSY_MOST`].
 pub const BUSY_FIRST: Duration = Duration::from_millis(1);
 /// The longest pause after somebody had no room.
