@@ -30,6 +30,7 @@ mod retire;
 mod role;
 mod stranger;
 mod timers;
+mod turns;
 
 pub use host::{Event, Host, HostConfig, Outgoing};
 pub use recovery::{HostError, Problem};
