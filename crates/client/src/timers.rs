@@ -36,8 +36,11 @@ impl Timers {
     pub(crate) fn take_due(&mut self, now: Time) -> Vec<u64> {
         let later = self.by_time.split_off(&(Time(now.0.saturating_add(1)), 0));
         let due = std::mem::replace(&mut self.by_time, later);
-        let machines = due.into_iter().map(|(_, machine)| machine);
-        machines.inspect(|machine| drop(self.by_machine.remove(machine))).collect()
+        let machines: Vec<u64> = due.into_iter().map(|(_, machine)| machine).collect();
+        for machine in &machines {
+            self.by_machine.remove(machine);
+        }
+        machines
     }
 }
 

@@ -137,3 +137,46 @@ impl Directory {
         if is_new { Learned::NewView } else { Learned::Same(request) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{CONTROL, entry, lookups};
+
+    fn asked(directory: &mut Directory, now: Time) -> Vec<u64> {
+        let mut out: Vec<Effect<Message, ()>> = vec![];
+        directory.timer(now, &mut out);
+        lookups(&out)
+    }
+
+    fn found(request: u64) -> control::Message {
+        control::Message::Found { request, entry: entry(1, 1, 64), nodes: vec![] }
+    }
+
+    #[test]
+    fn an_answer_that_may_be_older_than_the_question_settles_no_doubt() {
+        let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
+        directory.ask(Time(1));
+        assert_eq!(asked(&mut directory, Time(1)), [NEWS]);
+        directory.ask_surely(Time(2));
+        assert_eq!(asked(&mut directory, Time(2)), [1]);
+        // What was asked before comes now, or is told to all who wait.
+        assert_eq!(directory.receive(found(NEWS)), Learned::Same(NEWS));
+        assert!(directory.deadline().is_some());
+        // Another doubt wants another answer.
+        directory.ask_surely(Time(3));
+        assert_eq!(directory.receive(found(1)), Learned::Same(1));
+        let again = directory.deadline().expect("it goes on to ask");
+        assert_eq!(asked(&mut directory, again), [2]);
+        assert_eq!(directory.receive(found(2)), Learned::Same(2));
+        assert_eq!(directory.deadline(), None);
+    }
+
+    #[test]
+    fn what_is_said_about_another_log_is_not_for_this_one() {
+        let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
+        let other = LogEntry { name: "invoices".into(), id: seriatim_model::LogId(77), ..entry(2, 1, 64) };
+        let told = control::Message::Found { request: NEWS, entry: other, nodes: vec![] };
+        assert_eq!(directory.receive(told), Learned::Nothing);
+    }
+}
