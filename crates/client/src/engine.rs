@@ -20,6 +20,8 @@ use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Reque
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use crate::timers::Timers;
+
 /// How many commands and link events wait for the task.
 const QUEUE: usize = 8192;
 /// How many of each one drain takes.
@@ -129,6 +131,7 @@ pub(crate) fn start(
         entries: BTreeMap::new(),
         started: Instant::now(),
         machines: BTreeMap::new(),
+        timers: Timers::default(),
         readings: BTreeMap::new(),
         last_handle: 0,
         outgoing: BTreeMap::new(),
@@ -147,6 +150,8 @@ struct Engine {
     entries: BTreeMap<LogId, LogEntry>,
     started: Instant,
     machines: BTreeMap<u64, Slot>,
+    /// When each is to be woken. Those that are gone may be in it.
+    timers: Timers,
     /// The machine that reads a log: it remembers what it learned of the log from one read to the next.
     readings: BTreeMap<LogId, u64>,
     last_handle: u64,
@@ -250,8 +255,7 @@ impl Engine {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        let soonest = self.machines.values().filter_map(Slot::deadline).min()?;
-        Some(self.started + soonest.since(Time::ZERO))
+        Some(self.started + self.timers.next()?.since(Time::ZERO))
     }
 
     fn take(&mut self, command: Command) {
@@ -315,7 +319,13 @@ impl Engine {
     fn add(&mut self, slot: Slot) -> u64 {
         self.last_handle += 1;
         self.machines.insert(self.last_handle, slot);
+        self.update_timer(self.last_handle);
         self.last_handle
+    }
+
+    /// A machine was stepped, or is gone.
+    fn update_timer(&mut self, handle: u64) {
+        self.timers.set(handle, self.machines.get(&handle).and_then(Slot::deadline));
     }
 
     fn request(
@@ -546,6 +556,7 @@ impl Engine {
         if appender.closed && appender.waiters.is_empty() {
             self.machines.remove(&handle);
         }
+        self.update_timer(handle);
         self.send_all(log, handle, sends);
     }
 
@@ -579,6 +590,7 @@ impl Engine {
                 _ => {}
             }
         }
+        self.update_timer(handle);
         self.send_all(log, handle, sends);
     }
 
@@ -607,6 +619,7 @@ impl Engine {
         if machine.is_over() {
             self.machines.remove(&handle);
         }
+        self.update_timer(handle);
         self.send_all(log, handle, sends);
     }
 
@@ -647,13 +660,7 @@ impl Engine {
     /// Wakes whatever is due: after the drain, so that what queued up leaves as one message.
     fn fire_timers(&mut self) {
         let now = self.now();
-        let due: Vec<u64> = self
-            .machines
-            .iter()
-            .filter(|(_, slot)| slot.deadline().is_some_and(|at| at <= now))
-            .map(|(handle, _)| *handle)
-            .collect();
-        for handle in due {
+        for handle in self.timers.take_due(now) {
             match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Timer),
                 Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Timer),
@@ -664,6 +671,7 @@ impl Engine {
                         self.machines.remove(&handle);
                     } else {
                         self.ask(handle);
+                        self.update_timer(handle);
                     }
                 }
                 None => {}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Time, View};
+use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
 
@@ -17,7 +18,10 @@ pub(crate) struct Directory {
     entry: LogEntry,
     ask_at: Option<Time>,
     pause: Duration,
+    /// How many questions had a number.
     asked: u64,
+    /// Which question is to be answered: any about news, or the one with this number.
+    awaited: u64,
 }
 
 /// What came of a control message.
@@ -33,7 +37,7 @@ pub(crate) enum Learned {
 impl Directory {
     pub(crate) fn new(control: NodeId, entry: LogEntry) -> Self {
         let ask_at = entry.view.is_none().then_some(Time::ZERO);
-        Self { control, entry, ask_at, pause: ASK_FIRST, asked: 0 }
+        Self { control, entry, ask_at, pause: ASK_FIRST, asked: 0, awaited: NEWS }
     }
 
     pub(crate) fn entry(&self) -> &LogEntry {
@@ -51,7 +55,7 @@ impl Directory {
         self.view().filter(|_| places).map(|view| &view.placement)
     }
 
-    /// The number of the latest question.
+    /// The number of the latest question that has one.
     pub(crate) fn asked(&self) -> u64 {
         self.asked
     }
@@ -60,7 +64,7 @@ impl Directory {
         self.ask_at
     }
 
-    /// Asks the register with the next timer, and again until it answers.
+    /// Asks the register for news with the next timer, and again until it answers.
     pub(crate) fn ask(&mut self, now: Time) {
         if self.ask_at.is_none() {
             self.ask_at = Some(now);
@@ -68,30 +72,55 @@ impl Directory {
         }
     }
 
+    /// Asks the register whether the view that is known is the latest: no answer counts that may be older than the
+    /// question.
+    pub(crate) fn ask_surely(&mut self, now: Time) {
+        if self.awaited == NEWS {
+            self.rest();
+        }
+        self.awaited = self.asked + 1;
+        self.ask(now);
+    }
+
     /// There is nobody left who wants to know.
     pub(crate) fn rest(&mut self) {
         self.ask_at = None;
+        self.awaited = NEWS;
     }
 
     pub(crate) fn timer<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
         if self.ask_at.is_none_or(|at| now < at) {
             return;
         }
-        self.asked += 1;
+        if self.awaited != NEWS {
+            self.asked += 1;
+            self.awaited = self.asked;
+        }
         self.ask_at = Some(now + self.pause);
         self.pause = (self.pause * 2).min(ASK_MOST);
-        let message = control::Message::Lookup { request: self.asked, name: self.entry.name.clone() };
+        let message = control::Message::Lookup { request: self.awaited, name: self.entry.name.clone() };
         let to = Address::Node(self.control, Endpoint::Register);
         out.push(Effect::Send { to, message: message.into() });
     }
 
     pub(crate) fn receive(&mut self, message: control::Message) -> Learned {
         match message {
-            control::Message::Found { request, entry, .. } => self.learn(request, entry),
-            control::Message::Registered { entry } => self.learn(0, entry),
-            control::Message::Refused { refusal: control::Refusal::NoSuchLog { .. }, .. } => Learned::Deleted,
+            control::Message::Found { request, entry, .. } if self.has_name(&entry.name) => {
+                self.learn(request, entry)
+            }
+            control::Message::Registered { entry } if self.has_name(&entry.name) => self.learn(NEWS, entry),
+            control::Message::Refused { refusal: control::Refusal::NoSuchLog { name }, .. }
+                if self.has_name(&name) =>
+            {
+                Learned::Deleted
+            }
             _ => Learned::Nothing,
         }
+    }
+
+    /// Whether it is about this log. The answer to an asker of an earlier life of a node may come late.
+    fn has_name(&self, name: &str) -> bool {
+        self.entry.name == name
     }
 
     fn learn(&mut self, request: u64, entry: LogEntry) -> Learned {
@@ -102,9 +131,52 @@ impl Directory {
         if is_new || entry.version > self.entry.version {
             self.entry = entry;
         }
-        if self.entry.view.is_some() && (is_new || request == self.asked) {
-            self.ask_at = None;
+        if self.entry.view.is_some() && (is_new || request == self.awaited) {
+            self.rest();
         }
         if is_new { Learned::NewView } else { Learned::Same(request) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{CONTROL, entry, lookups};
+
+    fn asked(directory: &mut Directory, now: Time) -> Vec<u64> {
+        let mut out: Vec<Effect<Message, ()>> = vec![];
+        directory.timer(now, &mut out);
+        lookups(&out)
+    }
+
+    fn found(request: u64) -> control::Message {
+        control::Message::Found { request, entry: entry(1, 1, 64), nodes: vec![] }
+    }
+
+    #[test]
+    fn an_answer_that_may_be_older_than_the_question_settles_no_doubt() {
+        let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
+        directory.ask(Time(1));
+        assert_eq!(asked(&mut directory, Time(1)), [NEWS]);
+        directory.ask_surely(Time(2));
+        assert_eq!(asked(&mut directory, Time(2)), [1]);
+        // What was asked before comes now, or is told to all who wait.
+        assert_eq!(directory.receive(found(NEWS)), Learned::Same(NEWS));
+        assert!(directory.deadline().is_some());
+        // Another doubt wants another answer.
+        directory.ask_surely(Time(3));
+        assert_eq!(directory.receive(found(1)), Learned::Same(1));
+        let again = directory.deadline().expect("it goes on to ask");
+        assert_eq!(asked(&mut directory, again), [2]);
+        assert_eq!(directory.receive(found(2)), Learned::Same(2));
+        assert_eq!(directory.deadline(), None);
+    }
+
+    #[test]
+    fn what_is_said_about_another_log_is_not_for_this_one() {
+        let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
+        let other = LogEntry { name: "invoices".into(), id: seriatim_model::LogId(77), ..entry(2, 1, 64) };
+        let told = control::Message::Found { request: NEWS, entry: other, nodes: vec![] };
+        assert_eq!(directory.receive(told), Learned::Nothing);
     }
 }

@@ -319,7 +319,7 @@ impl Read {
             Some(Reply::Failed(Failure::Lost { position: next, shard, end }))
         } else if is_first && part.upto > next {
             self.doubt = Some(Doubt { shard, asked: shared.directory.asked() });
-            shared.directory.ask(now);
+            shared.directory.ask_surely(now);
             None
         } else if is_first && now < self.until {
             // Nothing yet. Perhaps because the view is over and nobody told the shards.

@@ -399,7 +399,7 @@ impl Subscriber {
         }
         if let Some(shard) = missing {
             self.doubt = Some(Doubt { position: self.next, shard, asked: self.directory.asked() });
-            self.directory.ask(now);
+            self.directory.ask_surely(now);
         }
         if !records.is_empty() {
             self.reply(Event::Deliver { records, speculative: false }, out);

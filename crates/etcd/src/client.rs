@@ -115,7 +115,14 @@ impl Client {
     /// Follows a range for ever.
     #[must_use]
     pub fn follow(&self, range: Range) -> Follower {
-        Follower::new(self.clone(), range)
+        Follower::new(self.clone(), range.clone(), range)
+    }
+
+    /// Follows the changes of a range for ever, from now on: what is told at first, and when changes were missed for
+    /// good, is empty.
+    #[must_use]
+    pub fn follow_changes(&self, range: Range) -> Follower {
+        Follower::new(self.clone(), range, Range::nothing())
     }
 
     pub(crate) async fn watch(

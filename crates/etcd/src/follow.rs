@@ -39,6 +39,8 @@ pub enum Change {
 pub struct Follower {
     client: Client,
     range: Range,
+    /// What is read at the start, and when changes were missed.
+    read: Range,
     /// Everything up to here was told; nothing before the first read.
     revision: Option<i64>,
     stream: Option<Streaming<WatchResponse>>,
@@ -46,8 +48,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(client: Client, range: Range) -> Self {
-        Self { client, range, revision: None, stream: None, has_failed: false }
+    pub(crate) fn new(client: Client, range: Range, read: Range) -> Self {
+        Self { client, range, read, revision: None, stream: None, has_failed: false }
     }
 
     /// Waits for what is new.
@@ -66,7 +68,7 @@ impl Follower {
     async fn advance(&mut self) -> Result<Update, RequestError> {
         loop {
             let Some(told) = self.revision else {
-                let snapshot = self.client.get(&self.range).await?;
+                let snapshot = self.client.get(&self.read).await?;
                 self.revision = Some(snapshot.revision);
                 return Ok(Update::Whole(snapshot.found));
             };

@@ -19,6 +19,11 @@ impl Range {
         Self { from: key.into(), end: vec![] }
     }
 
+    /// A key that nobody has: reading it tells the revision, and nothing else.
+    pub(crate) fn nothing() -> Self {
+        Self { from: vec![0], end: vec![] }
+    }
+
     /// Every key that starts with `prefix`, which must not be empty.
     #[must_use]
     pub fn prefix(prefix: &str) -> Self {

@@ -1,7 +1,7 @@
 //! A real etcd for tests: one process on loopback, which can be killed, started again and paused.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -61,6 +61,22 @@ impl EtcdServer {
     #[must_use]
     pub fn endpoint(&self) -> String {
         endpoint(self.ports.clients)
+    }
+
+    /// How many requests it was sent in its life, as it counts them itself.
+    ///
+    /// # Panics
+    /// If it does not say.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports.clients)).expect("it listens");
+        let ask = "GET /metrics HTTP/1.0\r\n\r\n";
+        stream.write_all(ask.as_bytes()).expect("it hears");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).expect("it answers with text");
+        let counts = said.lines().filter(|line| line.starts_with("grpc_server_started_total{"));
+        let counts = counts.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        counts.sum::<f64>() as u64
     }
 
     /// Kills it, as with `kill -9`.

@@ -19,6 +19,8 @@ pub struct Outcome {
     pub succeeded: bool,
     /// What its reads found, in their order: those for the case that came.
     pub found: Vec<Vec<KeyValue>>,
+    /// What came of the transactions within it, in their order.
+    pub within: Vec<Outcome>,
 }
 
 impl Outcome {
@@ -97,6 +99,14 @@ impl Transaction {
         self
     }
 
+    /// Carries out another transaction within this one if the comparisons hold: that one compares for itself. No key
+    /// may be changed by two of them.
+    #[must_use]
+    pub fn and(mut self, within: Self) -> Self {
+        self.request.success.push(operation(pb::request_op::Request::RequestTxn(within.request)));
+        self
+    }
+
     /// Reads if a comparison does not hold.
     #[must_use]
     pub fn or_get(mut self, range: &Range) -> Self {
@@ -119,13 +129,16 @@ fn read(range: &Range) -> pb::RequestOp {
 
 impl From<pb::TxnResponse> for Outcome {
     fn from(response: pb::TxnResponse) -> Self {
-        let read = |operation: pb::ResponseOp| match operation.response? {
-            pb::response_op::Response::ResponseRange(found) => Some(KeyValue::all(found.kvs)),
-            _ => None,
-        };
-        Self {
-            succeeded: response.succeeded,
-            found: response.responses.into_iter().filter_map(read).collect(),
+        let mut outcome = Self { succeeded: response.succeeded, found: vec![], within: vec![] };
+        for operation in response.responses {
+            match operation.response {
+                Some(pb::response_op::Response::ResponseRange(found)) => {
+                    outcome.found.push(KeyValue::all(found.kvs));
+                }
+                Some(pb::response_op::Response::ResponseTxn(within)) => outcome.within.push(within.into()),
+                _ => {}
+            }
         }
+        outcome
     }
 }

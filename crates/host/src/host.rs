@@ -31,6 +31,7 @@ use crate::relay::Relay;
 use crate::role::Role;
 use crate::stranger::unknown_role;
 use crate::timers::Timers;
+use crate::turns::Turns;
 
 /// How long to wait for an answer before the node says again that it is there.
 pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
@@ -119,6 +120,7 @@ pub struct Host {
     pub(crate) journal: Journal,
     pub(crate) roles: BTreeMap<RoleKey, Role>,
     pub(crate) timers: Timers,
+    pub(crate) turns: Turns,
     /// Inputs for roles that arose here.
     pub(crate) local: VecDeque<(RoleKey, RoleInput)>,
     pub(crate) sends: Vec<Outgoing>,
@@ -197,6 +199,7 @@ impl Host {
             journal,
             roles: revived.roles,
             timers: Timers::default(),
+            turns: Turns::default(),
             local: VecDeque::new(),
             sends: vec![],
             questions: vec![],
@@ -215,7 +218,7 @@ impl Host {
             removed_last: None,
             disk_is_full: false,
             retry_at: None,
-            relay: Relay::default(),
+            relay: Relay::new(config.seed),
             join_at: Some(Time::ZERO),
             random,
             failure: None,
@@ -361,13 +364,16 @@ impl Host {
         self.drain_local(now);
         self.join(now);
         self.retry_when_full(now);
-        // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
-        let complete = !self.roles.values().any(|role| matches!(role, Role::Broken));
-        // Nor does what it has of a replica that is gone for good go before the replica's files.
-        let complete = complete && self.doomed.is_empty() && self.retired.is_empty();
-        if complete && self.journal.checkpoint_due() && self.checkpoint.is_none() {
+        if self.journal.checkpoint_due() && self.checkpoint.is_none() && self.can_checkpoint() {
             self.begin_checkpoint();
         }
+    }
+
+    /// Whether what the journal has may go once the roles told what they know. One that could not be brought back tells
+    /// nothing, and what there is of a dismissed replica does not go before the replica's files.
+    fn can_checkpoint(&self) -> bool {
+        let files_are_gone = self.doomed.is_empty() && self.retired.is_empty();
+        files_are_gone && !self.roles.values().any(|role| matches!(role, Role::Broken))
     }
 
     /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
@@ -564,10 +570,13 @@ impl Host {
         let mut effects = std::mem::take(&mut self.scratch);
         role.step(now, input, &mut effects);
         for effect in effects.drain(..) {
-            self.perform(key, effect);
+            if !self.is_to_wait(key, &effect) {
+                self.perform(key, effect);
+            }
         }
         self.scratch = effects;
         self.update_timer(key);
+        self.take_turns(now, key);
     }
 
     fn update_timer(&mut self, key: RoleKey) {

@@ -36,6 +36,7 @@ mod rhythm;
 mod role;
 mod stranger;
 mod timers;
+mod turns;
 mod watched;
 
 pub use detector::{Cause, Detector, Liveness, Via};

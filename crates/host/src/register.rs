@@ -1,6 +1,7 @@
 //! How a node talks to the view register: a role of one node, or something outside of all of them.
 
 use seriatim_model::{Address, Endpoint, LogId, NodeId, Peer, Time};
+use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_protocol::{Message, roles};
@@ -74,7 +75,7 @@ impl Host {
             // A client's question goes to the node that hosts the register, under a number of ours.
             (RegisterPlace::Node { node, .. }, Address::Client(connection, number), message) => {
                 let peer = Peer::Node(*node);
-                let from = Endpoint::Client(self.relay.number((connection, number)));
+                let from = Endpoint::Client(self.relay.number((connection, number), wants_news(&message)));
                 self.sends.push(Outgoing { peer, log, from, to: Endpoint::Register, message });
             }
             _ => {}
@@ -84,7 +85,7 @@ impl Host {
     /// The register's answer goes to the client that asked.
     pub(crate) fn pass_back(&mut self, number: u64, from: Address, log: LogId, message: Message) {
         let Address::Node(_, from) = from else { return };
-        if let Some((connection, number)) = self.relay.take(number) {
+        if let Some((connection, number)) = self.relay.asker(number) {
             let (peer, to) = (Peer::Client(connection), Endpoint::Client(number));
             self.sends.push(Outgoing { peer, log, from, to, message });
         }
@@ -142,4 +143,9 @@ impl Host {
     fn own_address(&self) -> NodeAddress {
         NodeAddress { node: self.config.node, address: self.config.address.clone() }
     }
+}
+
+/// Whether a question has one answer at once, and others when there is something new.
+fn wants_news(question: &Message) -> bool {
+    matches!(question, Message::Control(control::Message::Lookup { request: NEWS, .. }))
 }

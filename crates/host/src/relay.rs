@@ -7,30 +7,92 @@ use seriatim_model::{ConnectionId, Peer};
 /// The most questions that are relayed at once; the oldest is given up for a new one.
 const MOST: usize = 4096;
 
+/// A client's connection, and which of its machines asks.
+type Asker = (ConnectionId, u64);
+
 /// Which client asked what is being relayed.
-#[derive(Debug, Default)]
+///
+/// Invariant: those who wait for news have one number each, which is in `askers`.
+#[derive(Debug)]
 pub(crate) struct Relay {
     next: u64,
-    askers: BTreeMap<u64, (ConnectionId, u64)>,
+    askers: BTreeMap<u64, Asker>,
+    /// Those who wait for news, which may come more than once.
+    listeners: BTreeMap<Asker, u64>,
 }
 
 impl Relay {
-    /// A number under which the question is passed on.
-    pub(crate) fn number(&mut self, asker: (ConnectionId, u64)) -> u64 {
-        if self.askers.len() >= MOST {
-            self.askers.pop_first();
+    /// A relay of a node's life. Its numbers are drawn from that: who is told something that an earlier life asked for
+    /// would take it for an answer.
+    pub(crate) fn new(life: u64) -> Self {
+        Self { next: life, askers: BTreeMap::new(), listeners: BTreeMap::new() }
+    }
+
+    /// A number under which the question is passed on: the same each time, if the asker `listens` for news.
+    pub(crate) fn number(&mut self, asker: Asker, listens: bool) -> u64 {
+        if let Some(number) = self.listeners.get(&asker).filter(|_| listens) {
+            return *number;
         }
-        self.next += 1;
+        if self.askers.len() >= MOST
+            && let Some((number, oldest)) = self.askers.pop_first()
+            && self.listeners.get(&oldest) == Some(&number)
+        {
+            self.listeners.remove(&oldest);
+        }
+        self.next = self.next.wrapping_add(1);
         self.askers.insert(self.next, asker);
+        if listens {
+            self.listeners.insert(asker, self.next);
+        }
         self.next
     }
 
-    /// Who asked under this number. A question has one answer.
-    pub(crate) fn take(&mut self, number: u64) -> Option<(ConnectionId, u64)> {
-        self.askers.remove(&number)
+    /// Who asked under this number. Only those who listen are answered again.
+    pub(crate) fn asker(&mut self, number: u64) -> Option<Asker> {
+        let asker = *self.askers.get(&number)?;
+        if self.listeners.get(&asker) != Some(&number) {
+            self.askers.remove(&number);
+        }
+        Some(asker)
     }
 
+    /// A connection is gone.
     pub(crate) fn forget(&mut self, peer: Peer) {
         self.askers.retain(|_, (connection, _)| Peer::Client(*connection) != peer);
+        self.listeners.retain(|(connection, _), _| Peer::Client(*connection) != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ConnectionId = ConnectionId(7);
+
+    #[test]
+    fn a_question_has_one_answer_and_a_listener_any_number() {
+        let mut relay = Relay::new(5);
+        let (asked, listens) = (relay.number((CLIENT, 1), false), relay.number((CLIENT, 1), true));
+        assert_eq!(relay.number((CLIENT, 1), true), listens);
+        assert_eq!(relay.asker(asked), Some((CLIENT, 1)));
+        assert_eq!(relay.asker(asked), None);
+        for _ in 0..2 {
+            assert_eq!(relay.asker(listens), Some((CLIENT, 1)));
+        }
+        relay.forget(Peer::Client(CLIENT));
+        assert_eq!(relay.asker(listens), None);
+        assert_ne!(relay.number((CLIENT, 1), true), listens);
+    }
+
+    #[test]
+    fn the_oldest_is_given_up() {
+        let mut relay = Relay::new(0);
+        let first = relay.number((CLIENT, 0), true);
+        for number in 1..=MOST as u64 {
+            relay.number((CLIENT, number), false);
+        }
+        assert_eq!(relay.asker(first), None);
+        assert_ne!(relay.number((CLIENT, 0), true), first);
+        assert_eq!((relay.askers.len(), relay.listeners.len()), (MOST, 1));
     }
 }

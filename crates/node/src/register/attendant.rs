@@ -1,4 +1,4 @@
-//! The task of a node that talks to etcd: it answers questions, and tells the node what is new.
+//! The task of a node that talks to etcd: it has questions answered, and tells the node what is new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,19 +7,18 @@ use std::time::Duration;
 use seriatim_etcd::{Change, Follower, KeyValue, RequestError, Update, pause};
 use seriatim_host::{Event, RegisterQuestion};
 use seriatim_model::{Address, Endpoint, LogId, NodeId};
-use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
-use tokio::sync::{Semaphore, mpsc, watch};
+use seriatim_protocol::control::{Message, NodeAddress};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use super::desk::Desk;
 use super::entries::{Entries, EtcdError};
 use super::keys::{Followed, Keys, ValueError, decode};
 use super::{Cluster, check};
 
-/// How many questions wait; askers repeat what is not answered.
-const QUESTIONS: usize = 256;
-/// How many questions are under way at etcd.
-const UNDER_WAY: usize = 64;
+/// How many questions are on their way to the desk; askers repeat what is not answered.
+const QUESTIONS: usize = 4096;
 /// How many answers wait for the node.
 const ANSWERS: usize = 256;
 /// How many updates wait to be told.
@@ -53,12 +52,15 @@ impl OutsideRegister {
             answered: answered.clone(),
             trouble: trouble.clone(),
         };
+        let changes = entries.client.follow_changes(entries.keys.logs());
+        let (told_of_logs, changed_logs) = mpsc::channel(UPDATES);
         let trouble = trouble.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             confirm(&entries, cluster, &trouble).await;
-            let answering = answer_all(entries, me, asked, answered, trouble);
-            tokio::join!(follow(follower, told), teller.run(updates), answering);
+            let desk = Desk::new(entries, me, answered, trouble);
+            let follow = async { tokio::join!(follow(follower, told), follow(changes, told_of_logs)) };
+            tokio::join!(follow, teller.run(updates), desk.run(asked, changed_logs));
         });
         Self { questions, answers, _tasks: tasks }
     }
@@ -96,94 +98,6 @@ async fn confirm(entries: &Entries, mut cluster: Cluster, trouble: &Trouble) {
             pause().await;
         }
     }
-}
-
-async fn answer_all(
-    entries: Entries,
-    me: NodeId,
-    mut questions: mpsc::Receiver<RegisterQuestion>,
-    answered: mpsc::Sender<Event>,
-    trouble: Arc<Trouble>,
-) {
-    let room = Arc::new(Semaphore::new(UNDER_WAY));
-    let mut under_way = JoinSet::new();
-    while let Some(question) = questions.recv().await {
-        let permit = room.clone().acquire_owned().await.expect("it is never closed");
-        while under_way.try_join_next().is_some() {}
-        let (entries, answered, trouble) = (entries.clone(), answered.clone(), trouble.clone());
-        under_way.spawn(async move {
-            let (asker, log) = (question.asker, question.log);
-            let outcome = answer(&entries, me, question).await;
-            note(&trouble, outcome.as_ref().err());
-            let answers = outcome.unwrap_or_else(|error| unanswered(asker, log, &error));
-            for event in answers {
-                // If the node is gone, so is whoever asked.
-                let _ = answered.send(event).await;
-            }
-            drop(permit);
-        });
-    }
-}
-
-/// Clients are told that they wait in vain; controllers have nobody to tell.
-fn unanswered(asker: Address, log: LogId, error: &EtcdError) -> Vec<Event> {
-    let message = Message::Unanswered { why: error.to_string() };
-    let told = matches!(asker, Address::Client(..));
-    told.then_some(Event::RegisterAnswered { to: asker, log, message }).into_iter().collect()
-}
-
-/// The answers to one question; none if there is nothing to say.
-async fn answer(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Result<Vec<Event>, EtcdError> {
-    let RegisterQuestion { asker, log, message } = question;
-    let mut waits_for_view = None;
-    let answer = match message {
-        Message::Get { log } => catalog::current(log, entries.get(log).await?),
-        Message::CompareAndSet { entry } => entries.compare_and_set(entry).await?,
-        Message::Lookup { request, name } => match entries.lookup(&name).await? {
-            Some((entry, nodes)) => {
-                waits_for_view = catalog::waits_for_view(&entry).then_some(entry.id);
-                Message::Found { request, entry, nodes }
-            }
-            None => Message::Refused { request, refusal: catalog::not_found(name) },
-        },
-        Message::List { request } => {
-            let (entries, nodes) = entries.list().await?;
-            Message::Listing { request, entries, nodes }
-        }
-        Message::Create { request, name, config } => {
-            let outcome = entries.create(request, &name, &config).await?;
-            waits_for_view = outcome.as_ref().ok().copied();
-            catalog::answer(request, outcome)
-        }
-        Message::Delete { request, name, log } => catalog::answer(request, entries.delete(&name, log).await?),
-        Message::AddShard { request, log, shard } => {
-            let change = |entry: &LogEntry, nodes: &[NodeId]| catalog::with_shard(entry, shard, nodes);
-            let outcome = entries.reshape(log, change).await?;
-            waits_for_view = outcome.is_ok().then_some(log);
-            catalog::answer(request, outcome.map(|()| log))
-        }
-        Message::RemoveShard { request, log, shard } => {
-            let change = |entry: &LogEntry, _: &[NodeId]| catalog::without_shard(entry, shard);
-            let outcome = entries.reshape(log, change).await?;
-            waits_for_view = outcome.is_ok().then_some(log);
-            catalog::answer(request, outcome.map(|()| log))
-        }
-        Message::Join { node } => entries.join(node, None).await?,
-        Message::Move { node, version } => entries.join(node, Some(version)).await?,
-        Message::Retired { log, node } => {
-            entries.retired(log, node).await?;
-            return Ok(vec![]);
-        }
-        _ => return Ok(vec![]),
-    };
-    let answer = Event::RegisterAnswered { to: asker, log, message: answer };
-    // A log without a view has no replica that could report: the controller here is called.
-    let called = waits_for_view.map(|log| Event::RegisterAnswered {
-        to: Address::Node(me, Endpoint::Controller),
-        log,
-        message: Message::Get { log },
-    });
-    Ok([answer].into_iter().chain(called).collect())
 }
 
 /// Following goes on beside the reminders because it must not be interrupted by them.
@@ -295,7 +209,8 @@ impl Teller {
     }
 }
 
-fn note(trouble: &Trouble, error: Option<impl ToString>) {
+/// Takes note of what went wrong, or that nothing did.
+pub(super) fn note(trouble: &Trouble, error: Option<impl ToString>) {
     let text = error.map(|error| error.to_string());
     trouble.send_if_modified(|known| {
         let is_new = *known != text;

@@ -57,38 +57,18 @@ impl Entries {
         first(&outcome.take(0))?.ok_or(EtcdError::Contended)
     }
 
-    pub(super) async fn get(&self, log: LogId) -> Result<Option<LogEntry>, EtcdError> {
+    async fn get(&self, log: LogId) -> Result<Option<LogEntry>, EtcdError> {
         let found = self.client.get(&Range::key(&self.keys.log(log))).await?.found;
         Ok(first(&found)?)
     }
 
-    /// The answer to a compare-and-set. etcd counts the versions of a key from 1, the entry from 0.
-    pub(super) async fn compare_and_set(&self, proposed: LogEntry) -> Result<Message, EtcdError> {
-        let log = proposed.id;
-        let key = self.keys.log(log);
-        let expected = i64::try_from(proposed.version).map_or(i64::MAX, |version| version.saturating_add(1));
-        let next = catalog::successor(proposed.clone());
-        let replace = Transaction::new().if_version(&key, expected).put(&key, encode(&next));
-        let mut outcome = self.client.commit(replace.or_get(&Range::key(&key))).await?;
-        if outcome.succeeded {
-            return Ok(Message::Current { entry: next });
-        }
-        let current: Option<LogEntry> = first(&outcome.take(0))?;
-        if current.as_ref().is_some_and(|current| catalog::succeeds(current, &proposed)) {
-            let cause = "its version is not that of its key".to_owned();
+    /// The answer to a compare-and-set of `proposed` that changed nothing, because the entry is `current`.
+    pub(super) fn lost(&self, proposed: &LogEntry, current: Option<LogEntry>) -> Result<Message, EtcdError> {
+        if current.as_ref().is_some_and(|current| catalog::succeeds(current, proposed)) {
+            let (key, cause) = (self.keys.log(proposed.id), "its version is not that of its key".to_owned());
             return Err(ValueError::Damaged { key, cause }.into());
         }
-        Ok(catalog::current(log, current))
-    }
-
-    /// The entry of the log with this name, and the nodes.
-    pub(super) async fn lookup(&self, name: &str) -> Result<Option<(LogEntry, Vec<NodeAddress>)>, EtcdError> {
-        let Some(named) = self.named(name).await? else { return Ok(None) };
-        let read = Transaction::new().get(&Range::key(&self.keys.log(named.log))).get(&self.keys.nodes());
-        let mut outcome = self.client.commit(read).await?;
-        let entry: Option<LogEntry> = first(&outcome.take(0))?;
-        let nodes = self.node_list(&outcome.take(1))?;
-        Ok(entry.map(|entry| (entry, nodes)))
+        Ok(catalog::current(proposed.id, current))
     }
 
     pub(super) async fn list(&self) -> Result<(Vec<LogEntry>, Vec<NodeAddress>), EtcdError> {
@@ -267,16 +247,8 @@ impl Entries {
         Ok(outcome.succeeded.then_some(()))
     }
 
-    async fn named(&self, name: &str) -> Result<Option<Named>, EtcdError> {
-        // One that no log could have is not sent at any length.
-        if catalog::check_name(name).is_err() {
-            return Ok(None);
-        }
-        Ok(first(&self.client.get(&Range::key(&self.keys.name(name))).await?.found)?)
-    }
-
     /// The nodes in the order of their numbers, as every implementation of the contract has them.
-    fn node_list(&self, found: &[KeyValue]) -> Result<Vec<NodeAddress>, ValueError> {
+    pub(super) fn node_list(&self, found: &[KeyValue]) -> Result<Vec<NodeAddress>, ValueError> {
         let node = |stored: &KeyValue| match self.keys.about(&stored.key) {
             Some(super::keys::Followed::Node(node)) => {
                 Some(decode(stored).map(|address| NodeAddress { node, address }))
@@ -289,7 +261,8 @@ impl Entries {
     }
 }
 
-fn first<T: seriatim_model::wire::Wire>(found: &[KeyValue]) -> Result<Option<T>, ValueError> {
+/// The one value that was found, if any.
+pub(super) fn first<T: seriatim_model::wire::Wire>(found: &[KeyValue]) -> Result<Option<T>, ValueError> {
     found.first().map(decode).transpose()
 }
 

@@ -139,6 +139,11 @@ impl Keys {
         }
     }
 
+    /// Which log a key of [`logs`](Self::logs) is about; nothing if it is none of ours.
+    pub(super) fn log_of(&self, key: &str) -> Option<LogId> {
+        key.strip_prefix(&self.prefix)?.strip_prefix("log/")?.parse().ok().map(LogId)
+    }
+
     fn key(&self, rest: &str) -> String {
         format!("{}{rest}", self.prefix)
     }
@@ -172,6 +177,8 @@ mod tests {
         assert_eq!(keys.about(&keys.name("node")), None);
         assert_eq!(keys.about("seriatim/a.b-c/node/x"), None);
         assert_eq!(keys.about("seriatim/other/node/1"), None);
+        assert_eq!(keys.log_of(&keys.log(LogId(3))), Some(LogId(3)));
+        assert_eq!(keys.log_of(&keys.name("3")), None);
     }
 
     #[test]

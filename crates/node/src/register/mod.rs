@@ -3,11 +3,15 @@
 //! Every node asks etcd by itself, on behalf of its roles and its clients. [`open`] reads which cluster it
 //! is, or draws that for the first node; with the register that it gives, a [`Node`](crate::Node) is
 //! started. `keys` says what is kept, `entries` how it changes: in transactions that compare. The rules are
-//! those of the register embedded in a node: [`seriatim_protocol::control::catalog`].
+//! those of the register embedded in a node: [`seriatim_protocol::control::catalog`]. What many ask at the same time
+//! is asked of etcd at once (`desk`, `batches`), and who waits for a view is told of it by what etcd says on its own (`news`).
 
 mod attendant;
+mod batches;
+mod desk;
 mod entries;
 mod keys;
+mod news;
 
 use std::sync::Arc;
 

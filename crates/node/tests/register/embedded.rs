@@ -9,13 +9,14 @@ use seriatim_protocol::Options;
 use seriatim_protocol::control::{self, Message, NodeAddress, catalog};
 use seriatim_protocol::roles::{self, RoleInput};
 
+use crate::news::Crowd;
 use crate::scenarios::{SCENARIOS, Scenario, WITHIN_A_LIFE};
 use crate::talk::{NODES, Register, Talk, creation, itself};
 
 /// The node that hosts the register.
 const HOST: NodeId = NodeId(1);
 
-struct Embedded {
+pub(crate) struct Embedded {
     register: control::register::Register,
     now: Time,
     journal: Vec<Bytes>,
@@ -147,6 +148,17 @@ fn a_register_that_was_set_back_gives_no_id_again() {
     let next = created(&mut register, "b");
     assert_eq!([lost, next].map(catalog::count), [2, 2]);
     assert_ne!(lost, next);
+}
+
+#[test]
+fn a_crowd_that_waits_asks_about_once_a_second_each_and_is_told_at_once() {
+    let mut register = Embedded::new(Restarts::WhenTold);
+    let (mut crowd, entry) = Crowd::gather(&mut register);
+    crowd.wait(&mut register, Duration::from_secs(3));
+    crowd.asked = 0;
+    crowd.wait(&mut register, Duration::from_secs(30));
+    assert!((4000..8000).contains(&crowd.asked), "{} questions of 200 clients in 30 s", crowd.asked);
+    assert_eq!(crowd.is_told(&mut register, &entry, 1), Duration::ZERO);
 }
 
 #[test]

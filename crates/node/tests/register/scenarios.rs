@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use seriatim_model::{LogConfig, LogId, NodeId};
+use seriatim_model::{
+    Incarnation, LogConfig, LogId, Member, NodeId, Placement, Position, ShardId, View, ViewNumber,
+};
+use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
 
 use crate::talk::{NODES, Talk, controller, creation, deletion, itself};
@@ -30,7 +33,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// What holds between two starts of the register.
-pub(crate) const WITHIN_A_LIFE: &[Scenario] = &[("what an older life of a node said is late", late)];
+pub(crate) const WITHIN_A_LIFE: &[Scenario] =
+    &[("what an older life of a node said is late", late), ("who waits for a view is told of it", told)];
 
 fn unknown(talk: &mut Talk) {
     assert_eq!(talk.get(NODES[0], LogId(1)), None);
@@ -108,6 +112,58 @@ fn listed(talk: &mut Talk) {
     };
     assert_eq!(names(&entries), ["B", "a", "a.1", "b", "c"]);
     assert_eq!(nodes.len(), 3);
+}
+
+/// Through whichever node somebody asks, and whichever registers the view; once for each view.
+fn told(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    let lookup = || Message::Lookup { request: NEWS, name: "orders".into() };
+    let askers = NODES.map(|node| talk.asker(node));
+    for asker in askers {
+        talk.ask(asker, lookup());
+        talk.hears(
+            asker,
+            |message| matches!(message, Message::Found { request: NEWS, entry, .. } if entry.view.is_none()),
+        );
+    }
+    let other = talk.asker(NODES[0]);
+    talk.ask(other, Message::Lookup { request: 5, name: "orders".into() });
+    talk.hears(other, |_| true);
+    for (view, node) in (1..).zip(NODES) {
+        let entry = with_view(talk.get(NODES[0], log).unwrap(), view);
+        talk.answer_once(node, Message::CompareAndSet { entry });
+        for asker in askers {
+            talk.hears(asker, |message| has_view(message, view));
+            // Asked again, what is known is no older.
+            talk.ask(asker, lookup());
+            talk.hears(asker, |message| has_view(message, view));
+        }
+    }
+    talk.delete(NODES[1], "orders", log);
+    for asker in askers {
+        talk.hears(asker, |message| matches!(message, Message::Refused { request: NEWS, .. }));
+    }
+    assert_eq!(talk.hears_within(Duration::ZERO, other, |_| true), None);
+}
+
+fn has_view(message: &Message, view: u64) -> bool {
+    matches!(message, Message::Found { entry, nodes, .. } if entry.view_number() == ViewNumber(view) && nodes.len() == 3)
+}
+
+/// The entry with a view of this number.
+pub(crate) fn with_view(mut entry: LogEntry, number: u64) -> LogEntry {
+    let member = Member { node: NODES[0], incarnation: Incarnation(1) };
+    entry.claimed = ViewNumber(number);
+    entry.view = Some(View {
+        number: ViewNumber(number),
+        sequencers: vec![member],
+        leader: NODES[0],
+        shards: vec![],
+        placement: Placement::new(vec![ShardId(0)], 64),
+        first: Position::ZERO,
+        start: Position::ZERO,
+    });
+    entry
 }
 
 fn names(entries: &[LogEntry]) -> Vec<&str> {

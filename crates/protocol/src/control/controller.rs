@@ -204,6 +204,12 @@ impl Controller {
         }
     }
 
+    /// Whether it reads the register's entry, or forms a view: not if it has nothing to do, or waits for others.
+    #[must_use]
+    pub fn is_at_work(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Resting)
+    }
+
     fn controlled(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Get { .. } => self.begin(now, out),
@@ -351,12 +357,9 @@ impl Controller {
     /// Tells roles which view stands, if their nodes answer.
     fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
-        for to in roles {
-            if let Address::Node(node, _) = to
-                && !self.silent.contains(&node)
-            {
-                send(to, Message::Registered { entry: (**entry).clone() }, out);
-            }
+        let answers = |to: &Address| matches!(to, Address::Node(node, _) if !self.silent.contains(node));
+        for to in roles.into_iter().filter(answers) {
+            send(to, Message::Registered { entry: (**entry).clone() }, out);
         }
     }
 
@@ -548,10 +551,9 @@ impl Controller {
             self.stood_back_for = entry.claimed;
             return self.rest(now, self.pace.backoff_after(entry.claimed, entry.view_number()));
         }
-        let mut wanted = entry;
-        wanted.claimed = wanted.claimed.next();
-        wanted.claimant = self.pace.attempt();
-        self.stood_back_for = wanted.claimed;
+        let (claimed, claimant) = (entry.claimed.next(), self.pace.attempt());
+        let wanted = LogEntry { claimed, claimant, ..entry };
+        self.stood_back_for = claimed;
         self.enter(now, Phase::Claiming(Box::new(wanted)), out);
     }
 

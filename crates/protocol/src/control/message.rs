@@ -37,6 +37,11 @@ pub struct LogEntry {
     pub unavailable: Option<String>,
 }
 
+/// The number of a lookup that is about news: who asks is told what is known at once, under the same number, and for
+/// a while of every newer view as soon as it is registered. Another number names a question whose answer was true at
+/// some moment after it was asked.
+pub const NEWS: u64 = 0;
+
 /// In the number of shards, says that those that leave follow them. Whoever does not know that shards leave refuses
 /// the number.
 const SOME_LEAVE: u32 = 1 << 31;
@@ -212,7 +217,7 @@ pub enum Message {
 
     /// Client to register: the entry of the log with this name.
     Lookup {
-        /// Names the question.
+        /// Names the question, or is [`NEWS`].
         request: u64,
         /// The log's name.
         name: String,

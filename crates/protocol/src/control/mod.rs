@@ -34,6 +34,7 @@
 //! entry is proof enough to start the view.
 
 mod attempt;
+pub mod audience;
 pub(crate) mod behind;
 pub mod catalog;
 mod chains;

@@ -11,8 +11,9 @@ use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum};
 use seriatim_model::{Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Time};
 
+use super::audience::Audience;
 use super::catalog;
-use super::message::{LogEntry, Message, NodeAddress, Refusal};
+use super::message::{LogEntry, Message, NEWS, NodeAddress, Refusal};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
 use crate::roles::{self, RoleEffect, RoleInput};
@@ -28,6 +29,10 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 pub struct Register {
     gate: Gate,
     entries: BTreeMap<LogId, LogEntry>,
+    /// The ids of the logs by their names.
+    names: BTreeMap<String, LogId>,
+    /// Those who wait for news.
+    audience: Audience,
     /// Which question a log was created by.
     created: BTreeMap<LogId, u64>,
     last_log: LogId,
@@ -106,6 +111,8 @@ impl Register {
         Self {
             gate: Gate::new(true),
             entries: BTreeMap::new(),
+            names: BTreeMap::new(),
+            audience: Audience::default(),
             created: BTreeMap::new(),
             last_log: LogId(0),
             retiring: BTreeMap::new(),
@@ -170,21 +177,8 @@ impl Register {
                 let answer = catalog::current(log, self.entries.get(&log).cloned());
                 self.gate.confirm(from, answer, out);
             }
-            Message::CompareAndSet { entry } => self.compare_and_set(from, entry, out),
-            Message::Lookup { request, name } => {
-                let (answer, waits_for_view) = match self.find(&name) {
-                    Some(entry) => {
-                        let waits_for_view = catalog::waits_for_view(entry).then_some(entry.id);
-                        let (entry, nodes) = (entry.clone(), self.node_list());
-                        (Message::Found { request, entry, nodes }, waits_for_view)
-                    }
-                    None => (Message::Refused { request, refusal: catalog::not_found(name) }, None),
-                };
-                self.gate.confirm(from, answer, out);
-                if let Some(log) = waits_for_view {
-                    self.call_controller(log, out);
-                }
-            }
+            Message::CompareAndSet { entry } => self.compare_and_set(now, from, entry, out),
+            Message::Lookup { request, name } => self.look_up(now, from, request, name, out),
             Message::List { request } => {
                 let entries = catalog::listed(self.entries.values().cloned().collect());
                 self.gate.confirm(from, Message::Listing { request, entries, nodes: self.node_list() }, out);
@@ -211,6 +205,21 @@ impl Register {
         }
     }
 
+    fn look_up(&mut self, now: Time, from: Address, request: u64, name: String, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = self.find(&name).cloned() else {
+            let refusal = catalog::not_found(name);
+            return self.gate.confirm(from, Message::Refused { request, refusal }, out);
+        };
+        let (log, waits_for_view) = (entry.id, catalog::waits_for_view(&entry));
+        if request == NEWS {
+            self.audience.join(now, log, from, entry.view_number());
+        }
+        self.gate.confirm(from, Message::Found { request, entry, nodes: self.node_list() }, out);
+        if waits_for_view {
+            self.call_controller(log, out);
+        }
+    }
+
     /// Every node is told who is there whenever that changes, and who asks in any case. An address is replaced
     /// only by who knows which: another word may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
@@ -231,7 +240,7 @@ impl Register {
     }
 
     fn find(&self, name: &str) -> Option<&LogEntry> {
-        self.entries.values().find(|entry| entry.name == name)
+        self.entries.get(self.names.get(name)?)
     }
 
     fn node_list(&self) -> Vec<NodeAddress> {
@@ -247,7 +256,13 @@ impl Register {
         catalog::succeeds(current, proposed)
     }
 
-    fn compare_and_set(&mut self, from: Address, mut proposed: LogEntry, out: &mut Vec<RoleEffect>) {
+    fn compare_and_set(
+        &mut self,
+        now: Time,
+        from: Address,
+        mut proposed: LogEntry,
+        out: &mut Vec<RoleEffect>,
+    ) {
         let log = proposed.id;
         if let Some(current) = self.entries.get(&log).filter(|current| self.may_replace(current, &proposed)) {
             proposed.version = current.version;
@@ -255,6 +270,16 @@ impl Register {
         }
         let answer = catalog::current(log, self.entries.get(&log).cloned());
         self.gate.confirm(from, answer, out);
+        self.tell_audience(now, log, out);
+    }
+
+    /// Those who wait for a view of the log are told of one that they do not know.
+    fn tell_audience(&mut self, now: Time, log: LogId, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = self.entries.get(&log) else { return };
+        for listener in self.audience.hears_of(now, log, entry.view_number()) {
+            let (entry, nodes) = (entry.clone(), self.node_list());
+            self.gate.confirm(listener, Message::Found { request: NEWS, entry, nodes }, out);
+        }
     }
 
     /// A question that comes again, because its answer was lost, has the same answer.
@@ -323,6 +348,10 @@ impl Register {
         let nodes = catalog::hosts(entry).into_iter().collect();
         self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
+        for listener in self.audience.is_left(log) {
+            let refusal = catalog::not_found(name.clone());
+            self.gate.confirm(listener, Message::Refused { request: NEWS, refusal }, out);
+        }
         Ok(log)
     }
 
@@ -360,10 +389,13 @@ impl Register {
         match record {
             JournalRecord::Entry(entry) => {
                 self.given(entry.id);
+                self.names.insert(entry.name.clone(), entry.id);
                 self.entries.insert(entry.id, entry);
             }
             JournalRecord::Deleted { log, nodes } => {
-                self.entries.remove(&log);
+                if let Some(entry) = self.entries.remove(&log) {
+                    self.names.remove(&entry.name);
+                }
                 self.created.remove(&log);
                 self.retiring.insert(log, nodes.into_iter().collect());
             }

@@ -16,7 +16,7 @@ use super::writes::{Talk, Writes};
 use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
-use crate::parts::lookup::LOOKUP_MOST;
+use crate::parts::pauses::RECONNECT_AFTER;
 use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard::{self, Span};
@@ -166,7 +166,7 @@ impl LogClient {
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let jitter = Jitter::new(config.random);
         Self {
-            log: KnownLog::new(config.control, entry),
+            log: KnownLog::new(config.control, entry, config.random),
             config,
             session: None,
             sessions_opened: 0,
@@ -334,7 +334,7 @@ impl LogClient {
     }
 
     fn disconnected(&mut self, now: Time, node: NodeId) {
-        let not_before = now + LOOKUP_MOST;
+        let not_before = now + RECONNECT_AFTER;
         if self.log.view().is_some_and(|view| view.leader == node) {
             self.ask_again_from(self.told);
             self.sequencer.pause_until(not_before);

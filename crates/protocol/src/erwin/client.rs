@@ -20,8 +20,9 @@ use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::lookup::LOOKUP_MOST;
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
+use crate::parts::pauses::{
+    BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after,
+};
 use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails, Window};
 use crate::roles;
 
@@ -160,7 +161,7 @@ impl LogClient {
         let resuming = resumed.map(|(session, number)| Resuming::new(session, number));
         let jitter = Jitter::new(config.random);
         let mut client = Self {
-            log: KnownLog::new(config.control, entry),
+            log: KnownLog::new(config.control, entry, config.random),
             config,
             session,
             sessions_opened: 0,
@@ -407,7 +408,7 @@ impl LogClient {
     fn disconnected(&mut self, now: Time, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
             member.sent = member.acknowledged.max(self.base);
-            member.not_before = now + LOOKUP_MOST;
+            member.not_before = now + RECONNECT_AFTER;
         }
         self.putting.disconnected(now, node, self.base);
         if self.is_waiting() {

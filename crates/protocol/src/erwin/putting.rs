@@ -12,8 +12,10 @@ use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, Session
 use super::client::{Failure, LogClient, Out, Pending, Reply, Session};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
-use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
+use crate::parts::lookup::LOOKUP_FIRST;
+use crate::parts::pauses::{
+    BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after,
+};
 use crate::parts::{Content, ShardChoice};
 use crate::shard::Message;
 
@@ -160,7 +162,7 @@ impl Putting {
         for ((_, node), progress) in &mut self.replicas {
             if *node == gone {
                 (progress.sent, progress.unanswered) = (base, 0);
-                progress.not_before = now + LOOKUP_MOST;
+                progress.not_before = now + RECONNECT_AFTER;
             }
         }
     }

@@ -4,7 +4,8 @@ use seriatim_model::{Address, Endpoint, LogConfig, NodeId, Time, View, ViewNumbe
 
 use super::Lookup;
 use super::appending::{ClientEffect, Failure, Reply, reply};
-use crate::control::{LogEntry, Message};
+use crate::control::message::NEWS;
+use crate::control::{LogEntry, Message, Refusal};
 
 /// What came of the register's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +31,10 @@ pub struct KnownLog {
 
 impl KnownLog {
     /// The log that `entry` describes. If that has no view, the register, by way of node `control`, is asked at once.
+    /// `random` differs from client to client.
     #[must_use]
-    pub fn new(control: NodeId, entry: LogEntry) -> Self {
-        let mut log = Self { control, entry, unavailable: None, lookup: Lookup::default() };
+    pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
+        let mut log = Self { control, entry, unavailable: None, lookup: Lookup::new(random) };
         if log.view().is_none() {
             log.ask_register(Time::ZERO);
         }
@@ -78,7 +80,9 @@ impl KnownLog {
     /// Takes note of what the register says. Whoever said why there is no view may be right no more.
     pub fn learn(&mut self, message: Message) -> News {
         match message {
-            Message::Found { entry: found, .. } | Message::Registered { entry: found } => {
+            Message::Found { entry: found, .. } | Message::Registered { entry: found }
+                if found.name == self.entry.name =>
+            {
                 if found.id != self.entry.id {
                     return self.is_deleted();
                 }
@@ -91,7 +95,9 @@ impl KnownLog {
                 self.lookup.found();
                 News::NewView
             }
-            Message::Refused { .. } => self.is_deleted(),
+            Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } if name == self.entry.name => {
+                self.is_deleted()
+            }
             _ => News::Nothing,
         }
     }
@@ -140,7 +146,7 @@ impl KnownLog {
 
     /// Asks the register once.
     pub fn look_up(&self, out: &mut Vec<ClientEffect>) {
-        let message = Message::Lookup { request: 0, name: self.entry.name.clone() };
+        let message = Message::Lookup { request: NEWS, name: self.entry.name.clone() };
         let to = Address::Node(self.control, Endpoint::Register);
         out.push(ClientEffect::Send { to, message: message.into() });
     }

@@ -1,31 +1,40 @@
 //! When a client asks the register for a newer view.
+//!
+//! Whoever keeps the register tells those who asked not long ago as soon as there is a newer view. The questions are
+//! for what gets lost: soon at first, because a view change takes a few milliseconds, and then less and less often.
 
 use std::time::Duration;
 
 use seriatim_model::{Time, ViewNumber};
 
-/// How long to wait before the register is asked again at first; doubled up to [`LOOKUP_MOST`]. A view change takes a
-/// few milliseconds.
+use super::Jitter;
+
+/// How long to wait before the register is asked again at first; doubled up to [`LOOKUP_MOST`].
 pub const LOOKUP_FIRST: Duration = Duration::from_millis(2);
-/// The longest wait before the register is asked again.
-pub const LOOKUP_MOST: Duration = Duration::from_millis(20);
+/// The longest wait before the register is asked again, but for jitter.
+pub const LOOKUP_MOST: Duration = Duration::from_secs(1);
+/// From this wait on there is jitter. Below, all questions of a client fit into the time of a view change.
+const JITTER_FROM: Duration = Duration::from_millis(20);
+/// How long somebody who knows an older view than we do has to hear of ours, before the register is asked.
+const BEHIND_FOR: Duration = Duration::from_millis(20);
 
 /// Whether the register is being asked, and when it is asked again.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     at: Option<Time>,
     pause: Duration,
+    jitter: Jitter,
     /// The newest view that anybody spoke of.
     heard_of: ViewNumber,
 }
 
-impl Default for Lookup {
-    fn default() -> Self {
-        Self { at: None, pause: LOOKUP_FIRST, heard_of: ViewNumber::NONE }
-    }
-}
-
 impl Lookup {
+    /// Asks nobody. `random` differs from client to client, so that they do not ask in step.
+    #[must_use]
+    pub fn new(random: u64) -> Self {
+        Self { at: None, pause: LOOKUP_FIRST, jitter: Jitter::new(random), heard_of: ViewNumber::NONE }
+    }
+
     /// Whether nobody is asked.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -58,7 +67,7 @@ impl Lookup {
         if view >= known || is_waiting {
             self.ask(now);
         } else if self.at.is_none() {
-            self.at = Some(now + LOOKUP_MOST);
+            self.ask(now + BEHIND_FOR);
         }
     }
 
@@ -72,8 +81,79 @@ impl Lookup {
         if self.at.is_none_or(|at| now < at) {
             return false;
         }
-        self.at = waits.then(|| now + self.pause);
+        let stretch = if self.pause < JITTER_FROM { 1.0 } else { self.jitter.draw() };
+        self.at = waits.then(|| now + self.pause.mul_f64(stretch));
         self.pause = (self.pause * 2).min(LOOKUP_MOST);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: ViewNumber = ViewNumber(3);
+
+    /// When the register is asked, from a first rejection until `end`.
+    fn asked(lookup: &mut Lookup, from: Time, end: Time) -> Vec<Time> {
+        let mut asked = vec![];
+        while let Some(at) = lookup.deadline().map(|at| at.max(from)).filter(|at| *at <= end) {
+            assert!(lookup.is_due(at, true));
+            asked.push(at);
+        }
+        asked
+    }
+
+    fn after(duration: Duration) -> Time {
+        Time::ZERO + duration
+    }
+
+    #[test]
+    fn the_first_questions_are_within_a_view_change_and_the_later_ones_are_rare() {
+        let mut lookup = Lookup::new(7);
+        lookup.was_rejected(Time::ZERO, KNOWN, KNOWN, false);
+        let all = asked(&mut lookup, Time::ZERO, after(Duration::from_secs(60)));
+        let first: Vec<Time> = [0, 2, 6, 14].map(|ms| after(Duration::from_millis(ms))).to_vec();
+        assert_eq!(all[..4], first);
+        // Ten to get there, and then one each second.
+        assert!((55..80).contains(&all.len()), "{}", all.len());
+        let pauses = all.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(pauses.max().is_some_and(|longest| longest <= LOOKUP_MOST.mul_f64(1.5)));
+    }
+
+    #[test]
+    fn two_clients_do_not_ask_in_step() {
+        let second = |random| {
+            let mut lookup = Lookup::new(random);
+            lookup.ask(Time::ZERO);
+            asked(&mut lookup, Time::ZERO, after(Duration::from_secs(2))).pop()
+        };
+        assert_ne!(second(0x1234_5678), second(0x9abc_def0));
+    }
+
+    #[test]
+    fn whoever_hears_of_a_new_view_asks_at_once_and_often_again() {
+        let mut lookup = Lookup::new(7);
+        lookup.ask(Time::ZERO);
+        let late = after(Duration::from_secs(30));
+        asked(&mut lookup, Time::ZERO, late);
+        // The same again, or an older one, is no news.
+        lookup.was_rejected(late, KNOWN, KNOWN, false);
+        assert!(lookup.deadline() > Some(late));
+        lookup.was_rejected(late, KNOWN.next(), KNOWN, false);
+        let all = asked(&mut lookup, late, late + Duration::from_millis(6));
+        assert_eq!(all, [0, 2, 6].map(|ms| late + Duration::from_millis(ms)));
+        // It is heard of only once.
+        asked(&mut lookup, late, late + Duration::from_secs(30));
+        let later = late + Duration::from_secs(30);
+        lookup.was_rejected(later, KNOWN.next(), KNOWN, false);
+        assert!(lookup.deadline() > Some(later));
+    }
+
+    #[test]
+    fn nobody_is_asked_when_nobody_waits() {
+        let mut lookup = Lookup::new(7);
+        lookup.ask(Time::ZERO);
+        assert!(lookup.is_due(Time::ZERO, false) && lookup.is_idle());
     }
 }

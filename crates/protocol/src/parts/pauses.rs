@@ -13,6 +13,8 @@ pub const RESEND_MOST: Duration = Duration::from_secs(2);
 pub fn patience_after(patience: Duration, took: Duration) -> Duration {
     (patience - patience / 8).max(took * 2).clamp(RESEND_FIRST, RESEND_MOST)
 }
+/// How long to wait before something is said to a node again whose connection broke.
+pub const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
 /// The shortest pause after somebody had no room; doubled up to [`BUSY_MOST`].
 pub const BUSY_FIRST: Duration = Duration::from_millis(1);

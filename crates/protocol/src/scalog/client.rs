@@ -16,8 +16,10 @@ use super::message::{Message, Place};
 use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
-use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
+use crate::parts::lookup::LOOKUP_FIRST;
+use crate::parts::pauses::{
+    BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after,
+};
 use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
@@ -115,7 +117,7 @@ impl LogClient {
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let jitter = Jitter::new(config.random);
         Self {
-            log: KnownLog::new(config.control, entry),
+            log: KnownLog::new(config.control, entry, config.random),
             config,
             session: None,
             sessions_opened: 0,
@@ -317,7 +319,7 @@ impl LogClient {
         let primary = self.log.view().and_then(|view| Some(view.shard(self.at?)?.primary().node));
         if primary == Some(node) {
             self.sent = self.base;
-            self.not_before = now + LOOKUP_MOST;
+            self.not_before = now + RECONNECT_AFTER;
         }
         if !self.pending.is_empty() || !self.tails.is_empty() {
             self.log.ask_register(now);

@@ -18,8 +18,15 @@ use super::behind::{Behind, MOST_BEHIND};
 use super::open_file::OpenFile;
 use super::{BytesBehind, Disk, is_within};
 
-/// How many files are kept open, unless more are in use.
+/// How many files are kept open at most, unless more are in use.
 const MAX_OPEN_FILES: usize = 512;
+
+/// Which part of the files that the process may have open one disk keeps, if that is less: there may be several disks, and
+/// connections need some, too.
+const SHARE: u64 = 8;
+
+/// How many files are kept open however few the process may have.
+const MIN_OPEN_FILES: usize = 8;
 
 /// The file whose lock says that a process uses the directory.
 const LOCK_FILE: &str = "lock";
@@ -68,10 +75,20 @@ impl Drop for RealDisk {
     }
 }
 
+/// How many files one disk keeps open in a process that may have so many; nothing if there is no bound.
+fn most_open(allowed: Option<u64>) -> usize {
+    let share =
+        allowed.map_or(MAX_OPEN_FILES, |allowed| usize::try_from(allowed / SHARE).unwrap_or(usize::MAX));
+    share.clamp(MIN_OPEN_FILES, MAX_OPEN_FILES)
+}
+
 /// The files that are open.
-#[derive(Debug, Default)]
+///
+/// Invariant: no more than `most`, but for those that are in use.
+#[derive(Debug)]
 struct Handles {
     open: BTreeMap<String, Handle>,
+    most: usize,
     uses: u64,
 }
 
@@ -104,7 +121,9 @@ impl RealDisk {
         let writing = Arc::clone(&behind);
         let thread = thread::Builder::new().name("write behind".into());
         let thread = Some(thread.spawn(move || writing.run()).map_err(failed)?);
-        Ok(Self { root, handles: Mutex::default(), behind, thread, _lock: lock })
+        let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let handles = Mutex::new(Handles { open: BTreeMap::new(), most: most_open(allowed), uses: 0 });
+        Ok(Self { root, handles, behind, thread, _lock: lock })
     }
 
     fn path(&self, name: &str) -> io::Result<PathBuf> {
@@ -165,12 +184,14 @@ impl Handles {
     }
 
     fn put(&mut self, name: &str, file: &Arc<OpenFile>) {
-        if self.open.len() >= MAX_OPEN_FILES {
+        while self.open.len() >= self.most {
             // One that somebody uses, or of which something is behind, stays: what opens it anew has to find all of it.
             let is_unused = |handle: &Handle| Arc::strong_count(&handle.file) == 1 && handle.file.is_idle();
             let unused = self.open.iter().filter(|(_, handle)| is_unused(handle));
             if let Some(oldest) = unused.min_by_key(|(_, handle)| handle.used).map(|(name, _)| name.clone()) {
                 self.open.remove(&oldest);
+            } else {
+                break;
             }
         }
         let handle = Handle { file: Arc::clone(file), used: self.uses, name_is_durable: false };
@@ -333,6 +354,21 @@ mod tests {
         }
         assert_eq!(disk.read_at("b/0", 0, 9).unwrap(), "b/0");
         assert_eq!(disk.list("b").unwrap().len(), MAX_OPEN_FILES + 10);
+    }
+
+    #[test]
+    fn a_process_that_may_open_few_files_keeps_few_open() {
+        // The usual limit, with a cluster of three nodes in one process: most of it is left for connections.
+        assert_eq!(most_open(Some(1024)), 128);
+        assert_eq!([Some(16), Some(1 << 20), None].map(most_open), [MIN_OPEN_FILES, 512, 512]);
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(dir.path()).unwrap();
+        disk.handles().most = 3;
+        for n in 0..9 {
+            disk.create(&n.to_string()).unwrap();
+        }
+        assert_eq!(disk.handles().open.len(), 3);
+        assert_eq!(disk.list("").unwrap().len(), 10);
     }
 
     #[test]

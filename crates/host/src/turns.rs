@@ -1,0 +1,139 @@
+//! Whose turn it is: how many logs of a node form a view at the same time.
+//!
+//! When a node is lost, or comes back, all logs need a view at once. Each attempt is a few messages, and a few writes
+//! that are awaited; a thousand at once take so long each that controllers of other nodes take them for stuck, claim the
+//! same logs, and nobody gets anything done. So a node works on some at a time, and on the next as soon as one is
+//! done; those that another node is at meanwhile are done when their turn comes.
+//!
+//! A view change begins with a question for the register's entry. That is what waits here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use seriatim_model::{Address, Endpoint, LogId, Time};
+use seriatim_protocol::Message;
+use seriatim_protocol::control;
+use seriatim_protocol::roles::RoleEffect;
+use seriatim_store::RoleKey;
+
+use crate::host::Host;
+use crate::role::Role;
+
+/// How many logs have their turn at the same time.
+const MOST: usize = 64;
+/// How long a turn lasts at most: what stands still is not to keep others waiting.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The logs that form a view here, or wait to.
+///
+/// Invariant: `waits` are those in `queue`, and none of them has its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Since when.
+    at_work: BTreeMap<LogId, Time>,
+    queue: VecDeque<LogId>,
+    waits: BTreeSet<LogId>,
+}
+
+impl Turns {
+    /// A log's controller begins. It is to wait until it is named by [`next`](Self::next), unless it has its turn.
+    fn begin(&mut self, log: LogId) -> bool {
+        if self.at_work.contains_key(&log) {
+            return true;
+        }
+        if self.waits.insert(log) {
+            self.queue.push_back(log);
+        }
+        false
+    }
+
+    /// A log's controller has done what it could for now.
+    fn end(&mut self, log: LogId) {
+        self.at_work.remove(&log);
+        if self.waits.remove(&log) {
+            self.queue.retain(|waiting| *waiting != log);
+        }
+    }
+
+    /// The next log that has its turn, if it is anybody's.
+    fn next(&mut self, now: Time) -> Option<LogId> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        if self.at_work.len() >= MOST {
+            self.at_work.retain(|_, since| now < *since + TURN);
+        }
+        if self.at_work.len() >= MOST {
+            return None;
+        }
+        let log = self.queue.pop_front()?;
+        self.waits.remove(&log);
+        self.at_work.insert(log, now);
+        Some(log)
+    }
+}
+
+impl Host {
+    /// Whether an effect of a role is not to be performed: it begins a view change, and it is not its log's turn.
+    pub(crate) fn is_to_wait(&mut self, key: RoleKey, effect: &RoleEffect) -> bool {
+        let asks = matches!(
+            effect,
+            RoleEffect::Send {
+                to: Address::Node(_, Endpoint::Register),
+                message: Message::Control(control::Message::Get { .. }),
+            }
+        );
+        asks && key.endpoint == Endpoint::Controller && !self.turns.begin(key.log)
+    }
+
+    /// A role was stepped: perhaps it is the next one's turn.
+    pub(crate) fn take_turns(&mut self, now: Time, key: RoleKey) {
+        let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
+        if !controller.is_at_work() {
+            self.turns.end(key.log);
+        }
+        while let Some(log) = self.turns.next(now) {
+            let to = Address::Node(self.register_node(), Endpoint::Register);
+            let key = RoleKey { log, endpoint: Endpoint::Controller };
+            self.send(key, to, control::Message::Get { log }.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(turns: &mut Turns, logs: std::ops::Range<u64>) {
+        for log in logs {
+            assert!(!turns.begin(LogId(log)));
+        }
+    }
+
+    fn take(turns: &mut Turns, now: Time) -> Vec<u64> {
+        std::iter::from_fn(|| turns.next(now)).map(|log| log.0).collect()
+    }
+
+    #[test]
+    fn some_have_their_turn_and_the_others_theirs_in_the_order_in_which_they_came() {
+        let (mut turns, most) = (Turns::default(), MOST as u64);
+        begin(&mut turns, 0..most + 3);
+        assert_eq!(take(&mut turns, Time::ZERO), (0..most).collect::<Vec<_>>());
+        // Who has its turn asks again as it likes; who waits, waits once.
+        assert!(turns.begin(LogId(0)) && !turns.begin(LogId(most)));
+        turns.end(LogId(5));
+        assert_eq!(take(&mut turns, Time::ZERO), [most]);
+        turns.end(LogId(most + 1));
+        turns.end(LogId(0));
+        assert_eq!(take(&mut turns, Time::ZERO), [most + 2]);
+    }
+
+    #[test]
+    fn what_stands_still_does_not_keep_others_waiting() {
+        let (mut turns, most) = (Turns::default(), MOST as u64);
+        begin(&mut turns, 0..most + 1);
+        take(&mut turns, Time::ZERO);
+        assert_eq!(turns.next(Time::ZERO + TURN / 2), None);
+        assert_eq!(turns.next(Time::ZERO + TURN), Some(LogId(most)));
+    }
+}

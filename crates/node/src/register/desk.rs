@@ -1,0 +1,466 @@
+//! Where a node's questions for etcd are gathered: what many ask is asked once, and what was asked about many logs
+//! while etcd was busy leaves as one request.
+//!
+//! A question is answered with what was true at some moment after it came: it never shares a request that left
+//! before. Only those who wait for news are answered with what is known, and told later of what is new.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use seriatim_etcd::{RequestError, Update};
+use seriatim_host::{Event, RegisterQuestion};
+use seriatim_model::{Address, Endpoint, LogId, NodeId};
+use seriatim_protocol::control::message::NEWS;
+use seriatim_protocol::control::{LogEntry, Message, catalog};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::attendant::{Trouble, note};
+use super::batches::{BATCH, LookedUp};
+use super::entries::{Entries, EtcdError};
+use super::news::{Answer, News};
+
+/// How many requests of each kind are under way at etcd.
+const UNDER_WAY: usize = 4;
+/// How many questions of each kind wait; askers repeat what is not answered.
+const WAITING: usize = 16 << 10;
+/// How many changes of the catalog are under way.
+const CHANGES: usize = 64;
+/// How often etcd is asked on behalf of those who only wait for news.
+const NEWS_EVERY: Duration = Duration::from_millis(20);
+/// How many names are remembered with the logs that had them.
+const HINTS: usize = 64 << 10;
+
+type Asker = (Address, LogId);
+type Gets = Vec<(LogId, Vec<Asker>)>;
+type Swaps = Vec<(LogEntry, Asker)>;
+/// Who asked, and the number of the question.
+type Lookups = Vec<(String, Vec<(Asker, u64)>)>;
+
+/// What a request came back with, and who waits for that.
+enum Landed {
+    Gets(Gets, Result<Vec<Result<Option<LogEntry>, EtcdError>>, RequestError>),
+    Swaps(Swaps, Result<Vec<Result<Message, EtcdError>>, RequestError>),
+    Lookups(Lookups, Instant, Result<LookedUp, EtcdError>),
+    /// Anything else, which was asked and answered alone, and whether it created a log.
+    Other(Asker, bool, Result<Vec<Event>, EtcdError>),
+}
+
+/// The questions that wait, and the requests that are under way.
+pub(super) struct Desk {
+    entries: Entries,
+    me: NodeId,
+    answered: mpsc::Sender<Event>,
+    trouble: Arc<Trouble>,
+    flights: JoinSet<Landed>,
+    gets: BTreeMap<LogId, Vec<Asker>>,
+    gets_under_way: usize,
+    swaps: BTreeMap<(LogId, Address), (LogEntry, Asker)>,
+    /// The logs whose entries are being changed: one change of each at a time.
+    swapping: BTreeSet<LogId>,
+    swaps_under_way: usize,
+    /// Without anybody: those who are told of what is new will be.
+    lookups: BTreeMap<String, Vec<(Asker, u64)>>,
+    lookups_under_way: bool,
+    looked_at: Option<Instant>,
+    others: VecDeque<RegisterQuestion>,
+    others_under_way: usize,
+    /// Whether a log is being created: two at once would be in each other's way, because ids are given in turn.
+    is_creating: bool,
+    hints: BTreeMap<String, LogId>,
+    news: News,
+}
+
+impl Desk {
+    pub(super) fn new(
+        entries: Entries,
+        me: NodeId,
+        answered: mpsc::Sender<Event>,
+        trouble: Arc<Trouble>,
+    ) -> Self {
+        Self {
+            news: News::new(entries.keys.clone()),
+            entries,
+            me,
+            answered,
+            trouble,
+            flights: JoinSet::new(),
+            gets: BTreeMap::new(),
+            gets_under_way: 0,
+            swaps: BTreeMap::new(),
+            swapping: BTreeSet::new(),
+            swaps_under_way: 0,
+            lookups: BTreeMap::new(),
+            lookups_under_way: false,
+            looked_at: None,
+            others: VecDeque::new(),
+            others_under_way: 0,
+            is_creating: false,
+            hints: BTreeMap::new(),
+        }
+    }
+
+    /// Answers until nobody asks any more. `changes` are those of the entries, as etcd tells them.
+    pub(super) async fn run(
+        mut self,
+        mut questions: mpsc::Receiver<RegisterQuestion>,
+        mut changes: mpsc::Receiver<Result<Update, RequestError>>,
+    ) {
+        loop {
+            let look_at = self.look_at();
+            let mut answers = tokio::select! {
+                question = questions.recv() => match question {
+                    Some(question) => self.take(question),
+                    None => return,
+                },
+                Some(landed) = self.flights.join_next() => self.landed(landed.expect("no request panics")),
+                Some(update) = changes.recv() => match update {
+                    Ok(update) => self.news.watched(update),
+                    Err(_) => {
+                        self.news.is_deaf();
+                        vec![]
+                    }
+                },
+                () = until(look_at) => vec![],
+            };
+            // Whatever else has come by now leaves with it.
+            while let Ok(question) = questions.try_recv() {
+                answers.extend(self.take(question));
+            }
+            self.news.forget();
+            self.depart();
+            for event in answers {
+                // If the node is gone, so is whoever asked.
+                let _ = self.answered.send(event).await;
+            }
+        }
+    }
+
+    fn take(&mut self, question: RegisterQuestion) -> Vec<Event> {
+        let RegisterQuestion { asker, log: works_for, message } = question;
+        let who = (asker, works_for);
+        match message {
+            Message::Get { log } if self.gets.len() < WAITING => {
+                let askers = self.gets.entry(log).or_default();
+                if !askers.contains(&who) {
+                    askers.push(who);
+                }
+            }
+            Message::CompareAndSet { entry } if self.swaps.len() < WAITING => {
+                // Who asks again has no answer: what it proposes now is what it wants.
+                self.swaps.insert((entry.id, asker), (entry, who));
+            }
+            Message::Get { .. } | Message::CompareAndSet { .. } => {}
+            Message::Lookup { request, name } => return self.look_up(who, request, name),
+            message if self.others.len() < WAITING => {
+                self.others.push_back(RegisterQuestion { asker, log: works_for, message });
+            }
+            _ => {}
+        }
+        vec![]
+    }
+
+    fn look_up(&mut self, who: Asker, request: u64, name: String) -> Vec<Event> {
+        // One that no log could have is not sent at any length.
+        if catalog::check_name(&name).is_err() {
+            let message = Message::Refused { request, refusal: catalog::not_found(name) };
+            return vec![Event::RegisterAnswered { to: who.0, log: who.1, message }];
+        }
+        let mut answers = vec![];
+        if request == NEWS
+            && let Some(log) = self.hints.get(&name)
+            && let Answer::Known(message, is_to_be_sure) = self.news.ask(*log, who.0)
+        {
+            answers.push(Event::RegisterAnswered { to: who.0, log: who.1, message });
+            if is_to_be_sure && self.lookups.len() < WAITING {
+                self.lookups.entry(name).or_default();
+            }
+        } else if self.lookups.len() < WAITING {
+            let askers = self.lookups.entry(name).or_default();
+            match askers.iter_mut().find(|(asker, _)| *asker == who) {
+                // An answer to a later question is one to this as well.
+                Some((_, known)) => *known = request.max(*known),
+                None => askers.push((who, request)),
+            }
+        }
+        answers
+    }
+
+    /// When those who only wait for news have etcd asked again, if they do.
+    fn look_at(&self) -> Option<Instant> {
+        let waits = !self.lookups.is_empty() && !self.lookups_under_way;
+        waits.then(|| self.looked_at.map_or_else(Instant::now, |at| at + NEWS_EVERY))
+    }
+
+    /// Sends to etcd what may leave.
+    fn depart(&mut self) {
+        while !self.gets.is_empty() && self.gets_under_way < UNDER_WAY {
+            self.send_gets();
+        }
+        while self.swaps_under_way < UNDER_WAY && self.send_swaps() {}
+        let is_urgent = self.lookups.values().flatten().any(|(_, request)| *request != NEWS);
+        let is_due = self.look_at().is_some_and(|at| is_urgent || at <= Instant::now());
+        if is_due && !self.lookups_under_way {
+            self.send_lookups();
+        }
+        while self.others_under_way < CHANGES && self.send_other() {}
+    }
+
+    fn send_gets(&mut self) {
+        let gets: Gets = (0..BATCH).map_while(|_| self.gets.pop_first()).collect();
+        self.gets_under_way += 1;
+        let entries = self.entries.clone();
+        self.flights.spawn(async move {
+            let logs: Vec<LogId> = gets.iter().map(|(log, _)| *log).collect();
+            let found = entries.get_all(&logs).await;
+            Landed::Gets(gets, found)
+        });
+    }
+
+    /// Whether there was something to be sent.
+    fn send_swaps(&mut self) -> bool {
+        let mut logs = BTreeSet::new();
+        let free =
+            self.swaps.iter().filter(|((log, _), _)| !self.swapping.contains(log) && logs.insert(*log));
+        let keys: Vec<(LogId, Address)> = free.take(BATCH).map(|(key, _)| *key).collect();
+        let proposals: Vec<LogEntry> = keys.iter().map(|key| self.swaps[key].0.clone()).collect();
+        let count = Entries::fitting(&proposals);
+        let swaps: Swaps = keys.iter().take(count).filter_map(|key| self.swaps.remove(key)).collect();
+        if swaps.is_empty() {
+            return false;
+        }
+        self.swaps_under_way += 1;
+        self.swapping.extend(swaps.iter().map(|(entry, _)| entry.id));
+        let entries = self.entries.clone();
+        self.flights.spawn(async move {
+            let proposals = swaps.iter().map(|(entry, _)| entry.clone()).collect();
+            let answers = entries.compare_and_set_all(proposals).await;
+            Landed::Swaps(swaps, answers)
+        });
+        true
+    }
+
+    fn send_lookups(&mut self) {
+        let lookups: Lookups = (0..BATCH).map_while(|_| self.lookups.pop_first()).collect();
+        let since = Instant::now();
+        (self.lookups_under_way, self.looked_at) = (true, Some(since));
+        let names: Vec<String> = lookups.iter().map(|(name, _)| name.clone()).collect();
+        let hint = |name: &String| Some((name.clone(), *self.hints.get(name)?));
+        let hints: BTreeMap<String, LogId> = names.iter().filter_map(hint).collect();
+        let entries = self.entries.clone();
+        self.flights.spawn(async move {
+            let found = entries.look_up_all(names, &hints).await;
+            Landed::Lookups(lookups, since, found)
+        });
+    }
+
+    /// Whether there was something to be sent.
+    fn send_other(&mut self) -> bool {
+        let may_leave = |question: &RegisterQuestion| !(self.is_creating && creates(&question.message));
+        let next = self.others.iter().position(may_leave);
+        let Some(question) = next.and_then(|index| self.others.remove(index)) else { return false };
+        let (who, creates) = ((question.asker, question.log), creates(&question.message));
+        self.others_under_way += 1;
+        self.is_creating |= creates;
+        let (entries, me) = (self.entries.clone(), self.me);
+        self.flights.spawn(async move {
+            let answers = change(&entries, me, question).await;
+            Landed::Other(who, creates, answers)
+        });
+        true
+    }
+
+    fn landed(&mut self, landed: Landed) -> Vec<Event> {
+        match landed {
+            Landed::Gets(gets, found) => {
+                self.gets_under_way -= 1;
+                self.got(gets, found)
+            }
+            Landed::Swaps(swaps, outcomes) => {
+                self.swaps_under_way -= 1;
+                self.swapped(swaps, outcomes)
+            }
+            Landed::Lookups(lookups, since, found) => {
+                self.lookups_under_way = false;
+                self.looked_up(lookups, since, found)
+            }
+            Landed::Other(who, created, outcome) => {
+                self.others_under_way -= 1;
+                self.is_creating &= !created;
+                note(&self.trouble, outcome.as_ref().err());
+                outcome.unwrap_or_else(|error| unanswered(who, &error).into_iter().collect())
+            }
+        }
+    }
+
+    fn got(
+        &mut self,
+        gets: Gets,
+        found: Result<Vec<Result<Option<LogEntry>, EtcdError>>, RequestError>,
+    ) -> Vec<Event> {
+        let found = found.map_err(EtcdError::from);
+        note(&self.trouble, found.as_ref().err());
+        let mut answers = vec![];
+        for (index, (log, askers)) in gets.into_iter().enumerate() {
+            let entry = found.as_ref().map_err(EtcdError::clone);
+            let entry =
+                entry.and_then(|found| found.get(index).cloned().unwrap_or(Err(EtcdError::Contended)));
+            let message = entry.map(|entry| catalog::current(log, entry));
+            answers.extend(askers.into_iter().filter_map(|who| self.say(who, message.clone())));
+        }
+        answers
+    }
+
+    fn swapped(
+        &mut self,
+        swaps: Swaps,
+        outcomes: Result<Vec<Result<Message, EtcdError>>, RequestError>,
+    ) -> Vec<Event> {
+        let mut outcomes = outcomes.map_err(EtcdError::from).map(Vec::into_iter);
+        note(&self.trouble, outcomes.as_ref().err());
+        let mut answers = vec![];
+        for (proposed, who) in swaps {
+            self.swapping.remove(&proposed.id);
+            let outcome = match &mut outcomes {
+                Ok(outcomes) => outcomes.next().unwrap_or(Err(EtcdError::Contended)),
+                Err(error) => Err(error.clone()),
+            };
+            if let Ok(Message::Current { entry }) = &outcome {
+                answers.extend(self.news.note(entry, Instant::now()));
+            }
+            answers.extend(self.say(who, outcome));
+        }
+        answers
+    }
+
+    fn looked_up(
+        &mut self,
+        lookups: Lookups,
+        since: Instant,
+        found: Result<LookedUp, EtcdError>,
+    ) -> Vec<Event> {
+        note(&self.trouble, found.as_ref().err());
+        let mut askers: BTreeMap<String, Vec<(Asker, u64)>> = lookups.into_iter().collect();
+        let LookedUp { logs, nodes } = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let all = askers.into_values().flatten();
+                return all.filter_map(|(who, _)| unanswered(who, &error)).collect();
+            }
+        };
+        self.news.nodes = nodes;
+        let mut answers = vec![];
+        for (name, entry) in logs {
+            let askers = askers.remove(&name).unwrap_or_default();
+            answers.extend(self.found(name, entry, askers, since));
+        }
+        answers
+    }
+
+    fn found(
+        &mut self,
+        name: String,
+        entry: Result<Option<LogEntry>, EtcdError>,
+        askers: Vec<(Asker, u64)>,
+        since: Instant,
+    ) -> Vec<Event> {
+        let mut answers = vec![];
+        if let Ok(Some(entry)) = &entry {
+            if self.hints.len() >= HINTS {
+                self.hints.clear();
+            }
+            self.hints.insert(name.clone(), entry.id);
+            for ((asker, _), _) in askers.iter().filter(|(_, request)| *request == NEWS) {
+                self.news.tell(entry, *asker);
+            }
+            answers.extend(self.news.note(entry, since));
+            // A log without a view has no replica that could report: the controller here is called.
+            answers.extend(catalog::waits_for_view(entry).then(|| call(self.me, entry.id)));
+        }
+        for (who, request) in askers {
+            let message = entry.clone().map(|entry| match entry {
+                Some(entry) => Message::Found { request, entry, nodes: self.news.nodes.clone() },
+                None => Message::Refused { request, refusal: catalog::not_found(name.clone()) },
+            });
+            answers.extend(self.say(who, message));
+        }
+        answers
+    }
+
+    fn say(&self, who: Asker, message: Result<Message, EtcdError>) -> Option<Event> {
+        match message {
+            Ok(message) => Some(Event::RegisterAnswered { to: who.0, log: who.1, message }),
+            Err(error) => {
+                note(&self.trouble, Some(&error));
+                unanswered(who, &error)
+            }
+        }
+    }
+}
+
+fn creates(message: &Message) -> bool {
+    matches!(message, Message::Create { .. })
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The controller of a log on this node is called.
+fn call(me: NodeId, log: LogId) -> Event {
+    Event::RegisterAnswered {
+        to: Address::Node(me, Endpoint::Controller),
+        log,
+        message: Message::Get { log },
+    }
+}
+
+/// Clients are told that they wait in vain; controllers have nobody to tell.
+fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
+    let message = Message::Unanswered { why: error.to_string() };
+    let told = matches!(asker, Address::Client(..));
+    told.then_some(Event::RegisterAnswered { to: asker, log, message })
+}
+
+/// The answers to a question that is asked alone; none if there is nothing to say.
+async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Result<Vec<Event>, EtcdError> {
+    let RegisterQuestion { asker, log, message } = question;
+    let mut waits_for_view = None;
+    let answer = match message {
+        Message::List { request } => {
+            let (entries, nodes) = entries.list().await?;
+            Message::Listing { request, entries, nodes }
+        }
+        Message::Create { request, name, config } => {
+            let outcome = entries.create(request, &name, &config).await?;
+            waits_for_view = outcome.as_ref().ok().copied();
+            catalog::answer(request, outcome)
+        }
+        Message::Delete { request, name, log } => catalog::answer(request, entries.delete(&name, log).await?),
+        Message::AddShard { request, log, shard } => {
+            let change = |entry: &LogEntry, nodes: &[NodeId]| catalog::with_shard(entry, shard, nodes);
+            let outcome = entries.reshape(log, change).await?;
+            waits_for_view = outcome.is_ok().then_some(log);
+            catalog::answer(request, outcome.map(|()| log))
+        }
+        Message::RemoveShard { request, log, shard } => {
+            let change = |entry: &LogEntry, _: &[NodeId]| catalog::without_shard(entry, shard);
+            let outcome = entries.reshape(log, change).await?;
+            waits_for_view = outcome.is_ok().then_some(log);
+            catalog::answer(request, outcome.map(|()| log))
+        }
+        Message::Join { node } => entries.join(node, None).await?,
+        Message::Move { node, version } => entries.join(node, Some(version)).await?,
+        Message::Retired { log, node } => {
+            entries.retired(log, node).await?;
+            return Ok(vec![]);
+        }
+        _ => return Ok(vec![]),
+    };
+    let answer = Event::RegisterAnswered { to: asker, log, message: answer };
+    Ok([answer].into_iter().chain(waits_for_view.map(|log| call(me, log))).collect())
+}

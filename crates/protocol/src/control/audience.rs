@@ -1,0 +1,125 @@
+//! Who waits for a newer view of which log. Whoever keeps the register's entries tells them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::{Address, LogId, Time, ViewNumber};
+
+/// How long somebody who asked is told of what is new. Clients that wait ask again before.
+pub const LISTENS_FOR: Duration = Duration::from_secs(5);
+/// How many listen at most. Others ask as often, and hear no sooner.
+const MOST: usize = 64 << 10;
+
+/// Those who asked for news of a log not long ago.
+///
+/// Invariant: `count` listeners in all logs, and none of the logs without any.
+#[derive(Clone, Debug, Default)]
+pub struct Audience {
+    logs: BTreeMap<LogId, BTreeMap<Address, Listener>>,
+    count: usize,
+    forget_at: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    /// The newest view that it was told of.
+    told: ViewNumber,
+    until: Time,
+}
+
+impl Audience {
+    /// Somebody asks for news of a log, and is told of the view `told`.
+    pub fn join(&mut self, now: Time, log: LogId, listener: Address, told: ViewNumber) {
+        if now >= self.forget_at {
+            self.forget_late(now);
+        }
+        let listeners = self.logs.entry(log).or_default();
+        let known = listeners.get_mut(&listener);
+        if known.is_none() && self.count >= MOST {
+            return self.logs.retain(|_, listeners| !listeners.is_empty());
+        }
+        self.count += usize::from(known.is_none());
+        let told = known.map_or(told, |known| known.told.max(told));
+        listeners.insert(listener, Listener { told, until: now + LISTENS_FOR });
+    }
+
+    /// Whether anybody listens for news of a log.
+    #[must_use]
+    pub fn is_there(&self, log: LogId) -> bool {
+        self.logs.contains_key(&log)
+    }
+
+    /// A view of a log is registered. Those who were not told of it, and are now.
+    pub fn hears_of(&mut self, now: Time, log: LogId, view: ViewNumber) -> Vec<Address> {
+        let Some(listeners) = self.logs.get_mut(&log) else { return vec![] };
+        let mut told = vec![];
+        for (address, listener) in listeners {
+            if listener.told < view && now < listener.until {
+                listener.told = view;
+                told.push(*address);
+            }
+        }
+        told
+    }
+
+    /// A log is gone. Those who are to be told.
+    pub fn is_left(&mut self, log: LogId) -> Vec<Address> {
+        let listeners = self.logs.remove(&log).unwrap_or_default();
+        self.count -= listeners.len();
+        listeners.into_keys().collect()
+    }
+
+    /// Forgets all who did not ask again in time.
+    fn forget_late(&mut self, now: Time) {
+        self.forget_at = now + LISTENS_FOR;
+        self.logs.retain(|_, listeners| {
+            listeners.retain(|_, listener| now < listener.until);
+            !listeners.is_empty()
+        });
+        self.count = self.logs.values().map(BTreeMap::len).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::ConnectionId;
+
+    use super::*;
+
+    const LOG: LogId = LogId(1);
+
+    fn client(number: u64) -> Address {
+        Address::Client(ConnectionId(number), 1)
+    }
+
+    fn view(number: u64) -> ViewNumber {
+        (0..number).fold(ViewNumber::NONE, |view, _| view.next())
+    }
+
+    #[test]
+    fn each_is_told_once_of_each_view_that_it_does_not_know() {
+        let mut audience = Audience::default();
+        audience.join(Time::ZERO, LOG, client(1), view(1));
+        audience.join(Time::ZERO, LOG, client(2), view(2));
+        audience.join(Time::ZERO, LogId(2), client(3), view(1));
+        assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), [client(1)]);
+        assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
+        // A late answer does not take back what was told since.
+        audience.join(Time::ZERO, LOG, client(1), view(1));
+        assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
+        assert_eq!(audience.hears_of(Time::ZERO, LOG, view(3)), [client(1), client(2)]);
+        assert_eq!(audience.is_left(LOG), [client(1), client(2)]);
+        assert!(!audience.is_there(LOG) && audience.is_there(LogId(2)));
+    }
+
+    #[test]
+    fn whoever_does_not_ask_again_is_forgotten() {
+        let mut audience = Audience::default();
+        audience.join(Time::ZERO, LOG, client(1), view(1));
+        let late = Time::ZERO + LISTENS_FOR;
+        assert_eq!(audience.hears_of(late, LOG, view(2)), []);
+        audience.join(late, LogId(2), client(2), view(1));
+        assert!(!audience.is_there(LOG));
+        assert_eq!(audience.count, 1);
+    }
+}
