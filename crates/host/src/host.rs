@@ -388,6 +388,12 @@ impl Host {
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 
+    /// How many bytes the journal was given that are not durable yet.
+    #[must_use]
+    pub fn journal_pending_bytes(&self) -> usize {
+        self.journal.pending_bytes()
+    }
+
     /// Files to be synced, if that is wanted and not under way.
     pub fn next_sync(&mut self) -> Option<Vec<String>> {
         self.checkpoint.as_mut()?.files.take()
