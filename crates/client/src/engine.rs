@@ -11,7 +11,7 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
 };
 use seriatim_net::{
-    Connected, ConnectionOptions, Frame, Hello, Lane, LinkEvent, Links, message_frame, open_message,
+    Connected, ConnectionOptions, Frame, Hello, LinkEvent, Links, message_frame, open_message,
 };
 use seriatim_protocol::LogClient;
 use seriatim_protocol::control::{self, LogEntry};
@@ -438,17 +438,17 @@ impl Engine {
     fn arrived(&mut self, event: LinkEvent) {
         let now = self.now();
         match event {
-            LinkEvent::Dialled(node, lane, outcome) => {
+            LinkEvent::Dialled(node, outcome) => {
                 let is_up = outcome.is_ok();
-                self.links.dialled(node, lane, outcome);
+                self.links.dialled(node, outcome);
                 if !is_up {
                     // Readers ask little, and look for another node at once. Appenders know already that
                     // the connection broke: sending all that is in flight at each attempt is no use.
                     self.disconnected(now, node, |kind| !matches!(kind, Kind::Appender(_)));
                 }
             }
-            LinkEvent::Down(node, lane) => {
-                self.links.down(node, lane);
+            LinkEvent::Down(node) => {
+                self.links.down(node);
                 self.disconnected(now, node, |_| true);
             }
             LinkEvent::Frames(node, frames) => {
@@ -675,7 +675,7 @@ impl Engine {
     fn flush(&mut self) {
         for (node, frames) in std::mem::take(&mut self.outgoing) {
             let address = self.addresses.get(&node).map(String::as_str);
-            self.links.send(node, Lane::Bulk, address, frames);
+            self.links.send(node, address, frames);
         }
     }
 }

@@ -20,7 +20,7 @@ use seriatim_store::{
     CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
 };
 
-use crate::detector::Detector;
+use crate::detector::Liveness;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
@@ -74,10 +74,10 @@ pub enum Event {
         /// What it says.
         message: Message,
     },
-    /// A connection is gone.
+    /// A connection is gone. Whether the peer is, the [`Detector`](crate::Detector) tells.
     Disconnected(Peer),
-    /// A connection is gone, which does not tell whether the peer is: a node has another one for that.
-    Broken(Peer),
+    /// What became of another node.
+    Liveness(Liveness),
     /// A register outside answers a question, or tells on its own what is new.
     RegisterAnswered {
         /// Who asked, or is told.
@@ -141,7 +141,10 @@ pub struct Host {
     retry_at: Option<Time>,
     pub(crate) relay: Relay,
     pub(crate) nodes: BTreeMap<NodeId, String>,
-    pub(crate) detector: Detector,
+    /// The nodes that are taken for gone.
+    pub(crate) suspected: BTreeSet<NodeId>,
+    /// The nodes of which the detector was not told yet.
+    pub(crate) unmet: BTreeMap<NodeId, String>,
     pub(crate) join_at: Option<Time>,
     random: u64,
     failure: Option<String>,
@@ -170,13 +173,17 @@ impl Host {
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
         let mut nodes = BTreeMap::from([(config.node, config.address.clone())]);
-        if let RegisterPlace::Node { node, address } = &config.register {
+        let mut unmet = BTreeMap::new();
+        if let RegisterPlace::Node { node, address } = &config.register
+            && *node != config.node
+        {
             nodes.insert(*node, address.clone());
+            unmet.insert(*node, address.clone());
         }
-        let limits = config.options.limits;
         let mut host = Self {
             nodes,
-            detector: Detector::new(config.seed, limits.heartbeat_every, limits.heartbeats_missed),
+            suspected: BTreeSet::new(),
+            unmet,
             disk,
             journal,
             roles: revived.roles,
@@ -306,14 +313,8 @@ impl Host {
             Event::Message { peer, log, from, to, message } => {
                 self.receive(now, peer, log, from, to, message)
             }
-            Event::Broken(peer) => self.broken(now, peer),
-            Event::Disconnected(peer) => {
-                self.broken(now, peer);
-                if let Peer::Node(node) = peer {
-                    let change = self.detector.disconnected(node);
-                    self.announce(now, change);
-                }
-            }
+            Event::Disconnected(peer) => self.disconnected(now, peer),
+            Event::Liveness(change) => self.announce(now, change),
             Event::RegisterAnswered { to, log, message } => self.register_answered(to, log, message),
             Event::JournalWritten(outcome) => self.journal_written(now, outcome),
             Event::FilesSynced(outcome) => self.files_synced(outcome),
@@ -322,7 +323,7 @@ impl Host {
     }
 
     /// What was on its way to or from a peer may be lost.
-    fn broken(&mut self, now: Time, peer: Peer) {
+    fn disconnected(&mut self, now: Time, peer: Peer) {
         self.relay.forget(peer);
         let keys: Vec<_> = self.roles.keys().copied().collect();
         for key in keys {
@@ -344,7 +345,6 @@ impl Host {
             self.step(now, key, Input::Timer);
         }
         self.drain_local(now);
-        self.beat(now);
         self.join(now);
         self.retry_when_full(now);
         // A role that could not be brought back cannot say what it knows: what the journal has of it stays.
@@ -405,10 +405,7 @@ impl Host {
         if self.failure.is_some() {
             return None;
         }
-        [self.timers.next(), self.detector.deadline(), self.join_at, self.retry_at]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.timers.next(), self.join_at, self.retry_at].into_iter().flatten().min()
     }
 
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
@@ -684,14 +681,6 @@ impl Host {
             (_, control::Message::Retire { log }) => self.retire(log),
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(RoleKey { log, endpoint: role }, view)
-            }
-            (Address::Node(node, _), control::Message::Heartbeat(beat)) => {
-                if !self.nodes.contains_key(&node) {
-                    // The register's word about it was lost.
-                    self.join_at.get_or_insert(now);
-                }
-                let changes = self.detector.heard(now, node, beat);
-                self.announce(now, changes);
             }
             _ => {}
         }

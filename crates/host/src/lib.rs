@@ -23,14 +23,19 @@
 mod detector;
 mod host;
 mod journal;
+mod liveness;
 mod recovery;
 mod register;
 mod relay;
 mod retire;
+mod rhythm;
 mod role;
 mod stranger;
 mod timers;
+mod watched;
 
+pub use detector::{Cause, Detector, Liveness, Via};
 pub use host::{Event, Host, HostConfig, Outgoing};
 pub use recovery::{HostError, Problem};
 pub use register::{RegisterPlace, RegisterQuestion};
+pub use watched::Watched;

@@ -125,7 +125,7 @@ impl Host {
         match nodes.iter().find(|node| node.node == own.node) {
             Some(known) if *known == own => {
                 let register = self.register_node();
-                if self.silent().all(|node| node != register) {
+                if self.suspected().all(|node| node != register) {
                     self.join_at = None;
                 }
             }
@@ -135,7 +135,7 @@ impl Host {
             None => {}
         }
         let others = nodes.into_iter().filter(|node| node.node != own.node);
-        self.nodes.extend(others.map(|node| (node.node, node.address)));
+        others.for_each(|node| self.note_address(node.node, node.address));
         self.meet(now);
     }
 

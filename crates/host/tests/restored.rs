@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_host::{Event, Host, HostConfig, RegisterPlace};
+use seriatim_host::{Event, HostConfig, RegisterPlace, Via, Watched};
 use seriatim_model::{
     Address, ConnectionId, Durability, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Order, Peer,
     Position, Record, SessionId, ShardId, Time, View,
@@ -19,13 +19,15 @@ use seriatim_store::{JournalOptions, MemoryDisk, ShardOptions};
 const LOG: LogId = LogId(1);
 const CLIENT: ConnectionId = ConnectionId(1);
 const BEHIND: &str = "the register is behind: node ";
+/// No connection is made anew.
+const VIA: Via = Via(1);
 const HOP: Duration = Duration::from_millis(1);
 
 /// Three nodes, the register outside of them, and a client.
 struct Cluster {
     now: Time,
     disks: BTreeMap<NodeId, MemoryDisk>,
-    hosts: BTreeMap<NodeId, Host>,
+    hosts: BTreeMap<NodeId, Watched>,
     starts: u64,
     register: Register,
     flights: Vec<(Time, NodeId, Event)>,
@@ -74,7 +76,7 @@ impl Cluster {
             shard_options: ShardOptions::default(),
         };
         let disk = self.disks.entry(NodeId(node)).or_default().clone();
-        self.hosts.insert(NodeId(node), Host::open(config, Arc::new(disk)).unwrap());
+        self.hosts.insert(NodeId(node), Watched::open(config, Arc::new(disk)).unwrap());
     }
 
     fn kill(&mut self, node: u32) {
@@ -112,17 +114,17 @@ impl Cluster {
             let arrived = self.flights.extract_if(.., |(at, ..)| *at <= self.now).collect::<Vec<_>>();
             for (_, to, event) in arrived {
                 if let Some(host) = self.hosts.get_mut(&to) {
-                    host.handle(self.now, event);
+                    host.handle(self.now, VIA, event);
                 }
             }
             let mut questions = vec![];
             for (node, host) in &mut self.hosts {
-                host.settle(self.now);
+                let mut sends = host.settle(self.now);
                 while let Some(write) = host.next_journal_write(self.now) {
-                    host.handle(self.now, Event::JournalWritten(write.perform(&self.disks[node])));
-                    host.settle(self.now);
+                    host.handle(self.now, VIA, Event::JournalWritten(write.perform(&self.disks[node])));
+                    sends.extend(host.settle(self.now));
                 }
-                for send in host.take_sends() {
+                for send in sends {
                     let Peer::Node(to) = send.peer else {
                         self.heard.push(send.message);
                         continue;

@@ -103,6 +103,35 @@ impl Connection {
     }
 }
 
+/// A connection after its handshake that no runtime drives yet: whoever takes it decides which one does.
+#[derive(Debug)]
+pub struct Detached {
+    stream: std::net::TcpStream,
+    intake: Intake,
+    options: ConnectionOptions,
+    keep: Option<OwnedSemaphorePermit>,
+}
+
+impl Detached {
+    pub(crate) fn new(
+        stream: TcpStream,
+        intake: Intake,
+        options: ConnectionOptions,
+        keep: Option<OwnedSemaphorePermit>,
+    ) -> io::Result<Self> {
+        Ok(Self { stream: stream.into_std()?, intake, options, keep })
+    }
+
+    /// Lets the current runtime drive it.
+    ///
+    /// # Errors
+    /// If the runtime cannot watch one more socket.
+    pub fn attach(self) -> io::Result<Connection> {
+        let stream = TcpStream::from_std(self.stream)?;
+        Ok(Connection::start(stream, self.intake, &self.options, self.keep))
+    }
+}
+
 /// The sending half. Clones share one connection; it closes when the last one is dropped, after what is
 /// queued was written.
 #[derive(Clone, Debug)]

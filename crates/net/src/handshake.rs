@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Detached};
 use crate::frame::{Frame, FrameError, FrameKind, FrameTooLarge};
 use crate::hello::{Caller, ClusterId, Greeting, Hello, Refusal, RefusalCode, VersionRange, Welcome};
 use crate::intake::Intake;
@@ -137,7 +137,7 @@ pub async fn initiate(
         stranger.say(hello).await?;
         let welcome: Welcome = stranger.greeting().await?;
         check_welcome(hello, &welcome)?;
-        Ok((welcome, stranger.admit(options, None)))
+        Ok((welcome, stranger.admit(options)))
     })
     .await
 }
@@ -214,7 +214,7 @@ impl Guest {
     pub async fn welcome(
         mut self,
         keep: Option<tokio::sync::OwnedSemaphorePermit>,
-    ) -> Result<(Hello, Welcome, Connection), HandshakeError> {
+    ) -> Result<(Hello, Welcome, Detached), HandshakeError> {
         let welcome = Welcome {
             version: self.version,
             cluster: self.identity.cluster,
@@ -222,7 +222,8 @@ impl Guest {
             node_incarnation: self.identity.incarnation,
         };
         within(self.options.handshake_for, self.stranger.say(&welcome)).await?;
-        Ok((self.hello, welcome, self.stranger.admit(&self.options, keep)))
+        let connection = self.stranger.detach(self.options, keep)?;
+        Ok((self.hello, welcome, connection))
     }
 
     /// Turns it away, with the reason.
@@ -244,13 +245,18 @@ impl Stranger {
         Ok(Self { stream, intake: Intake::for_stranger() })
     }
 
-    fn admit(
-        mut self,
-        options: &ConnectionOptions,
-        keep: Option<tokio::sync::OwnedSemaphorePermit>,
-    ) -> Connection {
+    fn admit(mut self, options: &ConnectionOptions) -> Connection {
         self.intake.admit();
-        Connection::start(self.stream, self.intake, options, keep)
+        Connection::start(self.stream, self.intake, options, None)
+    }
+
+    fn detach(
+        mut self,
+        options: ConnectionOptions,
+        keep: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) -> io::Result<Detached> {
+        self.intake.admit();
+        Detached::new(self.stream, self.intake, options, keep)
     }
 
     async fn greeting<G: Greeting>(&mut self) -> Result<G, HandshakeError> {

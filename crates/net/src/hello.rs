@@ -37,7 +37,7 @@ wire_struct! { VersionRange { min, max } }
 
 impl VersionRange {
     /// What this build speaks.
-    pub const OURS: Self = Self { min: 1, max: 1 };
+    pub const OURS: Self = Self { min: 2, max: 2 };
 
     /// The newest version that both speak.
     #[must_use]
@@ -86,6 +86,18 @@ impl fmt::Debug for Credential {
     }
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// What there may be much of.
+    #[default]
+    Bulk,
+    /// Heartbeats, which must not wait behind that.
+    Heartbeats,
+}
+
+wire_enum! { Lane { 1 => Bulk {}, 2 => Heartbeats {} } }
+
 /// The first frame of the side that connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -97,29 +109,58 @@ pub struct Hello {
     pub caller: Caller,
     /// Room for proof of it.
     pub credential: Option<Credential>,
+    /// What the connection is for. Since version 2; before that a Hello ended here.
+    pub lane: Lane,
 }
 
-wire_struct! { Hello { versions, cluster, caller, credential } }
+impl Wire for Hello {
+    fn encode(&self, out: &mut Encoder) {
+        self.versions.encode(out);
+        self.cluster.encode(out);
+        self.caller.encode(out);
+        self.credential.encode(out);
+        self.lane.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let (versions, cluster) = (Wire::decode(input)?, Wire::decode(input)?);
+        let (caller, credential) = (Wire::decode(input)?, Wire::decode(input)?);
+        let lane = if input.remaining() == 0 { Lane::Bulk } else { Lane::decode(input)? };
+        Ok(Self { versions, cluster, caller, credential, lane })
+    }
+}
 
 impl Hello {
     /// That of a client which will take any cluster that answers.
     #[must_use]
     pub fn client(name: impl Into<String>) -> Self {
         let caller = Caller::Client { name: name.into() };
-        Self { versions: VersionRange::OURS, cluster: None, caller, credential: None }
+        Self { versions: VersionRange::OURS, cluster: None, caller, credential: None, lane: Lane::Bulk }
     }
 
     /// That of a node.
     #[must_use]
     pub fn node(cluster: ClusterId, id: NodeId, incarnation: u64, advertised: impl Into<String>) -> Self {
         let caller = Caller::Node { id, incarnation, advertised: advertised.into() };
-        Self { versions: VersionRange::OURS, cluster: Some(cluster), caller, credential: None }
+        Self {
+            versions: VersionRange::OURS,
+            cluster: Some(cluster),
+            caller,
+            credential: None,
+            lane: Lane::Bulk,
+        }
     }
 
     /// For the cluster that it is meant for, once that is known.
     #[must_use]
     pub fn to(self, cluster: ClusterId) -> Self {
         Self { cluster: Some(cluster), ..self }
+    }
+
+    /// For a connection of that kind.
+    #[must_use]
+    pub fn over(self, lane: Lane) -> Self {
+        Self { lane, ..self }
     }
 }
 
@@ -248,6 +289,13 @@ mod tests {
         let hello = Hello::node(ClusterId(5), NodeId(2), 77, "10.0.0.2:7700");
         let longer = [encode_one(&hello), Bytes::from_static(b"more")].concat();
         assert_eq!(Hello::read(longer.into()).unwrap(), hello);
+    }
+
+    #[test]
+    fn a_greeting_of_version_1_is_readable() {
+        let hello = Hello::node(ClusterId(5), NodeId(2), 77, "10.0.0.2:7700");
+        let longer = encode_one(&hello);
+        assert_eq!(Hello::read(longer.slice(..longer.len() - 1)).unwrap(), hello);
     }
 
     #[test]

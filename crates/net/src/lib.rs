@@ -32,14 +32,14 @@ pub mod timer;
 mod writer;
 
 pub use connection::{
-    CloseReason, ConnectError, Connected, Connection, Receiver, SendError, Sender, connect,
+    CloseReason, ConnectError, Connected, Connection, Detached, Receiver, SendError, Sender, connect,
 };
 pub use delay::DelayLine;
 pub use envelope::{Envelope, message_frame, open_message};
 pub use frame::{Frame, FrameDecoder, FrameError, FrameKind, FrameTooLarge};
 pub use handshake::{HandshakeError, Identity};
-pub use hello::{Caller, ClusterId, Credential, Hello, Refusal, RefusalCode, VersionRange, Welcome};
+pub use hello::{Caller, ClusterId, Credential, Hello, Lane, Refusal, RefusalCode, VersionRange, Welcome};
 pub use limits::ConnectionOptions;
-pub use links::{Lane, LinkEvent, Links};
+pub use links::{LinkEvent, Links};
 pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};
 pub use timer::Timer;

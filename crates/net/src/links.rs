@@ -18,27 +18,18 @@ const WAITING_BYTES: usize = 32 << 20;
 /// How long to wait after a node could not be reached.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
-/// Which of the connections to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
-    /// What there may be much of.
-    Bulk,
-    /// What is not to wait behind that: little, and whoever gets it takes it at once.
-    Urgent,
-}
-
 /// What happens to links.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Frames arrived from a node.
     Frames(NodeId, Vec<Frame>),
     /// A connection was made, or could not be. To be given to [`Links::dialled`].
-    Dialled(NodeId, Lane, Result<Box<Connected>, String>),
+    Dialled(NodeId, Result<Box<Connected>, String>),
     /// A connection broke. To be given to [`Links::down`].
-    Down(NodeId, Lane),
+    Down(NodeId),
 }
 
-/// One connection to each node and lane that something was sent to.
+/// One connection to each node that something was sent to.
 ///
 /// What was sent may be lost when a connection breaks: whoever needs an answer sends again.
 #[derive(Debug)]
@@ -46,7 +37,7 @@ pub struct Links {
     hello: Hello,
     options: ConnectionOptions,
     events: mpsc::Sender<LinkEvent>,
-    links: BTreeMap<(NodeId, Lane), Link>,
+    links: BTreeMap<NodeId, Link>,
 }
 
 #[derive(Debug)]
@@ -64,8 +55,8 @@ impl Links {
     }
 
     /// Sends whole frames to a node at `address`, as far as it can be reached.
-    pub fn send(&mut self, node: NodeId, lane: Lane, address: Option<&str>, frames: Vec<Bytes>) {
-        match self.links.get_mut(&(node, lane)) {
+    pub fn send(&mut self, node: NodeId, address: Option<&str>, frames: Vec<Bytes>) {
+        match self.links.get_mut(&node) {
             Some(Link::Up(sender)) => {
                 // If it is closed, its end is on the way to the events.
                 let _ = sender.send(frames);
@@ -80,30 +71,30 @@ impl Links {
             Some(Link::Down { .. }) | None => {
                 let Some(address) = address else { return };
                 let bytes = frames.iter().map(Bytes::len).sum();
-                self.links.insert((node, lane), Link::Connecting { waiting: frames, bytes });
+                self.links.insert(node, Link::Connecting { waiting: frames, bytes });
                 let (hello, options) = (self.hello.clone(), self.options.clone());
                 let (address, events) = (address.to_owned(), self.events.clone());
                 tokio::spawn(async move {
                     let outcome = dial(node, &address, &hello, &options).await;
-                    let _ = events.send(LinkEvent::Dialled(node, lane, outcome)).await;
+                    let _ = events.send(LinkEvent::Dialled(node, outcome)).await;
                 });
             }
         }
     }
 
-    /// Takes a connection that was made elsewhere, for much.
+    /// Takes a connection that was made elsewhere.
     pub fn adopt(&mut self, connected: Connected) {
-        self.dialled(connected.welcome.node, Lane::Bulk, Ok(Box::new(connected)));
+        self.dialled(connected.welcome.node, Ok(Box::new(connected)));
     }
 
     /// A connection was made, or could not be.
-    pub fn dialled(&mut self, node: NodeId, lane: Lane, outcome: Result<Box<Connected>, String>) {
-        let before = self.links.remove(&(node, lane));
+    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, String>) {
+        let before = self.links.remove(&node);
         let connection = match outcome {
             Ok(connected) => connected.connection,
             Err(cause) => {
                 let until = Instant::now() + RETRY_AFTER;
-                self.links.insert((node, lane), Link::Down { until, cause });
+                self.links.insert(node, Link::Down { until, cause });
                 return;
             }
         };
@@ -112,19 +103,19 @@ impl Links {
         {
             let _ = connection.sender.send(waiting);
         }
-        tokio::spawn(receive(node, lane, connection.receiver, self.events.clone()));
-        self.links.insert((node, lane), Link::Up(connection.sender));
+        tokio::spawn(receive(node, connection.receiver, self.events.clone()));
+        self.links.insert(node, Link::Up(connection.sender));
     }
 
     /// A connection broke.
-    pub fn down(&mut self, node: NodeId, lane: Lane) {
+    pub fn down(&mut self, node: NodeId) {
         let cause = "the connection broke".to_owned();
-        self.links.insert((node, lane), Link::Down { until: Instant::now(), cause });
+        self.links.insert(node, Link::Down { until: Instant::now(), cause });
     }
 
     /// The nodes that cannot be reached at present, and why.
     pub fn unreachable(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.links.iter().filter_map(|((node, _), link)| match link {
+        self.links.iter().filter_map(|(node, link)| match link {
             Link::Down { cause, .. } => Some((*node, cause.as_str())),
             Link::Up(_) | Link::Connecting { .. } => None,
         })
@@ -147,11 +138,11 @@ async fn dial(
     }
 }
 
-async fn receive(node: NodeId, lane: Lane, mut receiver: Receiver, events: mpsc::Sender<LinkEvent>) {
+async fn receive(node: NodeId, mut receiver: Receiver, events: mpsc::Sender<LinkEvent>) {
     while let Ok(Some(frames)) = receiver.receive().await {
         if events.send(LinkEvent::Frames(node, frames)).await.is_err() {
             return;
         }
     }
-    let _ = events.send(LinkEvent::Down(node, lane)).await;
+    let _ = events.send(LinkEvent::Down(node)).await;
 }

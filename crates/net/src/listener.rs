@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::connection::Connection;
+use crate::connection::Detached;
 use crate::handshake::{HandshakeError, Identity, greet};
 use crate::hello::{Caller, Hello, Welcome};
 use crate::limits::{
@@ -85,7 +85,7 @@ pub struct Accepted {
     /// What it was told; the version in it is what both speak.
     pub welcome: Welcome,
     /// The connection to it.
-    pub connection: Connection,
+    pub connection: Detached,
 }
 
 /// A bound address. Callers wait in the kernel until [`Self::serve`].

@@ -52,7 +52,7 @@ async fn open(pairs: usize) -> Vec<(Connection, Connection)> {
     let mut ends = Vec::new();
     for _ in 0..pairs {
         let client = connect(&address, &Hello::client("idle"), &ConnectionOptions::default()).await.unwrap();
-        ends.push((client.connection, incoming.next().await.connection));
+        ends.push((client.connection, incoming.next().await.connection.attach().unwrap()));
     }
     ends
 }

@@ -1,24 +1,26 @@
 //! Event, step, effects: the loop of a node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_host::{Event, Host, HostError, Outgoing, Problem};
 use seriatim_model::{Peer, Time};
-use seriatim_net::{Lane, LinkEvent, Links, SendError, Sender, message_frame};
-use seriatim_protocol::{Message, control};
+use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 
 use crate::alarm::Alarm;
+use crate::pulse::Pulse;
 use crate::register::OutsideRegister;
 use crate::syncer::Syncer;
+use crate::vitals::Vitals;
 
 /// How many arrivals one drain takes before effects are performed.
 const DRAIN: usize = 256;
 
-/// How long one drain takes: what a node owes to others, its heartbeats among it, does not wait for longer.
+/// How long one drain takes: what a node owes to others does not wait for longer.
 const DRAIN_FOR: Duration = Duration::from_millis(2);
 
 /// How many messages that are to leave gather within a drain. Each may be as long as a read's answer, and
@@ -31,7 +33,7 @@ pub(crate) enum Arrival {
     Batch(Vec<Event>),
     /// A client came, and how to answer it.
     Accepted(Peer, Sender),
-    Closed(Peer, Lane),
+    Closed(Peer),
 }
 
 /// How a node is, for those who watch it.
@@ -50,6 +52,8 @@ pub(crate) struct Driver {
     link_events: mpsc::Receiver<LinkEvent>,
     clients: BTreeMap<Peer, Sender>,
     syncer: Syncer,
+    pulse: Pulse,
+    vitals: Arc<Vitals>,
     /// The register, if it is outside of all nodes.
     register: Option<OutsideRegister>,
     started: Instant,
@@ -66,7 +70,7 @@ impl Driver {
         host: Host,
         (inbox, urgent): (mpsc::Receiver<Arrival>, mpsc::Receiver<Arrival>),
         links: (Links, mpsc::Receiver<LinkEvent>),
-        syncer: Syncer,
+        (syncer, pulse, vitals): (Syncer, Pulse, Arc<Vitals>),
         register: Option<OutsideRegister>,
         (health, warnings): (watch::Sender<Health>, watch::Sender<Vec<String>>),
     ) -> Self {
@@ -78,6 +82,8 @@ impl Driver {
             link_events: links.1,
             clients: BTreeMap::new(),
             syncer,
+            pulse,
+            vitals,
             register,
             started: Instant::now(),
             alarm: Alarm::default(),
@@ -93,6 +99,7 @@ impl Driver {
         self.perform();
         loop {
             let wake = self.wake_at();
+            self.vitals.steps(false);
             tokio::select! {
                 biased;
                 told = &mut stop => match told {
@@ -109,6 +116,7 @@ impl Driver {
                 answer = next_answer(&mut self.register) => self.take(Arrival::Host(answer)),
                 () = self.alarm.until(wake) => {}
             }
+            self.vitals.steps(true);
             self.drain();
             // Answers leave at once. What can be done for many inputs together is done after everything else that is
             // ready to run: more may have come by then, and the others' answers do not wait for it.
@@ -163,11 +171,14 @@ impl Driver {
         match arrival {
             Arrival::Host(event) => {
                 match event {
-                    Event::JournalWritten(_) => self.writing = false,
+                    Event::JournalWritten(_) => {
+                        self.writing = false;
+                        self.vitals.writes(false);
+                    }
                     Event::FilesSynced(_) => self.syncing = false,
                     Event::Message { .. }
                     | Event::Disconnected(_)
-                    | Event::Broken(_)
+                    | Event::Liveness(_)
                     | Event::RegisterAnswered { .. } => {}
                 }
                 self.host.handle(now, event);
@@ -183,19 +194,19 @@ impl Driver {
             Arrival::Accepted(peer, sender) => {
                 self.clients.insert(peer, sender);
             }
-            Arrival::Closed(peer, lane) => {
+            Arrival::Closed(peer) => {
                 self.clients.remove(&peer);
-                self.host.handle(now, gone(peer, lane));
+                self.host.handle(now, Event::Disconnected(peer));
             }
         }
     }
 
     fn take_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Dialled(node, lane, outcome) => self.links.dialled(node, lane, outcome),
-            LinkEvent::Down(node, lane) => {
-                self.links.down(node, lane);
-                self.host.handle(self.now(), gone(Peer::Node(node), lane));
+            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Down(node) => {
+                self.links.down(node);
+                self.host.handle(self.now(), Event::Disconnected(Peer::Node(node)));
             }
             // Answers come over the other node's own connection.
             LinkEvent::Frames(..) => {}
@@ -212,6 +223,7 @@ impl Driver {
             && let Some(write) = self.host.next_journal_write(now)
         {
             self.writing = true;
+            self.vitals.writes(true);
             self.syncer.write(write);
         }
         if !self.syncing
@@ -219,6 +231,9 @@ impl Driver {
         {
             self.syncing = true;
             self.syncer.sync(files);
+        }
+        for (node, address) in self.host.take_unmet() {
+            self.pulse.meet(node, address);
         }
         let has_joined = self.host.has_joined();
         self.health.send_if_modified(|health| {
@@ -241,19 +256,19 @@ impl Driver {
 
     /// Everything for one connection leaves as one send.
     fn send(&mut self) {
-        let mut batches: BTreeMap<(Peer, Lane), Vec<Bytes>> = BTreeMap::new();
+        let mut batches: BTreeMap<Peer, Vec<Bytes>> = BTreeMap::new();
         for Outgoing { peer, log, from, to, message } in self.host.take_sends() {
             match message_frame(log, from, to, &message) {
-                Ok(frame) => batches.entry((peer, lane_of(&message))).or_default().extend(frame),
+                Ok(frame) => batches.entry(peer).or_default().extend(frame),
                 // Limits keep messages below the largest frame; one that is not is as good as lost.
                 Err(cause) => debug_assert!(false, "{cause}"),
             }
         }
-        for ((peer, lane), frames) in batches {
+        for (peer, frames) in batches {
             match peer {
                 Peer::Node(node) => {
                     let address = self.host.address_of(node);
-                    self.links.send(node, lane, address, frames);
+                    self.links.send(node, address, frames);
                 }
                 Peer::Client(_) => {
                     let Some(sender) = self.clients.get(&peer) else { continue };
@@ -275,31 +290,14 @@ impl Driver {
                 None => break,
             }
         }
-        let Self { host, syncer, inbox, urgent, clients, links, .. } = self;
+        let Self { host, syncer, inbox, urgent, clients, links, pulse, .. } = self;
         drop((inbox, urgent, clients, links));
         tokio::task::spawn_blocking(move || {
-            drop(syncer);
+            drop((syncer, pulse));
             host.close()
         })
         .await
         .map_err(|cause| HostError::Write(cause.to_string()))?
-    }
-}
-
-/// What it means that a connection is gone. A node that restarts may leave one behind that is found broken much later,
-/// when the node is long heard again: only the one for heartbeats says that it is gone.
-fn gone(peer: Peer, lane: Lane) -> Event {
-    match lane {
-        Lane::Urgent => Event::Disconnected(peer),
-        Lane::Bulk => Event::Broken(peer),
-    }
-}
-
-/// A heartbeat says whether a node is there, not how much it has to do.
-pub(crate) fn lane_of(message: &Message) -> Lane {
-    match message {
-        Message::Control(control::Message::Heartbeat(_)) => Lane::Urgent,
-        _ => Lane::Bulk,
     }
 }
 

@@ -9,6 +9,7 @@
 //! ```text
 //! connections ─▶ readers ─┐                        ┌─▶ senders, one for each connection
 //! own links ──────────────┼─▶ inbox ─▶ driver ─────┤
+//! heartbeats, own thread ─┤
 //! syncer ─────────────────┤            host        ├─▶ syncer: writes and syncs, one at a time
 //! etcd, if there is one ──┘                        └─▶ questions to etcd, each answered by itself
 //! ```
@@ -21,11 +22,13 @@ pub mod dev;
 mod driver;
 pub mod identity;
 pub mod node;
+mod pulse;
 mod readers;
 pub mod register;
 pub mod serve;
 pub mod start;
 mod syncer;
+mod vitals;
 
 pub use dev::{Dev, DevOptions};
 pub use node::{Node, NodeError};

@@ -3,16 +3,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use seriatim_host::{Host, HostConfig, HostError, RegisterPlace};
-use seriatim_net::{ClusterId, Hello, Identity, Links, ListenOptions, Listener, VersionRange};
+use seriatim_host::{Detector, Host, HostConfig, HostError, RegisterPlace};
+use seriatim_net::{ClusterId, Hello, Identity, Lane, Links, ListenOptions, Listener, VersionRange};
 use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{self, Arrival, Driver, Health};
+use crate::pulse::{Pulse, PulseParts};
 use crate::readers::{Inboxes, accept};
 use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
+use crate::vitals::Vitals;
 
 /// How many arrivals wait for the driver; readers wait beyond that.
 const INBOX: usize = 1024;
@@ -82,6 +84,7 @@ impl Node {
         let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
         let identity =
             Identity { cluster, node: config.node, incarnation: config.seed, versions: VersionRange::OURS };
+        let detector = Detector::new(config.seed, &config.options.limits);
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
         let (inbox, arrivals) = mpsc::channel::<Arrival>(INBOX);
@@ -90,14 +93,31 @@ impl Node {
         let (health, watched) = watch::channel(Health::default());
         let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
-        let (link_events, link_arrivals) = mpsc::channel(INBOX);
-        let links = (Links::new(hello, listening.connection.clone(), link_events), link_arrivals);
+        let vitals = Arc::new(Vitals::new());
+        let links_over = |lane| {
+            let (events, arrivals) = mpsc::channel(INBOX);
+            (Links::new(hello.clone().over(lane), listening.connection.clone(), events), arrivals)
+        };
+        let parts = PulseParts {
+            detector,
+            links: links_over(Lane::Heartbeats),
+            vitals: vitals.clone(),
+            driver: urgent,
+        };
+        let pulse = Pulse::start(parts).map_err(NodeError::Thread)?;
+        let links = links_over(Lane::Bulk);
         let incoming = listener.serve(identity, listening);
-        tokio::spawn(accept(incoming, Inboxes { usual: inbox, urgent }));
+        tokio::spawn(accept(incoming, Inboxes { driver: inbox, pulse: pulse.teller() }));
         let trouble = register.as_ref().map(EtcdRegister::trouble);
         let register = register.map(|register| register.attend(node));
-        let driver =
-            Driver::new(host, (arrivals, urgent_arrivals), links, syncer, register, (health, warning));
+        let driver = Driver::new(
+            host,
+            (arrivals, urgent_arrivals),
+            links,
+            (syncer, pulse, vitals),
+            register,
+            (health, warning),
+        );
         let driver = tokio::spawn(driver.run(stopped));
         Ok(Self {
             number,

@@ -110,6 +110,10 @@ pub enum Deviation {
     CutsLost,
     /// A shard and the ordering layer take what is submitted again for new.
     SubmittedTwice,
+    /// Heartbeats wait behind everything else that a node has to send and to do.
+    HeartbeatsBehindRecords,
+    /// A sequencing replica says that it is busy for want of numbers only, however many bytes it holds.
+    BusyWithoutBytes,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
 }

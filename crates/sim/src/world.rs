@@ -7,6 +7,7 @@
 mod clients;
 mod faults;
 mod finish;
+mod heartbeats;
 mod load;
 mod nodes;
 mod observe;
@@ -68,6 +69,7 @@ enum Happening {
     Arrive(Flight),
     Lost { connection: Connection, at: Party, other: Party, life: u64 },
     NodeWakes(NodeId),
+    NodeBeats(NodeId),
     ClientWakes(u32),
     ClientReads(u32),
     NodeStalls(NodeId),
@@ -210,7 +212,9 @@ impl World {
         for number in 1..=world.plan.nodes {
             let node = NodeId(number);
             let clock_ahead = world.random.millis(0, 10_000);
-            world.nodes.insert(node, Node::new(node, MemoryDisk::new(), clock_ahead));
+            world
+                .nodes
+                .insert(node, Node::new(node, MemoryDisk::new(), clock_ahead, &world.plan.options.limits));
             world.start_node(node);
         }
         world
@@ -337,6 +341,7 @@ impl World {
             Happening::Arrive(flight) => self.arrive(flight),
             Happening::Lost { connection, at, other, life } => self.lost(connection, at, other, life),
             Happening::NodeWakes(node) => self.node_wakes(node),
+            Happening::NodeBeats(node) => self.node_beats(node),
             Happening::ClientWakes(client) => self.client_wakes(client),
             Happening::ClientReads(client) => self.client_reads(client),
             Happening::NodeStalls(node) => self.node_stalls(node),

@@ -209,15 +209,16 @@ async fn serve(listener: Listener, node: NodeId, state: Arc<Mutex<State>>, count
     }
 }
 
-async fn talk(mut accepted: Accepted, node: NodeId, state: &Mutex<State>) {
-    while let Ok(Some(frames)) = accepted.connection.receiver.receive().await {
+async fn talk(accepted: Accepted, node: NodeId, state: &Mutex<State>) {
+    let mut connection = accepted.connection.attach().expect("there are descriptors");
+    while let Ok(Some(frames)) = connection.receiver.receive().await {
         for frame in frames {
             let (log, from, to, message) = open_message::<Message>(frame).expect("a client speaks well");
             let reaction = state.lock().expect("no test thread panicked").react(node, to, message);
             match reaction {
                 Reaction::Answer(answer) => {
                     let chunks = message_frame(log, to, from, &*answer).expect("it fits");
-                    let _ = accepted.connection.sender.send(chunks);
+                    let _ = connection.sender.send(chunks);
                 }
                 Reaction::Ignore => {}
                 Reaction::Disconnect => return,

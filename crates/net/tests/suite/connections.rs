@@ -29,7 +29,7 @@ async fn raw_pair(node_end: ConnectionOptions) -> (TcpStream, Connection) {
         seriatim_model::wire::Wire::encode(&Hello::client("raw"), out);
     });
     write(&mut stream, &hello.unwrap().concat()).await;
-    (stream, incoming.next().await.connection)
+    (stream, incoming.next().await.connection.attach().unwrap())
 }
 
 async fn write(stream: &mut TcpStream, bytes: &[u8]) {

@@ -57,7 +57,7 @@ async fn answer_to(address: &str, bytes: &[u8]) -> Option<Refusal> {
 /// The node still serves others.
 async fn check_alive(address: &str, incoming: &mut Incoming) {
     let connected = connect(address, &Hello::client("another"), &options()).await.unwrap();
-    let mut accepted = incoming.next().await.connection;
+    let mut accepted = incoming.next().await.connection.attach().unwrap();
     connected.connection.sender.send(message(5, &Bytes::from_static(b"alive"))).unwrap();
     let frames = accepted.receiver.receive().await.unwrap().unwrap();
     assert_eq!(opened(frames[0].clone()), (5, Bytes::from_static(b"alive")));
@@ -170,13 +170,14 @@ async fn a_client_that_half_closes_is_answered() {
     stream.write_all(&bytes).await.unwrap();
     stream.shutdown().await.unwrap();
 
-    let mut accepted = incoming.next().await;
+    let accepted = incoming.next().await;
     assert!(matches!(&accepted.hello.caller, Caller::Client { name } if name == "half"));
-    let frames = accepted.connection.receiver.receive().await.unwrap().unwrap();
+    let mut connection = accepted.connection.attach().unwrap();
+    let frames = connection.receiver.receive().await.unwrap().unwrap();
     assert_eq!(opened(frames[0].clone()).0, 1);
-    assert!(accepted.connection.receiver.receive().await.unwrap().is_none());
-    accepted.connection.sender.send(message(2, &Bytes::from_static(b"reply"))).unwrap();
-    drop(accepted.connection);
+    assert!(connection.receiver.receive().await.unwrap().is_none());
+    connection.sender.send(message(2, &Bytes::from_static(b"reply"))).unwrap();
+    drop(connection);
 
     let frames = frames_until_end(&mut stream).await;
     assert_eq!(

@@ -27,7 +27,7 @@ pub(crate) async fn node(options: ListenOptions) -> (String, Incoming) {
 pub(crate) async fn pair(client: ConnectionOptions, node_end: ConnectionOptions) -> (Connection, Connection) {
     let (address, mut incoming) = node(ListenOptions { connection: node_end, ..Default::default() }).await;
     let connected = connect(&address, &Hello::client("test"), &client).await.unwrap();
-    (connected.connection, incoming.next().await.connection)
+    (connected.connection, incoming.next().await.connection.attach().unwrap())
 }
 
 pub(crate) fn message(number: u64, payload: &Bytes) -> Vec<Bytes> {

@@ -144,9 +144,24 @@ pub struct Heartbeat {
     pub heard_life: u64,
     /// The count that it heard last.
     pub heard_count: u64,
+    /// How often the sender found that it had been stopped for longer than others tolerate.
+    pub pauses: u64,
+    /// Why the sender cannot serve at present, if it cannot.
+    pub ailment: Option<Ailment>,
 }
 
-wire_struct! { Heartbeat { life, count, heard_life, heard_count } }
+wire_struct! { Heartbeat { life, count, heard_life, heard_count, pauses, ailment } }
+
+/// Why a node that is there cannot serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ailment {
+    /// A write of its journal does not end.
+    DiskStalled,
+    /// It does not get through a single step.
+    Stuck,
+}
+
+wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {} } }
 
 /// When a step of a view change was done.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,7 +47,7 @@ mod selection;
 mod shape;
 mod timings;
 
-pub use message::{Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
+pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
 
 use seriatim_model::Address;
 

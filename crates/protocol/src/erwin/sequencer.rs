@@ -409,13 +409,15 @@ impl Sequencer {
 
     fn room_for(&self, entries: &[Content]) -> (usize, Option<Cut>) {
         let limits = self.options.limits;
+        let no_bytes = self.options.deviates(Deviation::BusyWithoutBytes);
+        let ring_bytes = if no_bytes { usize::MAX } else { limits.ring_bytes };
         let mut bytes = self.ring.bytes();
         for (index, entry) in entries.iter().enumerate() {
             if matches!(entry, Content::Record(record) if self.config.is_too_large(record)) {
                 return (index, Some(Cut::TooLarge));
             }
             bytes += entry.size();
-            let full = self.ring.len() + index >= limits.ring_records || bytes > limits.ring_bytes;
+            let full = self.ring.len() + index >= limits.ring_records || bytes > ring_bytes;
             if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
                 return (index, Some(Cut::NoRoom));
             }

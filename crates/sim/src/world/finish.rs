@@ -80,7 +80,7 @@ impl World {
         let nobody_is_silent = self
             .nodes
             .values()
-            .all(|node| node.host.as_ref().is_some_and(|host| host.silent().next().is_none()));
+            .all(|node| node.host.as_ref().is_some_and(|host| host.suspected().next().is_none()));
         let dismissed = self.dismissed.iter().all(|(node, shard)| !self.has_store(*node, *shard));
         entry == Some(view)
             && dismissed
@@ -198,7 +198,7 @@ impl World {
             lines.push(format!("node {id} does not start: {trouble}"));
         }
         let Some(host) = &node.host else { return lines };
-        let silent: Vec<NodeId> = host.silent().collect();
+        let silent: Vec<NodeId> = host.suspected().collect();
         if !silent.is_empty() {
             lines.push(format!("node {id} does not hear {silent:?}"));
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use seriatim_host::{Event, Outgoing};
 use seriatim_model::{NodeId, Peer, Position, Time, ViewNumber};
-use seriatim_protocol::{Message, control};
 
 use super::nodes::frame;
 use super::{Flight, Happening, World};
@@ -43,14 +42,6 @@ pub(super) struct Waiting {
     pub(super) event: Event,
     /// Over which connection it came, if that has a bound, and how long it is.
     pub(super) came: Option<(Way, usize)>,
-}
-
-/// Heartbeats have a connection of their own and wait for no records, at either end. This is the one place that says so.
-pub(super) fn lane_of(message: &Message) -> Lane {
-    match message {
-        Message::Control(control::Message::Heartbeat(_)) => Lane::Urgent,
-        _ => Lane::Bulk,
-    }
 }
 
 fn bounds(capacity: &Capacity) -> Bounds {
@@ -231,6 +222,7 @@ impl World {
         let most = self.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.stall);
         let takes = self.random.micros(0, most.as_micros() as u64);
         let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.stalled_until = node.stalled_until.max(self.now + takes);
         node.busy_until = node.busy_until.max(self.now + takes);
         self.trace.line(self.now, format_args!("node {id} is not scheduled for {takes:?}"));
         self.schedule_stall(id);

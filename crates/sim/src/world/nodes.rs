@@ -7,20 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_host::{Event, Host, HostConfig, Outgoing, Problem, RegisterPlace};
+use seriatim_host::{Detector, Event, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};
+use seriatim_model::limits::Limits;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
     ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
 };
-use seriatim_protocol::Message;
+use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::roles::Sequencing;
 use seriatim_protocol::shard::Replica;
+use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, sync_files};
 
-use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting, lane_of};
+use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
 use super::{CONTROL, Happening, World};
 use crate::capacity::Capacity;
 use crate::network::{Connection, Lane, Party};
+use crate::pipes::Way;
 
 /// How long a node that could not start waits before it is started again.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -33,13 +36,18 @@ pub struct Node {
     pub(super) id: NodeId,
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
+    /// Its failure detector, when it is to be woken, and what came for it while the process was paused.
+    pub(super) detector: Detector,
+    pub(super) beat_at: Option<Time>,
+    pub(super) unheard: Vec<(NodeId, Via, Heartbeat)>,
     /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
     pub(super) life: u64,
     inbox: VecDeque<Waiting>,
-    /// What is taken before anything in the inbox, where work takes time: heartbeats, and what the disk did.
+    /// What is taken before anything in the inbox, where work takes time: what the disk did, and what became of nodes.
     urgent: VecDeque<Waiting>,
-    /// It works until then, and its disk until then, where work takes time.
+    /// It works until then, and its disk until then, and it is not scheduled until then, where work takes time.
     pub(super) busy_until: Time,
+    pub(super) stalled_until: Time,
     pub(super) disk_free: Time,
     /// How much was written to its disk and given to its journal, as far as that was charged.
     pub(super) disk_seen: u64,
@@ -83,15 +91,19 @@ impl Lives {
 }
 
 impl Node {
-    pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration) -> Self {
+    pub(super) fn new(id: NodeId, disk: MemoryDisk, clock_ahead: Duration, limits: &Limits) -> Self {
         Self {
             id,
             disk,
             host: None,
+            detector: Detector::new(0, limits),
+            beat_at: None,
+            unheard: vec![],
             life: 0,
             inbox: VecDeque::new(),
             urgent: VecDeque::new(),
             busy_until: Time::ZERO,
+            stalled_until: Time::ZERO,
             disk_free: Time::ZERO,
             disk_seen: 0,
             journal_seen: 0,
@@ -135,9 +147,11 @@ impl Node {
         self.life += 1;
         self.inbox.clear();
         self.urgent.clear();
-        self.busy_until = Time::ZERO;
+        (self.busy_until, self.stalled_until) = (Time::ZERO, Time::ZERO);
         self.disk_seen = self.disk.counters().bytes_written;
         (self.journal_seen, self.held_bytes) = (0, 0);
+        self.unheard.clear();
+        self.beat_at = None;
         self.wake_at = None;
         self.write = None;
         self.syncing = None;
@@ -156,12 +170,12 @@ impl Node {
     }
 
     /// The time that the node's own clock shows.
-    fn clock(&self, now: Time) -> Time {
+    pub(super) fn clock(&self, now: Time) -> Time {
         now + self.clock_ahead
     }
 
     /// When the node's own clock shows `at`.
-    fn when(&self, at: Time) -> Time {
+    pub(super) fn when(&self, at: Time) -> Time {
         Time::ZERO + at.since(Time::ZERO + self.clock_ahead)
     }
 }
@@ -178,6 +192,7 @@ impl World {
             journal: self.plan.journal,
             shard_options: self.plan.shard_options,
         };
+        let seed = config.seed;
         let shards = self.history.shard_count;
         let log = self.log;
         let is_damaged = self.damaged_node() == Some(id);
@@ -212,6 +227,7 @@ impl World {
                         .push(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
                 self.trace.line(self.now, format_args!("node {id} starts"));
+                self.start_detector(id, seed);
                 self.observe_start(id);
                 self.wake_node(id, self.now);
                 self.entry_changed();
@@ -302,6 +318,8 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
             node.is_paused = false;
+            node.beat_at = None;
+            self.plan_beat(id);
             self.wake_node(id, self.now);
         }
     }
@@ -327,30 +345,42 @@ impl World {
         let text = Brief(&message);
         let what = format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {text}");
         self.trace.line(self.now, what);
+        if let Some((other, beat)) = heartbeat(from, &message)
+            && !self.plan.options.deviates(Deviation::HeartbeatsBehindRecords)
+        {
+            return self.heartbeat_arrives(id, connection, other, beat);
+        }
         let peer = peer_of(connection, from);
-        let lane = self.network.lane(connection);
         let came = self.plan.capacity.map(|_| ((connection, Party::Node(id)), frame.len()));
-        let waiting = Waiting { event: Event::Message { peer, log, from: sender, to, message }, came };
-        let node = self.nodes.get_mut(&id).expect("the node exists");
-        if lane == Lane::Urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
-        self.wake_node_soon(id);
+        self.node_gets(id, Waiting { event: Event::Message { peer, log, from: sender, to, message }, came });
     }
 
     pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, life: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
-            let (peer, lane) = (peer_of(connection, other), self.network.lane(connection));
-            let is_between_nodes = matches!(other, Party::Node(_));
-            // Where heartbeats have a connection of their own, the end of the other one does not tell whether the node is
-            // gone.
-            let event = match lane {
-                Lane::Bulk if is_between_nodes && self.plan.capacity.is_some() => Event::Broken(peer),
-                _ => Event::Disconnected(peer),
-            };
-            let waiting = Waiting { event, came: None };
-            if lane == Lane::Urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
-            self.wake_node_soon(id);
+            let lane = self.network.lane(connection);
+            let has_lanes = self.plan.capacity.is_some();
+            if lane == Lane::Bulk {
+                self.node_is_told(id, Event::Disconnected(peer_of(connection, other)));
+            }
+            if let Party::Node(other) = other
+                && (lane == Lane::Urgent || !has_lanes)
+            {
+                self.heartbeats_end(id, connection, other);
+            }
         }
+    }
+
+    /// Something is in the node's inbox, which it looks at soon.
+    pub(super) fn node_is_told(&mut self, id: NodeId, event: Event) {
+        self.node_gets(id, Waiting { event, came: None });
+    }
+
+    fn node_gets(&mut self, id: NodeId, waiting: Waiting) {
+        let is_urgent = self.plan.capacity.is_some() && matches!(waiting.event, Event::Liveness(_));
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if is_urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
+        self.wake_node_soon(id);
     }
 
     pub(super) fn written(&mut self, id: NodeId, life: u64) {
@@ -414,6 +444,7 @@ impl World {
             self.send_from(id, &outgoing, frame, now + after);
         }
         self.observe_node(id);
+        self.meet_nodes(id);
         let node = &self.nodes[&id];
         let has_more = !node.inbox.is_empty() || !node.urgent.is_empty();
         if let Some(at) = node.host.as_ref().and_then(Host::deadline) {
@@ -435,6 +466,10 @@ impl World {
         for _ in 0..most {
             let node = self.nodes.get_mut(&id).expect("the node exists");
             let Some(Waiting { event, came }) = node.next_waiting() else { break };
+            if let Some((via, other, beat)) = late_heartbeat(&event, came) {
+                self.heartbeat_arrives(id, via, other, beat);
+                continue;
+            }
             node.host.as_mut()?.handle(clock + spent, event);
             // What it confirmed before a seal counts, even if the seal came with it.
             self.observe_ordered(id);
@@ -504,15 +539,30 @@ impl World {
             // A client's connection that is gone does not come back.
             Peer::Client(ConnectionId(number)) => self.network.other_end(Connection(number), from),
         };
-        let lane = if self.plan.capacity.is_some() { lane_of(&outgoing.message) } else { Lane::Bulk };
         if let Some(to) = to {
-            self.transmit_at(ready, lane, from, to, frame);
+            self.transmit_at(ready, Lane::Bulk, from, to, frame);
         }
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<Member> {
         self.nodes[&id].sequencer(self.log).map(Sequencing::member)
     }
+}
+
+/// A heartbeat of another node.
+fn heartbeat(from: Party, message: &Message) -> Option<(NodeId, Heartbeat)> {
+    match (from, message) {
+        (Party::Node(node), Message::Control(control::Message::Heartbeat(beat))) => Some((node, *beat)),
+        _ => None,
+    }
+}
+
+/// One that waited with everything else.
+fn late_heartbeat(event: &Event, came: Option<(Way, usize)>) -> Option<(Connection, NodeId, Heartbeat)> {
+    let Event::Message { peer: Peer::Node(node), message, .. } = event else { return None };
+    let (_, beat) = heartbeat(Party::Node(*node), message)?;
+    let ((connection, _), _) = came?;
+    Some((connection, *node, beat))
 }
 
 fn peer_of(connection: Connection, party: Party) -> Peer {

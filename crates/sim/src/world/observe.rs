@@ -104,7 +104,7 @@ impl World {
             return;
         }
         let Some(host) = &self.nodes[&id].host else { return };
-        let silent: Vec<NodeId> = host.silent().collect();
+        let silent: Vec<NodeId> = host.suspected().collect();
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.suspected != silent {
             self.trace.line(self.now, format_args!("node {id} takes for gone: {silent:?}"));

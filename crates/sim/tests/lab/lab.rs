@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_host::{Event, Host, HostConfig, Outgoing, RegisterPlace};
+use seriatim_host::{Event, HostConfig, Outgoing, RegisterPlace, Via, Watched};
 use seriatim_model::limits::Limits;
 use seriatim_model::machine::ConnectionId;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Peer, Position, Record, ShardId, Time};
@@ -20,6 +20,8 @@ use crate::spent::Pace;
 pub(crate) const REGISTER: NodeId = NodeId(4);
 /// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard, and the register.
 const NODES: u32 = 7;
+/// The connection between any two parties.
+const VIA: Via = Via(1);
 /// The client that creates logs, and speaks to roles by hand.
 pub(crate) const OPERATOR: u64 = 0;
 
@@ -56,7 +58,7 @@ pub(crate) struct Flight {
 pub(crate) struct Lab {
     pub(crate) now: Time,
     pace: Pace,
-    hosts: BTreeMap<NodeId, Host>,
+    hosts: BTreeMap<NodeId, Watched>,
     disks: BTreeMap<NodeId, MemoryDisk>,
     /// The nodes whose journal is being written.
     writing: BTreeSet<NodeId>,
@@ -85,7 +87,7 @@ impl Lab {
             (1..=NODES).map(|node| (NodeId(node), MemoryDisk::new())).collect();
         let open = |node: u32| {
             let disk: Arc<dyn Disk> = Arc::new(disks[&NodeId(node)].clone());
-            (NodeId(node), Host::open(config(node, 1), disk).expect("an empty disk can be opened"))
+            (NodeId(node), Watched::open(config(node, 1), disk).expect("an empty disk can be opened"))
         };
         let mut lab = Self {
             now: Time::ZERO,
@@ -233,7 +235,7 @@ impl Lab {
                 return;
             }
             let next = self.happenings.keys().next().map(|(at, _)| *at);
-            let hosts = self.hosts.values().filter_map(Host::deadline);
+            let hosts = self.hosts.values().filter_map(Watched::deadline);
             let programs = self.programs.values().filter_map(Program::deadline);
             let Some(next) = next.into_iter().chain(hosts).chain(programs).min() else { return };
             if next > end {
@@ -266,7 +268,7 @@ impl Lab {
     /// Something happened to a node, if it is there.
     fn tell(&mut self, node: NodeId, event: Event) {
         if let Some(host) = self.hosts.get_mut(&node) {
-            host.handle(self.now, event);
+            host.handle(self.now, VIA, event);
         }
     }
 
@@ -316,13 +318,12 @@ impl Lab {
             let mut sends: Vec<(NodeId, Outgoing)> = vec![];
             let mut writes = vec![];
             for (node, host) in &mut self.hosts {
-                host.settle(self.now);
+                sends.extend(host.settle(self.now).into_iter().map(|send| (*node, send)));
                 if !self.writing.contains(node)
                     && let Some(write) = host.next_journal_write(self.now)
                 {
                     writes.push((*node, write));
                 }
-                sends.extend(host.take_sends().into_iter().map(|send| (*node, send)));
             }
             let is_busy = !(sends.is_empty() && writes.is_empty());
             sends.into_iter().for_each(|(node, send)| self.dispatch(node, send));
@@ -397,7 +398,7 @@ impl Lab {
         self.away.remove(&node);
         self.writing.remove(&node);
         let disk: Arc<dyn Disk> = Arc::new(self.disks[&node].clone());
-        let host = Host::open(config(node.0, 2), disk).expect("its disk can be opened");
+        let host = Watched::open(config(node.0, 2), disk).expect("its disk can be opened");
         self.hosts.insert(node, host);
     }
 

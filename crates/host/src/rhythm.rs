@@ -1,0 +1,107 @@
+//! How long one link's silence is borne: as long as its answers have lately taken, with room to spare.
+
+use std::time::Duration;
+
+use seriatim_model::Time;
+
+/// How many times the least patience the greatest is.
+const MOST_PATIENCE: u32 = 20;
+/// How many deviations above the mean an answer may come. TCP's retransmission timer has four (RFC 6298); a view change
+/// costs more than a segment.
+const DEVIATIONS: u32 = 8;
+/// After how long without a wrong suspicion half of what it taught is forgotten.
+const FORGETS_AFTER: Duration = Duration::from_secs(60);
+
+/// The gaps between one node's answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Rhythm {
+    least: Duration,
+    mean: Duration,
+    deviation: Duration,
+    /// What wrong suspicions raised the least patience to, and when that was last changed.
+    taught: Duration,
+    taught_at: Time,
+}
+
+impl Rhythm {
+    /// Of a link of which nothing is known; its silence is borne for `least` in any case.
+    pub(crate) fn new(least: Duration) -> Self {
+        Self { least, mean: Duration::ZERO, deviation: Duration::ZERO, taught: least, taught_at: Time::ZERO }
+    }
+
+    /// An answer came so long after the one before it.
+    pub(crate) fn gap(&mut self, now: Time, gap: Duration) {
+        // Jacobson's estimator: an eighth of the error to the mean, a quarter to the deviation.
+        let error = gap.abs_diff(self.mean);
+        self.mean = if gap > self.mean { self.mean + error / 8 } else { self.mean - error / 8 };
+        self.deviation = self.deviation - self.deviation / 4 + error / 4;
+        if self.taught > self.least && now >= self.taught_at + FORGETS_AFTER {
+            self.taught = (self.taught / 2).max(self.least);
+            self.taught_at = now;
+        }
+    }
+
+    /// The node was suspected, and had been there all the time.
+    pub(crate) fn was_impatient(&mut self, now: Time) {
+        self.taught = (self.patience() * 2).min(self.most());
+        self.taught_at = now;
+    }
+
+    /// How long the node may be silent.
+    pub(crate) fn patience(&self) -> Duration {
+        (self.mean + self.deviation * DEVIATIONS).max(self.taught).min(self.most())
+    }
+
+    /// Whether a node may be silent for so long and be there. A longer silence is a cut, whatever was learned.
+    pub(crate) fn is_momentary(&self, silence: Duration) -> bool {
+        silence < self.most()
+    }
+
+    fn most(&self) -> Duration {
+        self.least * MOST_PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_millis(100);
+
+    fn at(secs: u64) -> Time {
+        Time::ZERO + Duration::from_secs(secs)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_calm_link_is_borne_for_the_least() {
+        let mut rhythm = Rhythm::new(LEAST);
+        (0..1000).for_each(|n| rhythm.gap(at(0), ms(20 + n % 3)));
+        assert_eq!(rhythm.patience(), LEAST);
+    }
+
+    #[test]
+    fn answers_that_come_late_are_borne_for_longer_and_for_no_longer_than_the_most() {
+        let mut rhythm = Rhythm::new(LEAST);
+        (0..100).for_each(|n| rhythm.gap(at(0), ms(20 + 80 * (n % 2))));
+        assert!(rhythm.patience() > ms(300), "{rhythm:?}");
+        (0..100).for_each(|n| rhythm.gap(at(0), ms(5000 * (n % 2))));
+        assert_eq!(rhythm.patience(), LEAST * MOST_PATIENCE);
+    }
+
+    #[test]
+    fn a_wrong_suspicion_doubles_the_patience_for_a_while() {
+        let mut rhythm = Rhythm::new(LEAST);
+        rhythm.was_impatient(at(1));
+        rhythm.was_impatient(at(2));
+        assert_eq!(rhythm.patience(), LEAST * 4);
+        rhythm.gap(at(62), ms(20));
+        rhythm.gap(at(63), ms(20));
+        assert_eq!(rhythm.patience(), LEAST * 2);
+        (0..20).for_each(|_| rhythm.was_impatient(at(70)));
+        assert_eq!(rhythm.patience(), LEAST * MOST_PATIENCE);
+    }
+}

@@ -1,0 +1,85 @@
+//! A host with its failure detector, on one clock: for tests that run nodes without threads.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use seriatim_model::{Endpoint, LogId, Peer, Time};
+use seriatim_protocol::{Message, control};
+use seriatim_store::Disk;
+
+use crate::detector::{Detector, Via};
+use crate::host::{Event, Host, HostConfig, Outgoing};
+use crate::recovery::HostError;
+
+/// A host and the detector that tells it of other nodes. A server runs the two on different threads.
+#[derive(Debug)]
+pub struct Watched {
+    host: Host,
+    detector: Detector,
+}
+
+impl Watched {
+    /// Opens a host, and lets it be told of other nodes from now on.
+    ///
+    /// # Errors
+    /// Those of [`Host::open`].
+    pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
+        let detector = Detector::new(config.seed, &config.options.limits);
+        Ok(Self { host: Host::open(config, disk)?, detector })
+    }
+
+    /// Takes note of an event that came over the connection `via`, if it came over one.
+    pub fn handle(&mut self, now: Time, via: Via, event: Event) {
+        let changes = match &event {
+            Event::Message {
+                peer: Peer::Node(node),
+                message: Message::Control(control::Message::Heartbeat(beat)),
+                ..
+            } => self.detector.heard(now, *node, via, *beat),
+            Event::Disconnected(Peer::Node(node)) => {
+                self.detector.disconnected(*node, via).into_iter().collect()
+            }
+            _ => vec![],
+        };
+        self.host.handle(now, event);
+        changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
+    }
+
+    /// Does what is due; see [`Host::settle`]. Returns what is to leave, heartbeats included.
+    pub fn settle(&mut self, now: Time) -> Vec<Outgoing> {
+        self.host.settle(now);
+        for (node, _) in self.host.take_unmet() {
+            self.detector.meet(now, node);
+        }
+        let (beats, changes) = self.detector.beat(now);
+        changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
+        let beat = |(node, beat)| Outgoing {
+            peer: Peer::Node(node),
+            log: LogId(0),
+            from: Endpoint::Node,
+            to: Endpoint::Node,
+            message: control::Message::Heartbeat(beat).into(),
+        };
+        self.host.take_sends().into_iter().chain(beats.into_iter().map(beat)).collect()
+    }
+
+    /// When [`Watched::settle`] is to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        [self.host.deadline(), self.detector.deadline()].into_iter().flatten().min()
+    }
+}
+
+impl Deref for Watched {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+impl DerefMut for Watched {
+    fn deref_mut(&mut self) -> &mut Host {
+        &mut self.host
+    }
+}

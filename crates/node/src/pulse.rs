@@ -1,0 +1,344 @@
+//! Heartbeats: sent, received and answered on a thread of their own.
+//!
+//! No record passes through it, nor any lock or queue that records wait in: however busy the driver, the runtime or the
+//! disk is, the node answers for itself, and hears the others. The driver is told what became of them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use seriatim_host::{Detector, Event, Liveness, Via};
+use seriatim_model::{Endpoint, LogId, NodeId, Time};
+use seriatim_net::{Detached, LinkEvent, Links, Receiver, message_frame, open_message};
+use seriatim_protocol::control::Heartbeat;
+use seriatim_protocol::{Message, control};
+use tokio::sync::mpsc;
+
+use crate::driver::Arrival;
+use crate::vitals::Vitals;
+
+/// How many heartbeats wait to be looked at: the thread is never behind for long.
+const WAITING: usize = 1024;
+
+/// What the thread is told by the rest of the node. That is bounded by how often it is said: once for each connection that
+/// has its place at the door, and once for each address of a node.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Another node is known, and listens there.
+    Met(NodeId, String),
+    /// A node connected, to send heartbeats.
+    Connected(NodeId, Detached),
+    /// The node ends.
+    Stop,
+}
+
+/// What its own tasks tell it.
+enum Heard {
+    Beat(NodeId, Via, Heartbeat),
+    Closed(NodeId, Via),
+}
+
+/// The thread, while this lives.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    told: mpsc::UnboundedSender<Told>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread works with.
+pub(crate) struct PulseParts {
+    pub(crate) detector: Detector,
+    /// Over which heartbeats leave, and what happens to it; made on any runtime, used on the thread's own.
+    pub(crate) links: (Links, mpsc::Receiver<LinkEvent>),
+    pub(crate) vitals: Arc<Vitals>,
+    /// Where the driver takes what became of other nodes.
+    pub(crate) driver: mpsc::Sender<Arrival>,
+}
+
+impl Pulse {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the operating system gives no thread, or nothing to wait for sockets with.
+    pub(crate) fn start(parts: PulseParts) -> io::Result<Self> {
+        let (tell, told) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = thread::Builder::new().name("heartbeats".into()).spawn(move || {
+            runtime.block_on(Heart::new(parts, told).run());
+        })?;
+        Ok(Self { told: tell, thread: Some(thread) })
+    }
+
+    /// Where the thread is told something.
+    pub(crate) fn teller(&self) -> mpsc::UnboundedSender<Told> {
+        self.told.clone()
+    }
+
+    /// Another node is known.
+    pub(crate) fn meet(&self, node: NodeId, address: String) {
+        // The thread ends with the node only.
+        let _ = self.told.send(Told::Met(node, address));
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        let _ = self.told.send(Told::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Heart {
+    detector: Detector,
+    links: Links,
+    link_events: mpsc::Receiver<LinkEvent>,
+    vitals: Arc<Vitals>,
+    driver: mpsc::Sender<Arrival>,
+    told: mpsc::UnboundedReceiver<Told>,
+    hear: mpsc::Sender<Heard>,
+    heard: mpsc::Receiver<Heard>,
+    addresses: BTreeMap<NodeId, String>,
+    /// Numbers the connections that others made.
+    connections: u64,
+    started: Instant,
+}
+
+impl Heart {
+    fn new(parts: PulseParts, told: mpsc::UnboundedReceiver<Told>) -> Self {
+        let PulseParts { detector, links: (links, link_events), vitals, driver } = parts;
+        let (hear, heard) = mpsc::channel(WAITING);
+        Self {
+            detector,
+            links,
+            link_events,
+            vitals,
+            driver,
+            told,
+            hear,
+            heard,
+            addresses: BTreeMap::new(),
+            connections: 0,
+            started: Instant::now(),
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let wake = self.detector.deadline().map(|at| self.started + at.since(Time::ZERO));
+            tokio::select! {
+                biased;
+                Some(heard) = self.heard.recv() => self.hear(heard).await,
+                told = self.told.recv() => match told {
+                    Some(Told::Met(node, address)) => self.meet(node, address),
+                    Some(Told::Connected(node, connection)) => self.connected(node, connection),
+                    Some(Told::Stop) | None => return,
+                },
+                Some(event) = self.link_events.recv() => self.link(event),
+                () = until(wake) => {}
+            }
+            // Whatever has arrived by now counts, before anybody is found silent.
+            tokio::task::yield_now().await;
+            while let Ok(heard) = self.heard.try_recv() {
+                self.hear(heard).await;
+            }
+            self.beat().await;
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn meet(&mut self, node: NodeId, address: String) {
+        self.detector.meet(self.now(), node);
+        self.addresses.insert(node, address);
+    }
+
+    fn connected(&mut self, node: NodeId, connection: Detached) {
+        self.connections += 1;
+        let via = Via(self.connections);
+        // A connection that cannot be watched is as good as none: the other node makes a new one.
+        let Ok(connection) = connection.attach() else { return };
+        let hear = self.hear.clone();
+        tokio::spawn(async move {
+            // Nothing is sent over it; but while this side does not close it, it is whole.
+            let _sender = connection.sender;
+            read(node, via, connection.receiver, &hear).await;
+            let _ = hear.send(Heard::Closed(node, via)).await;
+        });
+    }
+
+    fn link(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Down(node) => self.links.down(node),
+            // Answers come over the other node's own connection.
+            LinkEvent::Frames(..) => {}
+        }
+    }
+
+    async fn hear(&mut self, heard: Heard) {
+        let now = self.now();
+        let changes = match heard {
+            Heard::Beat(node, via, beat) => self.detector.heard(now, node, via, beat),
+            Heard::Closed(node, via) => self.detector.disconnected(node, via).into_iter().collect(),
+        };
+        self.tell(changes).await;
+    }
+
+    async fn beat(&mut self) {
+        self.detector.feel(self.vitals.ailment());
+        let (beats, changes) = self.detector.beat(self.now());
+        for (node, beat) in beats {
+            let message = Message::Control(control::Message::Heartbeat(beat));
+            let frame = message_frame(LogId(0), Endpoint::Node, Endpoint::Node, &message)
+                .expect("a heartbeat fits into a frame");
+            self.links.send(node, self.addresses.get(&node).map(String::as_str), frame);
+        }
+        self.tell(changes).await;
+    }
+
+    /// A driver that takes nothing for so long that this waits is no reason to go on answering for it.
+    async fn tell(&self, changes: Vec<Liveness>) {
+        for change in changes {
+            let _ = self.driver.send(Arrival::Host(Event::Liveness(change))).await;
+        }
+    }
+}
+
+/// Passes on the heartbeats of one connection, until it ends.
+async fn read(node: NodeId, via: Via, mut receiver: Receiver, hear: &mpsc::Sender<Heard>) {
+    while let Ok(Some(frames)) = receiver.receive().await {
+        for frame in frames {
+            let Ok((_, _, _, Message::Control(control::Message::Heartbeat(beat)))) = open_message(frame)
+            else {
+                return;
+            };
+            if hear.send(Heard::Beat(node, via, beat)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until `at`; for ever if there is nothing to wait for.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seriatim_host::Cause;
+    use seriatim_model::limits::Limits;
+    use seriatim_model::{Record, SessionId, ViewNumber};
+    use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener, VersionRange};
+    use seriatim_protocol::control::Ailment;
+    use seriatim_protocol::shard;
+
+    use super::*;
+    use crate::readers::{Inboxes, accept};
+
+    const CLUSTER: ClusterId = ClusterId(1);
+    const HERE: NodeId = NodeId(1);
+    const THERE: NodeId = NodeId(2);
+
+    /// What one end of a pair of nodes holds on to.
+    struct End {
+        pulse: Pulse,
+        changes: mpsc::Receiver<Arrival>,
+        /// What is usual, and not taken.
+        usual: mpsc::Receiver<Arrival>,
+        vitals: Arc<Vitals>,
+        address: String,
+    }
+
+    async fn start(node: NodeId) -> End {
+        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.address().to_string();
+        let incarnation = u64::from(node.0);
+        let identity = Identity { cluster: CLUSTER, node, incarnation, versions: VersionRange::OURS };
+        let incoming = listener.serve(identity, ListenOptions::default());
+        let (driver, usual) = mpsc::channel(1);
+        let (urgent, changes) = mpsc::channel(16);
+        let (events, arrivals) = mpsc::channel(16);
+        let hello = Hello::node(CLUSTER, node, incarnation, address.clone()).over(Lane::Heartbeats);
+        let vitals = Arc::new(Vitals::new());
+        let pulse = Pulse::start(PulseParts {
+            detector: Detector::new(incarnation, &Limits::default()),
+            links: (Links::new(hello, Default::default(), events), arrivals),
+            vitals: vitals.clone(),
+            driver: urgent,
+        })
+        .unwrap();
+        tokio::spawn(accept(incoming, Inboxes { driver, pulse: pulse.teller() }));
+        End { pulse, changes, usual, vitals, address }
+    }
+
+    impl End {
+        async fn next(&mut self) -> Liveness {
+            let change = tokio::time::timeout(Duration::from_secs(10), self.changes.recv()).await.unwrap();
+            match change {
+                Some(Arrival::Host(Event::Liveness(change))) => change,
+                _ => panic!("only changes are told"),
+            }
+        }
+    }
+
+    /// Two nodes that know each other; each may have been suspected before it was heard first.
+    async fn pair() -> (End, End) {
+        let (mut here, mut there) = (start(HERE).await, start(THERE).await);
+        here.pulse.meet(THERE, there.address.clone());
+        there.pulse.meet(HERE, here.address.clone());
+        while here.next().await != Liveness::Alive(THERE) {}
+        while there.next().await != Liveness::Alive(HERE) {}
+        (here, there)
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_driver_takes_nothing_and_whose_runtime_is_busy_is_alive_until_it_is_gone() {
+        let (mut here, there) = pair().await;
+        let (events, mut arrivals) = mpsc::channel(16);
+        let mut bulk = Links::new(Hello::node(CLUSTER, THERE, 2, "x:1"), Default::default(), events);
+        let (view, session) = (ViewNumber(1), SessionId(1));
+        for first in 0..32 {
+            let records = vec![Record::new(&[0; 1 << 20], 0)];
+            let submit = shard::Message::Submit { view, session, lowest: 0, first, records };
+            let frames =
+                message_frame(LogId(1), Endpoint::Node, Endpoint::Node, &Message::from(submit)).unwrap();
+            bulk.send(HERE, Some(&here.address), frames);
+        }
+        while here.usual.is_empty() {
+            if let Ok(LinkEvent::Dialled(node, outcome)) = arrivals.try_recv() {
+                bulk.dialled(node, outcome);
+            }
+            tokio::task::yield_now().await;
+        }
+        // The only thread of the runtime that connections came in through does nothing else for a while.
+        let busy_until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < busy_until {
+            std::hint::spin_loop();
+        }
+        assert!(here.changes.is_empty(), "{:?}", here.next().await);
+        drop(there);
+        assert!(matches!(here.next().await, Liveness::Suspected(THERE, _)));
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_disk_stands_still_says_so() {
+        let (mut here, there) = pair().await;
+        there.vitals.writes(true);
+        let stalled = Cause::Unwell(Ailment::DiskStalled);
+        assert_eq!(here.next().await, Liveness::Suspected(THERE, stalled));
+        there.vitals.writes(false);
+        assert_eq!(here.next().await, Liveness::Alive(THERE));
+    }
+}

@@ -1,0 +1,59 @@
+//! How a node's driver is doing, for the thread that answers for the node.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use seriatim_protocol::control::Ailment;
+
+/// For how long a journal write or a step of the driver may take before the node says of itself that it cannot serve.
+/// A disk that stands still for a second delays its logs; one that does not come back is to be done without.
+const STALLED_AFTER: Duration = Duration::from_secs(3);
+
+/// What the driver notes, at the cost of a store, and others read.
+#[derive(Debug)]
+pub(crate) struct Vitals {
+    started: Instant,
+    /// Since when the journal write under way has been, in nanoseconds after the start; 0 if there is none.
+    writing: AtomicU64,
+    /// The same of the driver's present step.
+    stepping: AtomicU64,
+}
+
+impl Vitals {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), writing: AtomicU64::new(0), stepping: AtomicU64::new(0) }
+    }
+
+    /// A journal write begins, or has ended.
+    pub(crate) fn writes(&self, goes_on: bool) {
+        self.note(&self.writing, goes_on);
+    }
+
+    /// The driver begins a step, or waits for something to do.
+    pub(crate) fn steps(&self, goes_on: bool) {
+        self.note(&self.stepping, goes_on);
+    }
+
+    fn note(&self, since: &AtomicU64, goes_on: bool) {
+        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        since.store(if goes_on { nanos } else { 0 }, Ordering::Relaxed);
+    }
+
+    fn lasts_for(&self, since: &AtomicU64) -> Duration {
+        match since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => self.started.elapsed().saturating_sub(Duration::from_nanos(since)),
+        }
+    }
+
+    /// Why the node cannot serve at present, if it cannot.
+    pub(crate) fn ailment(&self) -> Option<Ailment> {
+        if self.lasts_for(&self.stepping) >= STALLED_AFTER {
+            Some(Ailment::Stuck)
+        } else if self.lasts_for(&self.writing) >= STALLED_AFTER {
+            Some(Ailment::DiskStalled)
+        } else {
+            None
+        }
+    }
+}
