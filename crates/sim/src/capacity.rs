@@ -45,7 +45,7 @@ const GOODPUT: f64 = 0.5;
 const PASSES: u64 = 6;
 /// How many messages a record costs that node, where none of them is carried together with others.
 const MESSAGES: u64 = 6;
-/// How long it takes until the first records are stable.
+/// How long it takes until the first records are stable, besides what waits before them.
 const RAMP: Duration = Duration::from_millis(300);
 
 impl Capacity {
@@ -75,12 +75,13 @@ impl Capacity {
         disk.min(processor).min(self.link_bytes)
     }
 
-    /// How many bytes of records have to be stable at the end of the load, if it saturates the cluster and `faults` struck
-    /// meanwhile, each of which may cost a second.
+    /// How many bytes of records have to be stable at the end of the load, if it saturates the cluster, sequencing replicas
+    /// hold `ring_bytes`, and `faults` struck meanwhile, each of which may cost a second.
     #[must_use]
-    pub fn goodput(&self, config: &LogConfig, record_bytes: u64, faults: u32) -> u64 {
-        let time = self.load_for.saturating_sub(RAMP + Duration::from_secs(1) * faults);
-        (self.records_bytes(config, record_bytes) as f64 * GOODPUT * time.as_secs_f64()) as u64
+    pub fn goodput(&self, config: &LogConfig, record_bytes: u64, ring_bytes: u64, faults: u32) -> u64 {
+        let rate = self.records_bytes(config, record_bytes) as f64;
+        let time = self.load_for.saturating_sub(RAMP + Duration::from_secs(1) * faults).as_secs_f64();
+        ((rate * time - ring_bytes as f64).max(0.0) * GOODPUT) as u64
     }
 
     /// How long the cluster may take for so many bytes of records.

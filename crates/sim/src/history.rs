@@ -205,6 +205,8 @@ pub enum End {
 pub struct Costs {
     /// How many bytes were written to disks, journals included.
     pub disk_bytes: u64,
+    /// How many of them to journals.
+    pub journal_bytes: u64,
     /// How many bytes nodes sent each other.
     pub sent_bytes: u64,
     /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or written yet, and what

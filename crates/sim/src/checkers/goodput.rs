@@ -6,7 +6,7 @@ use crate::history::{History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
     let Some(load) = history.load.as_ref().filter(|load| load.capacity.saturates) else { return Ok(()) };
-    let least = load.capacity.goodput(&history.config, load.record_bytes, load.faults);
+    let least = load.capacity.goodput(&history.config, load.record_bytes, load.ring_bytes, load.faults);
     let done = if history.config.order.places_first() {
         // What is acknowledged is stable.
         let in_time = |at| at <= load.ended;

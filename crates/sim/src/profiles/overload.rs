@@ -19,10 +19,13 @@ const LOAD_FOR: Duration = Duration::from_millis(2500);
 /// of what they may hold.
 fn small(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10AD);
-    let ring_bytes = random.pick(&[64, 256, 1024]) << 10;
-    // Either the disk or the processor is what there is too little of.
-    let (disk_bytes, byte_ns, message_ns) =
-        random.pick(&[(500_000, 30, 5_000), (2_000_000, 30, 10_000), (8_000_000, 30, 150_000)]);
+    // Either the disk or the processor is what there is too little of. A ring is some tenths of a second's work.
+    let (disk_bytes, byte_ns, message_ns, ring_bytes) = random.pick(&[
+        (500_000, 30, 5_000, 64 << 10),
+        (2_000_000, 30, 10_000, 256 << 10),
+        (8_000_000, 30, 150_000, 256 << 10),
+    ]);
+    let ring_bytes = ring_bytes * random.pick(&[1, 2]);
     let capacity = Capacity {
         message_ns,
         byte_ns,
@@ -32,7 +35,7 @@ fn small(seed: u64) -> Plan {
         link_bytes: random.pick(&[4_000_000, 20_000_000]),
         socket_bytes: ring_bytes / 8,
         queue_bytes: ring_bytes,
-        stall: random.pick(&[0, 20, 60].map(Duration::from_millis)),
+        stall: random.pick(&[0, 20, 40].map(Duration::from_millis)),
         stall_every: Duration::from_millis(200),
         load_for: LOAD_FOR,
         saturates: true,
@@ -50,7 +53,7 @@ fn small(seed: u64) -> Plan {
     plan.options.limits = Limits {
         ring_bytes,
         ring_records: ring_bytes / 256,
-        batch_bytes: ring_bytes / 64,
+        batch_bytes: ring_bytes / 16,
         ..Limits::default()
     };
     plan.journal = JournalOptions {

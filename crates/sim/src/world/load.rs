@@ -264,7 +264,9 @@ impl World {
             departure.after = spent;
             departures.push(departure);
         }
-        let record_bytes = self.plan.workload.payload_bytes;
+        // Elsewhere a sequencing replica keeps names.
+        let is_whole = self.plan.config.order.places_by_position();
+        let record_bytes = if is_whole { self.plan.workload.payload_bytes } else { 0 };
         let held = node.sequencer(self.log).map_or(0, |role| role.held());
         node.held_bytes = journal + held * record_bytes;
         let held: u64 = self.nodes.values().map(|node| node.held_bytes).sum();
@@ -286,6 +288,7 @@ impl World {
         node.journal_seen = node.host.as_ref().map_or(0, |host| host.journal_pending_bytes() as u64);
         if let Some(costs) = self.costs() {
             costs.disk_bytes += bytes;
+            costs.journal_bytes += bytes;
         }
     }
 
