@@ -20,6 +20,7 @@ use seriatim_store::{
     CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, RoleKey, ShardOptions,
 };
 
+use crate::backlog::Backlog;
 use crate::detector::Liveness;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::recovery::{HostError, Problem, new_replica, revive};
@@ -133,6 +134,7 @@ pub struct Host {
     /// Logs that the register does not know although they have replicas here, and since when; nothing once
     /// that was told.
     pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
+    pub(crate) backlog: Backlog,
     /// The last journal entry of all, and the last that somebody waits for.
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
@@ -197,6 +199,7 @@ impl Host {
             doomed: VecDeque::new(),
             gone: BTreeSet::new(),
             unknown: BTreeMap::new(),
+            backlog: Backlog::default(),
             last,
             awaited: last,
             checkpoint: None,
@@ -468,7 +471,13 @@ impl Host {
             Endpoint::Register => self.question_register(now, from, log, message),
             // A client may ask a controller that is here; it cannot make one.
             Endpoint::Controller if matches!(from, Address::Client(..)) && !self.hosts(log) => {}
-            _ => self.dispatch(now, RoleKey { log, endpoint: to }, from, message),
+            _ => {
+                let key = RoleKey { log, endpoint: to };
+                if matches!(peer, Peer::Client(_)) {
+                    self.press(now, key);
+                }
+                self.dispatch(now, key, from, message);
+            }
         }
     }
 
@@ -647,6 +656,7 @@ impl Host {
 
     pub(crate) fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
         self.last = self.journal.append(key, chunks);
+        self.backlog.add(self.last, key.log, chunks.iter().map(Bytes::len).sum());
         self.last
     }
 
@@ -689,6 +699,7 @@ impl Host {
     fn journal_written(&mut self, now: Time, outcome: Result<(), WriteFailure>) {
         match self.journal.written(outcome) {
             Ok(durable) => {
+                self.backlog.durable(durable);
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
                 self.set_disk_full(self.journal.is_full());
                 self.report_durable(durable);

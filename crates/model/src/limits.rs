@@ -36,10 +36,13 @@ pub const INTERVALS_US: std::ops::RangeInclusive<u32> = 100..=1_000_000;
 pub const CUT_WINDOW: usize = 128;
 
 /// How many bytes of not yet stable records a sequencing replica holds before it answers `Busy`.
-pub const RING_BYTES: usize = 64 << 20;
+pub const RING_BYTES: usize = 32 << 20;
 
 /// How many not yet stable records a sequencing replica holds before it answers `Busy`.
 pub const RING_RECORDS: usize = 256 << 10;
+
+/// How many bytes may wait for a node's journal before the logs that wait for most of them admit nothing more.
+pub const JOURNAL_BACKLOG_BYTES: usize = 8 << 20;
 
 /// How many records one append message, and one batch of the orderer, carry at most.
 pub const BATCH_RECORDS: usize = 2048;
@@ -65,7 +68,7 @@ pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
 pub const MAX_IN_FLIGHT: usize = 64 << 10;
 
 /// How many bytes of records one session may have appended and not yet seen acknowledged.
-pub const MAX_IN_FLIGHT_BYTES: usize = 32 << 20;
+pub const MAX_IN_FLIGHT_BYTES: usize = 16 << 20;
 
 /// How many bytes of records one read returns, unless a single record is larger.
 pub const READ_BYTES: u32 = 1 << 20;
@@ -146,6 +149,8 @@ pub struct Limits {
     pub ring_bytes: usize,
     /// See [`RING_RECORDS`].
     pub ring_records: usize,
+    /// See [`JOURNAL_BACKLOG_BYTES`].
+    pub journal_backlog_bytes: usize,
     /// See [`BATCH_RECORDS`].
     pub batch_records: usize,
     /// See [`BATCH_BYTES`].
@@ -171,6 +176,7 @@ impl Default for Limits {
         Self {
             ring_bytes: RING_BYTES,
             ring_records: RING_RECORDS,
+            journal_backlog_bytes: JOURNAL_BACKLOG_BYTES,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             session_idle_positions: SESSION_IDLE_POSITIONS,

@@ -112,8 +112,12 @@ pub enum Deviation {
     SubmittedTwice,
     /// Heartbeats wait behind everything else that a node has to send and to do.
     HeartbeatsBehindRecords,
-    /// A sequencing replica says that it is busy for want of numbers only, however many bytes it holds.
-    BusyWithoutBytes,
+    /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.
+    NeverBusy,
+    /// An attempt at a view is given up when it has taken long, whatever progress it makes.
+    AttemptByTheClock,
+    /// Batches that were not answered are sent again, all of them, after a time that does not grow.
+    ResentWithoutBackoff,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
 }

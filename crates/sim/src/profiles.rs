@@ -12,7 +12,9 @@ use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
-pub use overload::{burst, large_records, overload, overload_crash, overload_slow_disk, within_capacity};
+pub use overload::{
+    burst, large_records, long_view_change, overload, overload_crash, overload_slow_disk, within_capacity,
+};
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node
 /// of its own.

@@ -271,7 +271,9 @@ impl World {
         }
         if self.plan.capacity.is_some() {
             // What follows is judged by how long it takes: the first view does not count.
-            self.run_until(FIRST_VIEW_WITHIN, |world| world.latest_view().is_some_and(|view| world.is_settled(view)));
+            self.run_until(FIRST_VIEW_WITHIN, |world| {
+                world.latest_view().is_some_and(|view| world.is_settled(view))
+            });
         }
         self.began = self.now;
         self.first_entry = self.entry().cloned();

@@ -19,6 +19,7 @@ use super::behind::{Known, Verdict};
 use super::growth::Growth;
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, NodeAddress};
+use super::pace::Pace;
 use super::timings::Timings;
 use super::{send, shape};
 use crate::deviation::{Deviation, Options};
@@ -39,9 +40,7 @@ pub struct Controller {
     node: NodeId,
     register: Address,
     options: Options,
-    /// Tells this controller's claims from any other's.
-    random: u64,
-    attempts: u64,
+    pace: Pace,
     phase: Phase,
     /// When the phase's questions are asked again.
     ask_at: Time,
@@ -144,8 +143,9 @@ impl Machine for Controller {
             Phase::Attempt(attempt) if matches!(attempt.step, Step::Seal | Step::Fence | Step::Stage) => {
                 // Waiting for more than enough ends, once.
                 let gathered = Some(attempt.gathers_until()).filter(|at| *at > self.looked_at);
-                [gathered, Some(self.ask_at)].into_iter().flatten().min()
+                [gathered, Some(self.ask_at), Some(self.give_up_at)].into_iter().flatten().min()
             }
+            Phase::Attempt(_) => Some(self.ask_at.min(self.give_up_at)),
             _ => Some(self.ask_at),
         }
     }
@@ -161,8 +161,7 @@ impl Controller {
             node,
             register: Address::Node(register, Endpoint::Register),
             options,
-            random,
-            attempts: 0,
+            pace: Pace::new(random),
             phase: Phase::Idle,
             ask_at: Time::ZERO,
             looked_at: Time::ZERO,
@@ -271,6 +270,7 @@ impl Controller {
     /// Enters a phase and asks its questions.
     fn enter(&mut self, now: Time, phase: Phase, out: &mut Vec<RoleEffect>) {
         self.phase = phase;
+        self.pace.restart_questions();
         self.ask(now, out);
     }
 
@@ -306,7 +306,7 @@ impl Controller {
 
     /// Somebody who should answer does not: the next attempt may do without, or with others.
     fn give_up(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        self.attempts += 1;
+        self.pace.gives_up();
         // Perhaps a shard that is to join does not get any further: the log does without it then.
         self.is_joining_hard = true;
         self.enter(now, Phase::Reading, out);
@@ -366,7 +366,7 @@ impl Controller {
 
     /// Asks, again if need be, whatever the phase waits for.
     fn ask(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        self.ask_at = now + limits::RESEND_AFTER;
+        self.ask_at = now + self.pace.next_question();
         match &self.phase {
             Phase::Idle | Phase::Resting => {}
             Phase::Reading => send(self.register, Message::Get { log: self.log }, out),
@@ -392,7 +392,7 @@ impl Controller {
                 let won = entry.claimed == wanted.claimed && entry.claimant == wanted.claimant;
                 if won {
                     self.timings.reached(now, "claim");
-                    self.give_up_at = now + limits::ATTEMPT_FOR;
+                    self.give_up_at = now + self.pace.patience();
                     let attempt = Attempt::new(now, entry, self.purpose(now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
@@ -404,11 +404,11 @@ impl Controller {
                 if entry.claimed > attempt.claim() {
                     // Outbid. The winner's attempt makes this one pointless; stand back for a while.
                     self.stood_back_for = entry.claimed;
-                    self.rest(now, self.backoff());
+                    self.rest(now, self.pace.backoff_after(entry.claimed, entry.view_number()));
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
                 } else if attempt.step == Step::Register && entry.version > attempt.entry.version {
-                    self.rest(now, self.backoff());
+                    self.rest(now, self.pace.backoff());
                 }
             }
         }
@@ -424,11 +424,6 @@ impl Controller {
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
             turns: self.unreadable.clone(),
         }
-    }
-
-    fn backoff(&self) -> Duration {
-        let spread = self.random.wrapping_mul(self.attempts + 1) >> 54;
-        limits::RESEND_AFTER + Duration::from_micros(spread * 200)
     }
 
     /// Takes note of what is registered.
@@ -535,7 +530,7 @@ impl Controller {
     fn decide(&mut self, now: Time, entry: LogEntry, out: &mut Vec<RoleEffect>) {
         match self.known.judge(now, entry.view_number()) {
             Verdict::Sound => {}
-            Verdict::Doubtful => return self.rest(now, self.backoff()),
+            Verdict::Doubtful => return self.rest(now, self.pace.backoff()),
             Verdict::Behind(trouble) => return self.cannot_form(now, entry, &trouble, out),
         }
         let needed = self.is_needed(now, &entry, out);
@@ -551,12 +546,11 @@ impl Controller {
         if entry.claimed > entry.view_number().max(self.stood_back_for) {
             // Somebody else is at it. It gets its time, once.
             self.stood_back_for = entry.claimed;
-            return self.rest(now, self.backoff());
+            return self.rest(now, self.pace.backoff_after(entry.claimed, entry.view_number()));
         }
-        self.attempts += 1;
         let mut wanted = entry;
         wanted.claimed = wanted.claimed.next();
-        wanted.claimant = self.random.wrapping_add(self.attempts);
+        wanted.claimant = self.pace.attempt();
         self.stood_back_for = wanted.claimed;
         self.enter(now, Phase::Claiming(Box::new(wanted)), out);
     }
@@ -629,7 +623,7 @@ impl Controller {
             // An equal number: it takes part in a view of that number. Unless that is the one that is being
             // registered, the number was given out twice.
             Message::Outbid { claim } if claim > ours || claim == ours && attempt.step < Step::Register => {
-                return self.rest(now, self.backoff());
+                return self.rest(now, self.pace.backoff());
             }
             _ => false,
         };
@@ -639,7 +633,9 @@ impl Controller {
     /// An answer came. Only one that brings news gives the attempt more time.
     fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
         if is_news {
-            self.give_up_at = now + limits::ATTEMPT_FOR;
+            if !self.options.deviates(Deviation::AttemptByTheClock) {
+                self.give_up_at = now + self.pace.patience();
+            }
             self.proceed(now, out);
         }
     }
@@ -659,7 +655,7 @@ impl Controller {
                 attempt.is_fenced(shard, node, *incarnation, *held)
             }
             shard::Message::Fenced { claim, .. } if *claim > ours => {
-                return self.rest(now, self.backoff());
+                return self.rest(now, self.pace.backoff());
             }
             shard::Message::Flushed { claim, upto } if *claim == ours => {
                 attempt.has_shard_flushed(shard, node, *upto)
@@ -687,6 +683,7 @@ impl Controller {
             }
             Ok(Some(step)) => {
                 attempt.enter(now, step);
+                self.pace.restart_questions();
                 self.timings.reached(now, done.name());
                 self.ask(now, out);
                 self.proceed(now, out);
@@ -715,7 +712,7 @@ impl Controller {
         };
         self.answer_order(false, lost, text, out);
         self.reports.clear();
-        self.rest(now, limits::ATTEMPT_FOR + self.backoff());
+        self.rest(now, limits::ATTEMPT_FOR + self.pace.backoff());
     }
 
     fn answer_order(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
@@ -738,6 +735,7 @@ impl Controller {
         let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
         self.answer_order(true, false, text, out);
         self.growth.happened(now);
+        self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();
         // The view was not formed knowingly with those that fell silent since.

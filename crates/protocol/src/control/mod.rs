@@ -42,6 +42,7 @@ mod cuts;
 mod growth;
 mod loss;
 pub mod message;
+mod pace;
 pub mod register;
 mod selection;
 mod shape;

@@ -88,7 +88,8 @@ impl Machine for Register {
             | Input::Read(..)
             | Input::Found(..)
             | Input::Mapped(..)
-            | Input::DiskFull(_) => {}
+            | Input::DiskFull(_)
+            | Input::Pressed(_) => {}
             Input::Request { request, .. } => match request {},
         }
     }

@@ -9,7 +9,7 @@ use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, Tim
 use super::client::{LogClient, Out, Place};
 use crate::parts::appending::ClientEffect;
 use crate::parts::junk;
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
 use crate::shard::{self, Span};
 
 /// A conversation: when the other was heard last, and how often nothing came.
@@ -85,7 +85,8 @@ impl Talk {
 
     /// Something was answered: so many things still wait for an answer.
     pub(super) fn answered(&mut self, now: Time, waiting: u64) {
-        *self = Self { heard_at: now, waiting, not_before: self.not_before, ..Self::default() };
+        let patience = patience_after(self.patience, now - self.heard_at);
+        *self = Self { heard_at: now, patience, waiting, not_before: self.not_before, ..Self::default() };
     }
 
     fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {

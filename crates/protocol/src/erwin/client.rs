@@ -21,7 +21,7 @@ use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_MOST;
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
 use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails};
 use crate::roles;
 
@@ -305,8 +305,8 @@ impl LogClient {
         let Some(member) = self.members.get_mut(&node) else { return };
         if next > member.acknowledged {
             member.acknowledged = next;
+            member.patience = patience_after(member.patience, now - member.heard_at);
             member.heard_at = now;
-            member.patience = RESEND_FIRST;
             member.pause = Duration::ZERO;
             member.busy = None;
         }
@@ -496,9 +496,12 @@ impl LogClient {
             }
             member.not_before = Time::ZERO;
             let waits = member.acknowledged.max(base) < member.sent;
+            let mut was_sent = None;
             if waits && now >= member.heard_at + member.patience {
-                // Nothing heard for too long: what was sent, or what was answered, may be lost.
+                // Nothing heard for too long: what was sent, or what was answered, may be lost. The first batch of it asks
+                // which; what follows it comes again only where it is missing.
                 is_silent = true;
+                was_sent = Some(member.sent);
                 member.sent = member.acknowledged.max(base);
                 member.heard_at = now;
                 member.patience = (member.patience * 2).min(RESEND_MOST);
@@ -523,6 +526,7 @@ impl LogClient {
                 }
                 let first = member.sent;
                 member.sent += entries.len() as u64;
+                member.sent = member.sent.max(was_sent.take().unwrap_or(0));
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));
             }
         }

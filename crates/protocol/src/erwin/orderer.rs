@@ -12,7 +12,7 @@ use super::message::Message;
 use super::push::{BoundBatch, Pusher};
 use super::rules;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Gate, Ring, Sessions};
+use crate::parts::{Gate, Retransmit, Ring, Sessions};
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -34,6 +34,8 @@ pub(super) struct Orderer {
     gathers_until: Time,
     /// Batches that the shards hold and some follower has not confirmed.
     drops: VecDeque<DropBatch>,
+    /// For the oldest of them.
+    retransmit: Retransmit,
     followers: BTreeMap<NodeId, Position>,
     /// How far our own drops are durable, and those that are not yet.
     own: Position,
@@ -51,7 +53,6 @@ struct DropBatch {
     from: Position,
     to: Position,
     runs: Vec<Settled>,
-    sent_at: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ struct ShardProgress {
 impl Orderer {
     /// Starts to order in `view`, whose leader we are. `slot` is where the ring begins.
     pub(super) fn new(view: &View, me: NodeId, slot: u64, options: Options) -> Self {
-        let pusher = Pusher::new(view.number, view, view.start);
+        let pusher = Pusher::new(view.number, view, view.start, options);
         let progress =
             |primary| ShardProgress { primary, told: view.start, known: view.start, told_at: Time::ZERO };
         let others = view.sequencers.iter().map(|member| member.node).filter(|node| *node != me);
@@ -74,6 +75,7 @@ impl Orderer {
             next_slot: slot,
             gathers_until: Time::ZERO,
             drops: VecDeque::new(),
+            retransmit: Retransmit::default(),
             followers: others.map(|node| (node, view.start)).collect(),
             own: view.start,
             own_pending: VecDeque::new(),
@@ -187,8 +189,8 @@ impl Orderer {
     }
 
     /// The oldest batch, if every shard holds it.
-    pub(super) fn take_bound(&mut self) -> Option<BoundBatch> {
-        self.pusher.take_bound()
+    pub(super) fn take_bound(&mut self, now: Time) -> Option<BoundBatch> {
+        self.pusher.take_bound(now)
     }
 
     /// We dropped the batch ourselves, with the write of `ticket`; the followers are told.
@@ -201,9 +203,12 @@ impl Orderer {
     ) {
         self.locate(&batch);
         self.own_pending.push_back((ticket, batch.to));
-        let drop = DropBatch { from: batch.from, to: batch.to, runs: batch.ids, sent_at: now };
+        let drop = DropBatch { from: batch.from, to: batch.to, runs: batch.ids };
         for follower in self.followers.keys() {
             drop.send(self.view.number, *follower, out);
+        }
+        if self.drops.is_empty() {
+            self.retransmit.start(now);
         }
         self.drops.push_back(drop);
     }
@@ -240,7 +245,7 @@ impl Orderer {
     }
 
     /// Advances `stable` as far as everyone confirmed, and answers those who waited for it.
-    pub(super) fn advance(&mut self, gate: &Gate, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
+    pub(super) fn advance(&mut self, now: Time, gate: &Gate, sessions: &Sessions, out: &mut Vec<RoleEffect>) {
         while self.own_pending.front().is_some_and(|(ticket, _)| gate.is_durable(*ticket)) {
             let (_, to) = self.own_pending.pop_front().expect("the front was just seen");
             self.own = to;
@@ -251,7 +256,11 @@ impl Orderer {
         self.stable = self.stable.max(stable);
         let everyone = rules::stable_bound(self.followers.values().copied());
         let done = self.drops.partition_point(|drop| drop.to <= everyone || self.followers.is_empty());
-        self.drops.drain(..done);
+        if done > 0 {
+            self.drops.drain(..done);
+            self.retransmit.answered(now);
+            self.retransmit.start(now);
+        }
         self.answer_located(sessions, out);
     }
 
@@ -301,21 +310,19 @@ impl Orderer {
     pub(super) fn resend(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.pusher.resend(now, self.stable, out);
         self.endings.resend(now, self.view.number, out);
-        let followers = &self.followers;
-        for drop in &mut self.drops {
-            if now < drop.sent_at + limits::RESEND_AFTER {
-                continue;
-            }
-            drop.sent_at = now;
-            for (follower, _) in followers.iter().filter(|(_, confirmed)| **confirmed < drop.to) {
-                drop.send(self.view.number, *follower, out);
+        if !self.drops.is_empty() && self.retransmit.expires(now) {
+            // A follower drops what follows the first batch that it misses only with that.
+            for (follower, confirmed) in &self.followers {
+                for drop in self.drops.iter().filter(|drop| *confirmed < drop.to) {
+                    drop.send(self.view.number, *follower, out);
+                }
             }
         }
     }
 
     /// When the next batch is due, or something is to be sent again.
     pub(super) fn deadline(&self, ring: &Ring, gate: &Gate) -> Option<Time> {
-        let drops = self.drops.iter().map(|drop| drop.sent_at + limits::RESEND_AFTER).min();
+        let drops = (!self.drops.is_empty()).then(|| self.retransmit.deadline());
         let lagging = self.shards.values().filter(|progress| progress.known < self.stable);
         let stable = lagging.map(|progress| progress.told_at + limits::RESEND_AFTER).min();
         [self.pushes_at(ring, gate), self.pusher.deadline(), drops, stable, self.endings.deadline()]

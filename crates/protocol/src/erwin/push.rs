@@ -4,7 +4,6 @@
 //! what happens when a batch is bound.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use seriatim_model::storage::{Ordered, Run};
 use seriatim_model::{
@@ -13,12 +12,9 @@ use seriatim_model::{
 };
 
 use crate::parts::sessions::runs_of;
-use crate::parts::{Content, Entry, Names};
+use crate::parts::{Content, Entry, Names, Retransmit};
 use crate::roles::RoleEffect;
-use crate::shard;
-
-/// The longest wait before a batch is sent again.
-const RESEND_MOST: Duration = Duration::from_secs(1);
+use crate::{Deviation, Options, shard};
 
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
@@ -29,6 +25,9 @@ pub(super) struct Pusher {
     placement: Placement,
     routes: BTreeMap<ShardId, Route>,
     batches: VecDeque<Batch>,
+    options: Options,
+    /// For the oldest of them.
+    retransmit: Retransmit,
     end: Position,
 }
 
@@ -46,8 +45,6 @@ struct Batch {
     /// Those of them that became no-ops.
     voids: Names,
     unanswered: BTreeMap<ShardId, Part>,
-    sent_at: Time,
-    patience: Duration,
 }
 
 /// What a shard is told of a batch.
@@ -69,7 +66,7 @@ pub(super) struct BoundBatch {
 
 impl Pusher {
     /// Starts to push at `from`, under the number of `view`, to its shards.
-    pub(super) fn new(number: ViewNumber, view: &View, from: Position) -> Self {
+    pub(super) fn new(number: ViewNumber, view: &View, from: Position, options: Options) -> Self {
         let route = |members: &seriatim_model::ShardMembers| Route {
             primary: Address::Node(members.primary().node, Endpoint::Shard(members.shard)),
             backups: members.replicas[1..].to_vec(),
@@ -79,6 +76,8 @@ impl Pusher {
             placement: view.placement.clone(),
             routes: view.shards.iter().map(|members| (members.shard, route(members))).collect(),
             batches: VecDeque::new(),
+            options,
+            retransmit: Retransmit::default(),
             end: from,
         }
     }
@@ -121,15 +120,10 @@ impl Pusher {
             true => records_of(&self.placement, from, entries),
             false => self.routes.keys().map(|shard| (*shard, Part::Names(names.clone()))).collect(),
         };
-        let batch = Batch {
-            from,
-            to: self.end,
-            ids,
-            voids: Names::default(),
-            unanswered: parts,
-            sent_at: now,
-            patience: limits::RESEND_AFTER,
-        };
+        let batch = Batch { from, to: self.end, ids, voids: Names::default(), unanswered: parts };
+        if self.batches.is_empty() {
+            self.retransmit.start(now);
+        }
         let told = batch.unanswered.keys().copied().collect();
         send(&batch, self.view, &self.routes, stable, out);
         self.batches.push_back(batch);
@@ -146,28 +140,34 @@ impl Pusher {
     }
 
     /// The oldest batch, if every shard holds it.
-    pub(super) fn take_bound(&mut self) -> Option<BoundBatch> {
+    pub(super) fn take_bound(&mut self, now: Time) -> Option<BoundBatch> {
         self.batches.front().filter(|batch| batch.unanswered.is_empty())?;
         let Batch { from, to, ids, voids, .. } = self.batches.pop_front()?;
+        self.retransmit.answered(now);
+        self.retransmit.start(now);
         let parts = ids.into_iter().flat_map(|run| voids.split(run));
         Some(BoundBatch { from, to, ids: parts.map(|(ids, is_void)| Settled { ids, is_void }).collect() })
     }
 
-    /// Sends again what has not been answered for too long: less and less often, since a shard that is
-    /// slow is not helped by more of the same.
+    /// Sends the oldest batch again to the shards that did not answer it for too long.
     pub(super) fn resend(&mut self, now: Time, stable: Position, out: &mut Vec<RoleEffect>) {
-        for batch in &mut self.batches {
-            if now >= batch.sent_at + batch.patience {
-                batch.sent_at = now;
-                batch.patience = (batch.patience * 2).min(RESEND_MOST);
-                send(batch, self.view, &self.routes, stable, out);
-            }
+        if self.batches.is_empty() || !self.retransmit.expires(now) {
+            return;
+        }
+        let mut resent = 1;
+        if self.options.deviates(Deviation::ResentWithoutBackoff) {
+            resent = self.batches.len();
+            self.retransmit = Retransmit::default();
+            self.retransmit.start(now);
+        }
+        for batch in self.batches.iter().take(resent) {
+            send(batch, self.view, &self.routes, stable, out);
         }
     }
 
     /// When something is due to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.batches.iter().map(|batch| batch.sent_at + batch.patience).min()
+        (!self.batches.is_empty()).then(|| self.retransmit.deadline())
     }
 }
 

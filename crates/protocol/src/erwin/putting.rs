@@ -3,16 +3,17 @@
 //!
 //! A record is stored when every replica of its shard, as the client's view names them, said so in that view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use seriatim_model::limits::Limits;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
 
 use super::client::{Failure, LogClient, Out, Pending, Reply, Session};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
 use crate::parts::{Content, ShardChoice};
 use crate::shard::Message;
 
@@ -49,6 +50,42 @@ struct Progress {
     not_before: Time,
     pause: Duration,
     busy: Option<bool>,
+}
+
+/// The records that one replica of a shard has not stored.
+struct Unstored<'a> {
+    pending: &'a VecDeque<Pending>,
+    /// The number of the first of them.
+    base: u64,
+    /// The shard, and the replica's bit in [`Target::stored`].
+    at: (ShardId, u16),
+    limits: Limits,
+}
+
+impl Unstored<'_> {
+    /// The first of those in `from..end` that follow each other and fit into one message, with the number of the first,
+    /// and where to look for more.
+    fn batch(&self, from: u64, end: u64) -> Option<((u64, Vec<Record>), u64)> {
+        let (shard, bit) = self.at;
+        let unsent = (from..end).zip(self.pending.range((from.min(end) - self.base) as usize..));
+        let is_wanted = |pending: &Pending| {
+            pending.target.shard == Some(shard) && pending.target.stored & bit == 0 && !pending.settled
+        };
+        let mut unsent = unsent.skip_while(|(_, pending)| !is_wanted(pending)).peekable();
+        let (first, _) = unsent.peek().copied()?;
+        let (mut records, mut bytes) = (vec![], 0);
+        for (_, pending) in
+            unsent.take_while(|(_, pending)| is_wanted(pending)).take(self.limits.batch_records)
+        {
+            bytes += pending.record.size();
+            if !records.is_empty() && bytes > self.limits.batch_bytes {
+                break;
+            }
+            records.push(pending.record.clone());
+        }
+        let next = first + records.len() as u64;
+        Some(((first, records), next))
+    }
 }
 
 impl Putting {
@@ -201,48 +238,29 @@ impl LogClient {
                 continue;
             }
             progress.not_before = Time::ZERO;
+            let unstored = Unstored { pending: &self.pending, base, at: (*shard, progress.bit), limits };
+            let mut batches = vec![];
             if progress.unanswered > 0 && now >= progress.heard_at + progress.patience {
+                // The first batch asks what became of those that were sent; the others come again only if that is missing.
                 is_silent = true;
-                (progress.sent, progress.unanswered) = (base, 0);
+                batches.extend(unstored.batch(base, progress.sent.min(end)).map(|(batch, _)| batch));
                 progress.heard_at = now;
                 progress.patience = (progress.patience * 2).min(RESEND_MOST);
-            } else if progress.sent >= end {
-                continue;
-            } else if progress.unanswered == 0 {
+            } else if progress.sent < end && progress.unanswered == 0 {
                 progress.heard_at = now;
             }
             progress.sent = progress.sent.max(base);
-            let mut batch: Option<(u64, Vec<Record>, usize)> = None;
-            let mut put = |batch: &mut Option<(u64, Vec<Record>, usize)>| {
-                if let Some((first, records, _)) = batch.take() {
-                    let message = Message::Put { view, session, first, records };
-                    let to = Address::Node(*node, Endpoint::Shard(*shard));
-                    out.push(ClientEffect::Send { to, message: message.into() });
-                }
-            };
-            let unsent = self.pending.range((progress.sent - base) as usize..);
-            for (number, pending) in (progress.sent..).zip(unsent) {
-                let is_wanted = pending.target.shard == Some(*shard)
-                    && pending.target.stored & progress.bit == 0
-                    && !pending.settled;
-                if !is_wanted {
-                    put(&mut batch);
-                    continue;
-                }
-                progress.unanswered += 1;
-                let size = pending.record.size();
-                let is_full = |(_, records, bytes): &(u64, Vec<Record>, usize)| {
-                    records.len() >= limits.batch_records || bytes + size > limits.batch_bytes
-                };
-                if batch.as_ref().is_some_and(is_full) {
-                    put(&mut batch);
-                }
-                let (_, records, bytes) = batch.get_or_insert((number, vec![], 0));
-                records.push(pending.record.clone());
-                *bytes += size;
+            while let Some((batch, next)) = unstored.batch(progress.sent, end) {
+                progress.unanswered += batch.1.len() as u64;
+                progress.sent = next;
+                batches.push(batch);
             }
-            put(&mut batch);
-            progress.sent = end;
+            progress.sent = progress.sent.max(end);
+            for (first, records) in batches {
+                let message = Message::Put { view, session, first, records };
+                let to = Address::Node(*node, Endpoint::Shard(*shard));
+                out.push(ClientEffect::Send { to, message: message.into() });
+            }
         }
         is_silent
     }
@@ -291,7 +309,7 @@ impl LogClient {
 
     fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
-        progress.patience = RESEND_FIRST;
+        progress.patience = patience_after(progress.patience, now - progress.heard_at);
         (progress.pause, progress.busy) = (Duration::ZERO, None);
         let (base, bit) = (self.base, progress.bit);
         for number in ids.first.max(base)..ids.end() {

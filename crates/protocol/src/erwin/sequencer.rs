@@ -39,6 +39,8 @@ pub struct Sequencer {
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
     disk_full: bool,
+    /// Too much waits for the disk.
+    pressed: bool,
     pub(super) work_is_due: bool,
 }
 
@@ -57,12 +59,13 @@ impl Machine for Sequencer {
             },
             Input::Persisted(ticket) => {
                 self.gate.persisted(ticket, out);
-                self.advance(out);
+                self.advance(now, out);
                 self.go_on_ending(now, out);
                 self.work_is_due |= self.orderer.is_some();
             }
             Input::Disconnected(peer) => self.disconnected(peer),
             Input::DiskFull(full) => self.disk_full = full,
+            Input::Pressed(pressed) => self.pressed = pressed,
             Input::Timer => self.timer(now, out),
             Input::StoreFailed(..) | Input::Read(..) | Input::Found(..) | Input::Mapped(..) => {}
             Input::Silent(_) | Input::Heard(_) => {}
@@ -98,6 +101,7 @@ impl Sequencer {
             flush: None,
             orderer: None,
             disk_full: false,
+            pressed: false,
             work_is_due: false,
         }
     }
@@ -191,7 +195,7 @@ impl Sequencer {
             }
             Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
             Message::Dropped { view, ordered } if self.membership.accepts(view) => {
-                self.dropped(from, ordered, out)
+                self.dropped(now, from, ordered, out)
             }
             Message::Freeze { view, .. }
             | Message::Frozen { view, .. }
@@ -409,7 +413,7 @@ impl Sequencer {
 
     fn room_for(&self, entries: &[Content]) -> (usize, Option<Cut>) {
         let limits = self.options.limits;
-        let no_bytes = self.options.deviates(Deviation::BusyWithoutBytes);
+        let no_bytes = self.options.deviates(Deviation::NeverBusy);
         let ring_bytes = if no_bytes { usize::MAX } else { limits.ring_bytes };
         let mut bytes = self.ring.bytes();
         for (index, entry) in entries.iter().enumerate() {
@@ -418,6 +422,7 @@ impl Sequencer {
             }
             bytes += entry.size();
             let full = self.ring.len() + index >= limits.ring_records || bytes > ring_bytes;
+            let full = full || self.pressed;
             if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
                 return (index, Some(Cut::NoRoom));
             }
@@ -466,16 +471,16 @@ impl Sequencer {
     }
 
     /// Leader: a follower dropped what it was told.
-    fn dropped(&mut self, from: Address, ordered: Position, out: &mut Vec<RoleEffect>) {
+    fn dropped(&mut self, now: Time, from: Address, ordered: Position, out: &mut Vec<RoleEffect>) {
         let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
         orderer.follower_dropped(node, ordered);
-        self.advance(out);
+        self.advance(now, out);
         self.work_is_due = true;
     }
 
-    fn advance(&mut self, out: &mut Vec<RoleEffect>) {
+    fn advance(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if let Some(orderer) = &mut self.orderer {
-            orderer.advance(&self.gate, &self.sessions, out);
+            orderer.advance(now, &self.gate, &self.sessions, out);
         }
     }
 
@@ -511,7 +516,7 @@ impl Sequencer {
 
     /// Leader: drops the batches that every shard holds, in order, and has the followers do the same.
     fn drop_bound(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        while let Some(batch) = self.orderer.as_mut().and_then(Orderer::take_bound) {
+        while let Some(batch) = self.orderer.as_mut().and_then(|orderer| orderer.take_bound(now)) {
             assert_eq!(batch.from, self.ordered, "batches are bound in order");
             self.apply_drop(batch.from, &batch.ids);
             let ticket =
@@ -519,7 +524,7 @@ impl Sequencer {
             let orderer = self.orderer.as_mut().expect("it gave the batch");
             orderer.dropped(now, batch, ticket, out);
         }
-        self.advance(out);
+        self.advance(now, out);
         self.work_is_due = true;
     }
 

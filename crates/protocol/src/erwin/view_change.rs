@@ -74,7 +74,7 @@ impl Sequencer {
             self.flush = Some(Flush {
                 claim,
                 controller: from,
-                pusher: Pusher::new(claim, &view, self.ordered),
+                pusher: Pusher::new(claim, &view, self.ordered, self.options),
                 next_slot: 0,
                 first: self.ordered,
                 sessions: self.sessions.clone(),
@@ -137,7 +137,7 @@ impl Sequencer {
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
         flush.pusher.bound(shard, batch, voids);
-        while let Some(bound) = flush.pusher.take_bound() {
+        while let Some(bound) = flush.pusher.take_bound(now) {
             let mut position = bound.from;
             for settled in bound.ids {
                 flush.sessions.settle(settled, position);

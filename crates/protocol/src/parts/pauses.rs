@@ -7,7 +7,30 @@ pub const RESEND_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait before something is said again.
 pub const RESEND_MOST: Duration = Duration::from_secs(2);
 
+/// How long the next answer may take, after one `took` so long. Answers that took long are no reason to say things twice:
+/// the patience is twice the longest of late, and what was learned fades by an eighth with each answer.
+#[must_use]
+pub fn patience_after(patience: Duration, took: Duration) -> Duration {
+    (patience - patience / 8).max(took * 2).clamp(RESEND_FIRST, RESEND_MOST)
+}
+
 /// The shortest pause after somebody had no room; doubled up to [`BUSY_MOST`].
 pub const BUSY_FIRST: Duration = Duration::from_millis(1);
 /// The longest pause after somebody had no room.
 pub const BUSY_MOST: Duration = Duration::from_millis(64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_answer_is_remembered_and_forgotten_by_and_by() {
+        let slow = patience_after(RESEND_FIRST, Duration::from_millis(700));
+        assert_eq!(slow, Duration::from_millis(1400));
+        let next = patience_after(slow, Duration::from_millis(1));
+        assert!(next < slow && next > Duration::from_millis(1200));
+        let later = (0..100).fold(next, |patience, _| patience_after(patience, Duration::ZERO));
+        assert_eq!(later, RESEND_FIRST);
+        assert_eq!(patience_after(RESEND_MOST, Duration::from_secs(60)), RESEND_MOST);
+    }
+}

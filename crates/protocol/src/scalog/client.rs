@@ -17,7 +17,7 @@ use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::{LOOKUP_FIRST, LOOKUP_MOST};
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST};
+use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
 use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
@@ -221,8 +221,8 @@ impl LogClient {
             shard::Message::Appended { view, ids, first }
                 if view == current && Some(ids.session) == self.session =>
             {
-                self.heard_at = now;
-                (self.patience, self.pause, self.busy) = (RESEND_FIRST, Duration::ZERO, None);
+                self.patience = patience_after(self.patience, now - self.heard_at);
+                (self.heard_at, self.pause, self.busy) = (now, Duration::ZERO, None);
                 self.appended(ids, Some(first), out);
             }
             shard::Message::OutOfOrder { view, session, expected }
@@ -396,9 +396,12 @@ impl LogClient {
             // What was submitted may be lost, or the answer, or the session is forgotten.
             self.ask_what_became(session, out);
             self.log.wonder(out);
-            self.sent = self.base;
             self.heard_at = now;
             self.patience = (self.patience * 2).min(RESEND_MOST);
+            // The first batch of it asks which; what follows it comes again only where it is missing.
+            let was_sent = std::mem::replace(&mut self.sent, self.base);
+            self.send_batch(session, &view, out);
+            self.sent = self.sent.max(was_sent);
         } else if self.sent == self.base {
             // Nothing was on its way: the wait for an answer starts now.
             self.heard_at = now;

@@ -271,7 +271,7 @@ impl Replica {
         }
         let skip = if twice { 0 } else { (next - ids.first).min(ids.count) };
         let disk_full = self.local.is_full();
-        let has_room = self.local.has_room(&records, self.options.limits);
+        let has_room = self.local.has_room(&records, self.options.limits) && !self.pressed;
         if skip < ids.count && (disk_full || !has_room || !self.unordered.has_room(ids.count)) {
             return send(client, Message::Busy { view, ids, disk_full }, out);
         }

@@ -67,7 +67,7 @@ impl Replica {
         let sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
         let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
-        if !self.unordered.has_room(fresh) {
+        if !self.unordered.has_room(fresh) || self.pressed && fresh > 0 {
             return send(client, Message::Busy { view, ids: names, disk_full: false }, out);
         }
         for ids in &sorted.fresh {
@@ -111,6 +111,13 @@ impl Replica {
         let (first, runs) = not_below(self.stable, batch, runs);
         if runs.is_empty() {
             return self.done(view, batch, &part, out);
+        }
+        let is_answered = match &part {
+            Part::Primary { leader, .. } => self.answers_again(*leader, (view, batch), out),
+            Part::Backup { primary, .. } => self.replicated_again(*primary, (view, batch), out),
+        };
+        if is_answered {
+            return;
         }
         if let Some(waiting) = self.unordered.waiting.get_mut(&(view, batch)) {
             waiting.part = part;

@@ -54,6 +54,10 @@ pub struct Replica {
     pub(super) scrub_at: Time,
     /// Batches that this replica is primary for, and that are not held everywhere yet.
     pub(super) batches: BTreeMap<(ViewNumber, Position), Batch>,
+    /// Batches that are held everywhere, with what became no-ops, and those that are held here for a primary: an answer
+    /// may be asked for again until their positions are final, and costs no second copy.
+    answered: BTreeMap<(ViewNumber, Position), Vec<IdRun>>,
+    replicated: BTreeSet<(ViewNumber, Position)>,
     /// What was put before it got a position.
     pub(super) unordered: Unordered,
     /// What clients write at positions.
@@ -70,6 +74,8 @@ pub struct Replica {
     pub(super) readers: Readers,
     cannot_start: ViewNumber,
     report_at: Time,
+    /// Too much waits for the disk.
+    pub(super) pressed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +114,7 @@ impl Machine for Replica {
             }
             Input::Found(ticket, records) => self.found(ticket, records, out),
             Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
+            Input::Pressed(pressed) => self.pressed = pressed,
             Input::Message { .. } | Input::DiskFull(_) | Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => {
                 self.persisted(ticket, out);
@@ -186,6 +193,8 @@ impl Replica {
             scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            replicated: BTreeSet::new(),
             unordered: Unordered::recover(recovery.put, recovery.void),
             chain: Chain::recover(recovery.ends),
             local: Local::default(),
@@ -196,6 +205,7 @@ impl Replica {
             readers: Readers::default(),
             cannot_start: ViewNumber::NONE,
             report_at: Time::ZERO,
+            pressed: false,
         })
     }
 
@@ -278,7 +288,9 @@ impl Replica {
             Message::Replicate { view, batch, incarnation, stable, runs } => {
                 let deposed = self.options.deviates(Deviation::DeposedPrimaryObeyed);
                 if incarnation == self.memory.incarnation && (deposed || self.accepts(from, view, out)) {
-                    self.hold_records(Write::Backup(from, view, batch), view, runs, out);
+                    if !self.replicated_again(from, (view, batch), out) {
+                        self.hold_records(Write::Backup(from, view, batch), view, runs, out);
+                    }
                     self.learn_stable(view, stable, out);
                 }
             }
@@ -379,6 +391,9 @@ impl Replica {
         runs: Vec<Run>,
         out: &mut Vec<RoleEffect>,
     ) {
+        if self.answers_again(leader, (view, name), out) {
+            return;
+        }
         let skipped = self.options.deviates(Deviation::BackupsSkipped);
         let held_here = self.begin_batch(leader, (view, name), backups, vec![]);
         let known = &self.batches[&(view, name)];
@@ -395,6 +410,35 @@ impl Replica {
         if !held_here {
             self.hold_records(Write::Primary(view, name), view, runs, out);
         }
+    }
+
+    /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
+    pub(super) fn answers_again(
+        &self,
+        leader: Address,
+        (view, batch): (ViewNumber, Position),
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        let known = self.answered.get(&(view, batch));
+        if let Some(voids) = known {
+            let (stable, voids) = (self.stable, voids.clone());
+            send(leader, Message::Bound { view, batch, stable, voids }, out);
+        }
+        known.is_some()
+    }
+
+    /// Backup: the same for its primary.
+    pub(super) fn replicated_again(
+        &self,
+        primary: Address,
+        (view, batch): (ViewNumber, Position),
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        let is_held = self.replicated.contains(&(view, batch));
+        if is_held {
+            send(primary, Message::Replicated { view, batch }, out);
+        }
+        is_held
     }
 
     /// Primary: a batch is to be held here and on the backups. One that is sent again goes on where it is.
@@ -454,6 +498,7 @@ impl Replica {
                 }
             }
             Write::Backup(primary, view, batch) => {
+                self.replicated.insert((view, batch));
                 send(primary, Message::Replicated { view, batch }, out);
             }
         }
@@ -527,6 +572,7 @@ impl Replica {
         let held = |batch: &Batch| batch.held_here && batch.backups.is_empty();
         if self.batches.get(&(view, batch)).is_some_and(held) {
             let Batch { leader, voids, .. } = self.batches.remove(&(view, batch)).expect("just seen");
+            self.answered.insert((view, batch), voids.clone());
             send(leader, Message::Bound { view, batch, stable: self.stable, voids }, out);
         }
     }
@@ -582,6 +628,8 @@ impl Replica {
     fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.stable = stable;
+            self.answered.retain(|(_, batch), _| *batch >= stable);
+            self.replicated.retain(|(_, batch)| *batch >= stable);
             self.chain.forget_below(stable);
             self.finish_placed(out);
             self.readers.stable_advanced(&self.bounds(), out);
@@ -632,6 +680,8 @@ impl Replica {
     /// Whoever pushed batches does not count any more.
     fn stop_batches(&mut self, out: &mut Vec<RoleEffect>) {
         self.batches.clear();
+        self.answered.clear();
+        self.replicated.clear();
         self.writes.clear();
         self.chain.stop();
         self.stop_local_log(out);

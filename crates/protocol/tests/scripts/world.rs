@@ -390,7 +390,11 @@ impl World {
             }
             "found" => Input::Found(Ticket(number(words.next()?)?), words.records()),
             "mapped" => Input::Mapped(Ticket(number(words.next()?)?), words.owned()?),
-            "disk" => Input::DiskFull(words.next()? == "full"),
+            "disk" => match words.next()?.as_str() {
+                "behind" => Input::Pressed(true),
+                "keeps-up" => Input::Pressed(false),
+                room => Input::DiskFull(room == "full"),
+            },
             "silent" => Input::Silent(NodeId(number(words.next()?)? as u32)),
             "heard" => Input::Heard(NodeId(number(words.next()?)? as u32)),
             "disconnected" => Input::Disconnected(read_address(&words.next()?)?.0.peer()),
@@ -479,6 +483,7 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Found(ticket, records) => Input::Found(ticket, records),
         Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
         Input::DiskFull(full) => Input::DiskFull(full),
+        Input::Pressed(pressed) => Input::Pressed(pressed),
         Input::Timer => Input::<Message, Infallible>::Timer,
         Input::Request { .. } => return Err("only a client takes requests".into()),
     })

@@ -14,7 +14,8 @@ const IDLE: u64 = 50_000;
 
 pub(super) fn check(history: &History) -> Finding {
     let Some(load) = &history.load else { return Ok(()) };
-    let accepted = history.appends.iter().filter(|append| append.outcome == Outcome::Acknowledged).count() as u64;
+    let accepted =
+        history.appends.iter().filter(|append| append.outcome == Outcome::Acknowledged).count() as u64;
     let config = &history.config;
     let whole = if config.order.places_by_position() { u64::from(config.sequencers) } else { 0 };
     let replicas = u64::from(config.replicas);
@@ -27,10 +28,13 @@ fn within(load: &Load, what: &str, bytes: u64, accepted: u64, copies: u64) -> Fi
     // Each view change may send and write again what was on its way.
     let views = load.last_view.0.saturating_sub(load.view.0) * load.ring_bytes;
     let seconds = (load.ended - load.began).as_secs() + 2;
-    let least = copies * (accepted * (load.record_bytes + OVERHEAD) + views) + seconds * IDLE * u64::from(load.nodes);
+    let least =
+        copies * (accepted * (load.record_bytes + OVERHEAD) + views) + seconds * IDLE * u64::from(load.nodes);
     if bytes <= TIMES * least {
         return Ok(());
     }
     let of = accepted * load.record_bytes;
-    Err(format!("{bytes} bytes were {what} for {of} bytes of accepted records, of which there are {copies} copies"))
+    Err(format!(
+        "{bytes} bytes were {what} for {of} bytes of accepted records, of which there are {copies} copies"
+    ))
 }

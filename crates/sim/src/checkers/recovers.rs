@@ -17,10 +17,16 @@ pub(super) fn check(history: &History) -> Finding {
     let until = load.ended + WITHIN + work;
     let is_late = |append: &&crate::history::Append| append.completed_at.is_none_or(|at| at > until);
     let late: Vec<_> = history.appends.iter().filter(is_late).collect();
-    let Some(last) = late.iter().map(|append| append.completed_at).max_by_key(|at| at.map_or(u64::MAX, |at| at.0))
+    let Some(last) =
+        late.iter().map(|append| append.completed_at).max_by_key(|at| at.map_or(u64::MAX, |at| at.0))
     else {
         return Ok(());
     };
     let when = last.map_or_else(|| "never".to_owned(), |at| format!("{:?} after the load", at - load.ended));
-    Err(format!("{} of {} appends had no outcome by {:?} after the load; the last: {when}", late.len(), history.appends.len(), until - load.ended))
+    Err(format!(
+        "{} of {} appends had no outcome by {:?} after the load; the last: {when}",
+        late.len(),
+        history.appends.len(),
+        until - load.ended
+    ))
 }

@@ -52,7 +52,8 @@ fn small(seed: u64) -> Plan {
     };
     plan.options.limits = Limits {
         ring_bytes,
-        ring_records: ring_bytes / 256,
+        ring_records: ring_bytes / 64,
+        journal_backlog_bytes: ring_bytes / 4,
         batch_bytes: ring_bytes / 16,
         ..Limits::default()
     };
@@ -100,10 +101,11 @@ pub fn overload(seed: u64) -> Plan {
     small(seed)
 }
 
-/// Clients ask for far more than the cluster can do at once, and then for nothing for a while.
+/// Clients ask for far more than the cluster can hold at once, and then for nothing for a while.
 #[must_use]
 pub fn burst(seed: u64) -> Plan {
     let mut plan = small(seed);
+    plan.workload.window *= 4;
     plan.workload.burst = plan.workload.window;
     plan.workload.think_us = 1_200_000;
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
@@ -118,6 +120,23 @@ pub fn overload_crash(seed: u64) -> Plan {
     let target = random.pick(&[Target::Leader, Target::Follower, Target::Any]);
     let kind = random.pick(&[FaultKind::Kill, FaultKind::PowerLoss]);
     plan.faults.push(at(&mut random, kind, target, 300, 1000));
+    plan
+}
+
+/// A sequencing replica dies when so much is on its way that to bring it over into the next view takes seconds.
+#[must_use]
+pub fn long_view_change(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x51F);
+    let mut plan = small(seed);
+    let ring_bytes = plan.options.limits.ring_bytes as u64;
+    plan.capacity = plan.capacity.map(|capacity| Capacity {
+        message_ns: 5_000,
+        disk_bytes: ring_bytes / 2,
+        load_for: Duration::from_secs(4),
+        saturates: false,
+        ..capacity
+    });
+    plan.faults.push(at(&mut random, FaultKind::Kill, Target::Follower, 3000, 3500));
     plan
 }
 

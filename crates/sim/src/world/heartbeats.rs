@@ -78,7 +78,8 @@ impl World {
 
     /// Where messages have a size, heartbeats have a connection of their own, and nothing else waits before them.
     fn heartbeat_lane(&self) -> Lane {
-        let waits = self.plan.capacity.is_none() || self.plan.options.deviates(Deviation::HeartbeatsBehindRecords);
+        let waits =
+            self.plan.capacity.is_none() || self.plan.options.deviates(Deviation::HeartbeatsBehindRecords);
         if waits { Lane::Bulk } else { Lane::Urgent }
     }
 

@@ -178,7 +178,9 @@ impl World {
     }
 
     pub(super) fn client_reads(&mut self, number: u32) {
-        let Some(flight) = self.desks.get_mut(&number).and_then(|desk| desk.inbox.pop_front()) else { return };
+        let Some(flight) = self.desks.get_mut(&number).and_then(|desk| desk.inbox.pop_front()) else {
+            return;
+        };
         self.client_works(number, flight.frame.len());
         self.took((flight.connection, flight.to), flight.frame.len());
         self.client_gets(number, &flight);

@@ -1,10 +1,10 @@
 //! Nodes: the driver's loop, the disk, crashes and restarts.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::{fmt, io};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use seriatim_host::{Detector, Event, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};

@@ -1,0 +1,109 @@
+//! How long a controller waits: for others, before it tries again, and for progress.
+
+use std::time::Duration;
+
+use seriatim_model::{ViewNumber, limits};
+
+/// The longest pause before a phase's questions are asked again.
+const ASK_MOST: Duration = Duration::from_millis(400);
+/// How often pauses and patience double while no view comes about.
+const MOST_DOUBLINGS: u32 = 4;
+
+/// The waits of one controller. None of them decides anything: progress does, and the register.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    /// Tells this controller's claims from any other's.
+    random: u64,
+    attempts: u64,
+    /// How many attempts were given up since the last view.
+    given_up: u32,
+    ask_pause: Duration,
+}
+
+impl Pace {
+    /// `random` differs from that of every other controller, past or present.
+    pub(super) fn new(random: u64) -> Self {
+        Self { random, attempts: 0, given_up: 0, ask_pause: limits::RESEND_AFTER }
+    }
+
+    /// A new attempt. Returns what names its claimant.
+    pub(super) fn attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.random.wrapping_add(self.attempts)
+    }
+
+    /// An attempt made no progress.
+    pub(super) fn gives_up(&mut self) {
+        self.attempts += 1;
+        self.given_up += 1;
+    }
+
+    /// There is a new view.
+    pub(super) fn succeeded(&mut self) {
+        self.given_up = 0;
+    }
+
+    /// Other questions are asked from now on.
+    pub(super) fn restart_questions(&mut self) {
+        self.ask_pause = limits::RESEND_AFTER;
+    }
+
+    /// How long to wait for answers before the questions are asked again: longer each time, since a replica that is slow is
+    /// not helped by more questions.
+    pub(super) fn next_question(&mut self) -> Duration {
+        let pause = self.ask_pause;
+        self.ask_pause = (pause * 2).min(ASK_MOST);
+        pause
+    }
+
+    /// How long to leave things to others, once.
+    pub(super) fn backoff(&self) -> Duration {
+        let spread = self.random.wrapping_mul(self.attempts + 1) >> 54;
+        limits::RESEND_AFTER + Duration::from_micros(spread * 200)
+    }
+
+    /// How long the claimant of `claimed` is left alone, after view `registered`: longer with each claim that came to nothing, so that controllers
+    /// which all take their time under load do not keep each other from finishing.
+    pub(super) fn backoff_after(&self, claimed: ViewNumber, registered: ViewNumber) -> Duration {
+        let fruitless = claimed.0.saturating_sub(registered.0 + 1);
+        let doublings = u32::try_from(fruitless).unwrap_or(u32::MAX).min(MOST_DOUBLINGS);
+        self.backoff() * (1 << doublings)
+    }
+
+    /// For how long an attempt may make no progress: longer after each that was given up.
+    pub(super) fn patience(&self) -> Duration {
+        limits::ATTEMPT_FOR * (1 << self.given_up.min(MOST_DOUBLINGS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_come_to_nothing_are_given_more_time() {
+        let mut pace = Pace::new(7);
+        assert_eq!(pace.patience(), limits::ATTEMPT_FOR);
+        (0..9).for_each(|_| pace.gives_up());
+        assert_eq!(pace.patience(), limits::ATTEMPT_FOR * 16);
+        pace.succeeded();
+        assert_eq!(pace.patience(), limits::ATTEMPT_FOR);
+    }
+
+    #[test]
+    fn a_claimant_is_left_alone_for_longer_after_each_claim_that_came_to_nothing() {
+        let pace = Pace::new(7);
+        assert_eq!(pace.backoff_after(ViewNumber(1), ViewNumber::NONE), pace.backoff());
+        assert_eq!(pace.backoff_after(ViewNumber(8), ViewNumber(5)), pace.backoff() * 4);
+        assert_eq!(pace.backoff_after(ViewNumber(99), ViewNumber(5)), pace.backoff() * 16);
+    }
+
+    #[test]
+    fn questions_are_asked_less_and_less_often_until_there_are_others() {
+        let mut pace = Pace::new(7);
+        let pauses: Vec<u128> = (0..5).map(|_| pace.next_question().as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 400, 400]);
+        pace.restart_questions();
+        assert_eq!(pace.next_question(), limits::RESEND_AFTER);
+    }
+}
