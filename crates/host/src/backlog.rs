@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::{Input, LogId, Time, limits};
-use seriatim_protocol::Message;
+use seriatim_model::{Input, LogId, Time};
+use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Lsn, RoleKey};
 
 use crate::host::Host;
@@ -45,16 +45,18 @@ impl Backlog {
 
     /// Whether more waits than should, and this log has its share of it: one that has less does not wait for those that
     /// take all they can get.
-    fn presses(&self, log: LogId) -> bool {
-        let share = limits::JOURNAL_BACKLOG_BYTES / self.of.len().max(1);
-        self.bytes >= limits::JOURNAL_BACKLOG_BYTES && self.of.get(&log).is_some_and(|bytes| *bytes >= share)
+    fn presses(&self, log: LogId, most_bytes: usize) -> bool {
+        let share = most_bytes / self.of.len().max(1);
+        self.bytes >= most_bytes && self.of.get(&log).is_some_and(|bytes| *bytes >= share)
     }
 }
 
 impl Host {
     /// Tells a role whether it may admit what a client brings, if that has changed since a client last brought something.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
-        let is_pressed = self.backlog.presses(key.log);
+        let options = self.config.options;
+        let is_pressed = self.backlog.presses(key.log, options.limits.journal_backlog_bytes)
+            && !options.deviates(Deviation::NeverBusy);
         let changed =
             if is_pressed { self.backlog.pressed.insert(key) } else { self.backlog.pressed.remove(&key) };
         if changed {
@@ -69,16 +71,17 @@ mod tests {
 
     const HOT: LogId = LogId(1);
     const QUIET: LogId = LogId(2);
+    const MOST: usize = 100;
 
     #[test]
     fn a_log_that_takes_all_it_can_get_waits_and_others_do_not() {
         let mut backlog = Backlog::default();
-        backlog.add(Lsn(1), HOT, limits::JOURNAL_BACKLOG_BYTES - 10);
-        assert!(!backlog.presses(HOT));
+        backlog.add(Lsn(1), HOT, MOST - 10);
+        assert!(!backlog.presses(HOT, MOST));
         backlog.add(Lsn(2), QUIET, 10);
-        assert!(backlog.presses(HOT) && !backlog.presses(QUIET));
+        assert!(backlog.presses(HOT, MOST) && !backlog.presses(QUIET, MOST));
         backlog.durable(Lsn(1));
-        assert!(!backlog.presses(HOT));
+        assert!(!backlog.presses(HOT, MOST));
         backlog.durable(Lsn(2));
         assert!(backlog.of.is_empty() && backlog.bytes == 0);
     }

@@ -408,6 +408,12 @@ impl Host {
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 
+    /// How many bytes the journal was given that are not durable yet.
+    #[must_use]
+    pub fn journal_pending_bytes(&self) -> usize {
+        self.journal.pending_bytes()
+    }
+
     /// The files that a checkpoint waits for, unless they were taken.
     pub(crate) fn take_checkpoint_files(&mut self) -> Option<Vec<String>> {
         self.checkpoint.as_mut()?.files.take()

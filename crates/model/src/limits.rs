@@ -149,6 +149,8 @@ pub struct Limits {
     pub ring_bytes: usize,
     /// See [`RING_RECORDS`].
     pub ring_records: usize,
+    /// See [`JOURNAL_BACKLOG_BYTES`].
+    pub journal_backlog_bytes: usize,
     /// See [`BATCH_RECORDS`].
     pub batch_records: usize,
     /// See [`BATCH_BYTES`].
@@ -174,6 +176,7 @@ impl Default for Limits {
         Self {
             ring_bytes: RING_BYTES,
             ring_records: RING_RECORDS,
+            journal_backlog_bytes: JOURNAL_BACKLOG_BYTES,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             session_idle_positions: SESSION_IDLE_POSITIONS,

@@ -110,6 +110,14 @@ pub enum Deviation {
     CutsLost,
     /// A shard and the ordering layer take what is submitted again for new.
     SubmittedTwice,
+    /// Heartbeats wait behind everything else that a node has to send and to do.
+    HeartbeatsBehindRecords,
+    /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.
+    NeverBusy,
+    /// An attempt at a view is given up when it has taken long, whatever progress it makes.
+    AttemptByTheClock,
+    /// Batches that were not answered are sent again, all of them, after a time that does not grow.
+    ResentWithoutBackoff,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
 }

@@ -4,15 +4,20 @@
 //! every check is a sort and a scan.
 
 mod amnesia;
+mod amplification;
 mod at_most_once;
 mod durability;
+mod goodput;
 mod integrity;
 mod kept_promises;
 mod liveness;
+mod memory_bound;
 mod no_gap;
+mod no_needless_view;
 mod no_unstable_reads;
 mod real_time_order;
 mod receipts;
+mod recovers;
 mod session_end;
 mod session_order;
 mod stable_prefix;
@@ -31,7 +36,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 16] = [
+pub const ALL: [Checker; 21] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -48,6 +53,11 @@ pub const ALL: [Checker; 16] = [
     ("liveness", liveness::check),
     ("trim", trim::check),
     ("integrity", integrity::check),
+    ("no_needless_view", no_needless_view::check),
+    ("goodput", goodput::check),
+    ("recovers", recovers::check),
+    ("amplification", amplification::check),
+    ("memory_bound", memory_bound::check),
 ];
 
 /// What a checker objects to.

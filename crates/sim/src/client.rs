@@ -196,9 +196,10 @@ impl Producer {
     #[must_use]
     pub fn state(&self) -> String {
         format!(
-            "{} appends to make, waits for {:?} and tails {:?}, session {:?}, knows view {}, unavailable {:?}",
+            "{} appends to make, waits for {} ({:?}…) and tails {:?}, session {:?}, knows view {}, unavailable {:?}",
             self.remaining,
-            self.pending,
+            self.pending.len(),
+            self.pending.iter().take(20).collect::<Vec<_>>(),
             self.unanswered_tails,
             self.machine.session(),
             self.machine.entry().view_number(),
@@ -407,6 +408,11 @@ impl Producer {
 /// Different for each append, and easy to read.
 fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Random) -> Bytes {
     let mut text = format!("append {append} ");
+    if workload.payload_is_fixed {
+        let mut bytes = text.into_bytes();
+        bytes.resize(workload.payload_bytes.max(bytes.len() as u64) as usize, 0);
+        return bytes.into();
+    }
     let wanted = if oversize { 601 + random.below(100) } else { random.below(workload.payload_bytes + 1) };
     while (text.len() as u64) < wanted {
         text.push(char::from(b'a' + (text.len() % 26) as u8));

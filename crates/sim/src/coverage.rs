@@ -226,6 +226,8 @@ pub struct Coverage {
     pub checkpoints: u64,
     /// Messages that arrived after their connection broke.
     pub stragglers: u64,
+    /// Messages for which a connection's queue had no room.
+    pub overflows: u64,
     /// Runs of a log that lost more memory than it can bear and said so.
     pub unavailable: u64,
     /// Replicas that got from others all that they lacked.
@@ -270,6 +272,7 @@ impl Coverage {
         self.views += other.views;
         self.checkpoints += other.checkpoints;
         self.stragglers += other.stragglers;
+        self.overflows += other.overflows;
         self.unavailable += other.unavailable;
         self.copies += other.copies;
         self.dismissals += other.dismissals;

@@ -9,6 +9,8 @@ use seriatim_model::{
     ViewNumber,
 };
 
+use crate::capacity::Capacity;
+
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
 pub type Moment = u64;
 
@@ -198,6 +200,53 @@ pub enum End {
     Damaged(String),
 }
 
+/// What load cost the nodes, together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// How many bytes were written to disks, journals included.
+    pub disk_bytes: u64,
+    /// How many of them to journals.
+    pub journal_bytes: u64,
+    /// How many bytes nodes sent each other.
+    pub sent_bytes: u64,
+    /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or written yet, and what
+    /// sequencing replicas kept of records that were not stable.
+    pub most_held: u64,
+    /// How many bytes one node sent, wrote and journaled for one arrival, or when it did what was due, at most.
+    pub most_step: u64,
+}
+
+/// What was asked of a cluster whose capacity is known, and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// What there is of everything in a second.
+    pub capacity: Capacity,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// How much a sequencing replica holds before it says that it is busy, in bytes.
+    pub ring_bytes: u64,
+    /// How long each record is, in bytes.
+    pub record_bytes: u64,
+    /// How much clients have on its way at once, at most, in bytes.
+    pub in_flight_bytes: u64,
+    /// When clients began to ask.
+    pub began: Time,
+    /// When they asked for nothing more.
+    pub ended: Time,
+    /// How many faults struck meanwhile.
+    pub faults: u32,
+    /// The view when it began.
+    pub view: ViewNumber,
+    /// The view when everything was answered.
+    pub last_view: ViewNumber,
+    /// What was stable when it ended.
+    pub stable: Position,
+    /// What it cost.
+    pub costs: Costs,
+    /// Everything that was asked for has come to its end.
+    pub is_over: bool,
+}
+
 /// All of it.
 #[derive(Debug)]
 pub struct History {
@@ -252,6 +301,8 @@ pub struct History {
     pub end: End,
     /// When faults stopped.
     pub calm_since: Option<Time>,
+    /// What load there was, if the plan says what the cluster can do.
+    pub load: Option<Load>,
 }
 
 impl History {
@@ -286,6 +337,7 @@ impl History {
             problems: vec![],
             end: End::Running,
             calm_since: None,
+            load: None,
         }
     }
 

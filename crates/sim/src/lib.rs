@@ -4,6 +4,7 @@
 //! through it with the real machines, the real store, journal and codec, and writes a
 //! [`history::History`]. The [`checkers`] judge the history, one property each.
 
+pub mod capacity;
 pub mod checkers;
 pub mod client;
 pub mod coverage;
@@ -12,6 +13,7 @@ pub mod history;
 pub mod lookups;
 pub mod mutations;
 pub mod network;
+pub mod pipes;
 pub mod plan;
 pub mod profiles;
 pub mod random;

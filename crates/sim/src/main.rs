@@ -98,6 +98,13 @@ enum Profile {
     TrimmedAbsences,
     Copies,
     Reshaped,
+    WithinCapacity,
+    Overload,
+    Burst,
+    LongViewChange,
+    OverloadCrash,
+    OverloadSlowDisk,
+    LargeRecords,
 }
 
 impl Profile {
@@ -131,6 +138,13 @@ impl Profile {
             Self::TrimmedAbsences => profiles::trimmed_absences(seed),
             Self::Copies => profiles::copies(seed),
             Self::Reshaped => profiles::reshaped(seed),
+            Self::WithinCapacity => profiles::within_capacity(seed),
+            Self::Overload => profiles::overload(seed),
+            Self::LongViewChange => profiles::long_view_change(seed),
+            Self::Burst => profiles::burst(seed),
+            Self::OverloadCrash => profiles::overload_crash(seed),
+            Self::OverloadSlowDisk => profiles::overload_slow_disk(seed),
+            Self::LargeRecords => profiles::large_records(seed),
         }
     }
 }

@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 53] = [
+pub const MUTATIONS: [Mutation; 57] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -103,4 +103,8 @@ pub const MUTATIONS: [Mutation; 53] = [
     mutation(Deviation::PositionsByArrival, "total_order", 5, profiles::cuts),
     mutation(Deviation::CutsLost, "total_order", 5, profiles::cuts),
     mutation(Deviation::SubmittedTwice, "at_most_once", 10, profiles::cuts),
+    mutation(Deviation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::overload),
+    mutation(Deviation::NeverBusy, "memory_bound", 10, profiles::burst),
+    mutation(Deviation::AttemptByTheClock, "recovers", 10, profiles::long_view_change),
+    mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload),
 ];

@@ -22,13 +22,24 @@ pub enum Party {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection(pub u64);
 
+/// Which of the connections between two parties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// What there may be much of; everything, where nothing has a size.
+    Bulk,
+    /// Heartbeats.
+    Urgent,
+}
+
 /// The state of all links.
 #[derive(Debug)]
 pub struct Network {
     plan: NetworkPlan,
     random: Random,
     next: u64,
-    by_pair: BTreeMap<(Party, Party), Connection>,
+    by_pair: BTreeMap<(Party, Party, Lane), Connection>,
+    /// The connections for heartbeats, also those that are gone.
+    urgent: BTreeSet<Connection>,
     pairs: BTreeMap<Connection, (Party, Party)>,
     /// When the latest message over a directed connection arrives.
     busy_until: BTreeMap<(Connection, Party), Time>,
@@ -53,6 +64,7 @@ impl Network {
             random,
             next: 0,
             by_pair: BTreeMap::new(),
+            urgent: BTreeSet::new(),
             pairs: BTreeMap::new(),
             busy_until: BTreeMap::new(),
             unnoticed: BTreeSet::new(),
@@ -65,16 +77,25 @@ impl Network {
     }
 
     /// The connection between two parties; a new one if there is none.
-    pub fn connect(&mut self, a: Party, b: Party) -> Connection {
-        let pair = ordered(a, b);
-        if let Some(connection) = self.by_pair.get(&pair) {
+    pub fn connect(&mut self, a: Party, b: Party, lane: Lane) -> Connection {
+        let (a, b) = ordered(a, b);
+        if let Some(connection) = self.by_pair.get(&(a, b, lane)) {
             return *connection;
         }
         self.next += 1;
         let connection = Connection(self.next);
-        self.by_pair.insert(pair, connection);
-        self.pairs.insert(connection, pair);
+        self.by_pair.insert((a, b, lane), connection);
+        self.pairs.insert(connection, (a, b));
+        if lane == Lane::Urgent {
+            self.urgent.insert(connection);
+        }
         connection
+    }
+
+    /// Which of the connections between its ends this is.
+    #[must_use]
+    pub fn lane(&self, connection: Connection) -> Lane {
+        if self.urgent.contains(&connection) { Lane::Urgent } else { Lane::Bulk }
     }
 
     /// Whether the connection still stands.
@@ -99,7 +120,7 @@ impl Network {
     /// Breaks the connection. Says whether it stood.
     pub fn reset(&mut self, connection: Connection) -> bool {
         let Some((a, b)) = self.pairs.remove(&connection) else { return false };
-        self.by_pair.remove(&(a, b));
+        self.by_pair.remove(&(a, b, self.lane(connection)));
         self.unnoticed.extend([(connection, a), (connection, b)]);
         self.busy_until.remove(&(connection, a));
         self.busy_until.remove(&(connection, b));

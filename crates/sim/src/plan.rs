@@ -7,6 +7,7 @@ use seriatim_model::{Durability, LogConfig, NodeId, Order};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
 
+use crate::capacity::Capacity;
 use crate::coverage::{FaultKind, Step};
 use crate::random::Random;
 
@@ -91,6 +92,8 @@ pub struct Workload {
     pub oversize_permille: u64,
     /// The longest payload, in bytes.
     pub payload_bytes: u64,
+    /// Whether every payload is that long.
+    pub payload_is_fixed: bool,
     /// How many questions for the tail each session asks, for a hundred appends.
     pub tail_percent: u64,
     /// Whether clients read.
@@ -141,6 +144,8 @@ pub struct Plan {
     pub has_operator: bool,
     /// How the log's shards are changed, and how long after it was created.
     pub reshapes: Vec<(Duration, Reshape)>,
+    /// What there is of everything in a second. Without it, work takes no time and messages have no size.
+    pub capacity: Option<Capacity>,
 }
 
 impl Plan {
@@ -178,6 +183,7 @@ impl Plan {
             may_lose_too_much,
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
+            capacity: None,
         };
         // Drawn apart, so that the seeds known by their numbers stay what they are.
         let mut apart = Random::new(seed ^ 0x0E4D);
@@ -318,6 +324,7 @@ fn workload(random: &mut Random) -> Workload {
         sync_percent: random.pick(&[0, 20, 100]),
         oversize_permille: random.pick(&[0, 0, 10]),
         payload_bytes: random.pick(&[30, 200, 600]),
+        payload_is_fixed: false,
         tail_percent: random.pick(&[5, 30]),
         reads: random.percent(80),
         lookups: 0,

@@ -1,5 +1,7 @@
 //! Plans that lead quickly to where a particular defect shows.
 
+mod overload;
+
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
@@ -9,6 +11,10 @@ use seriatim_store::{JournalOptions, ShardOptions};
 use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
+
+pub use overload::{
+    burst, large_records, long_view_change, overload, overload_crash, overload_slow_disk, within_capacity,
+};
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node
 /// of its own.
@@ -56,6 +62,7 @@ fn busy() -> Workload {
         sync_percent: 10,
         oversize_permille: 0,
         payload_bytes: 30,
+        payload_is_fixed: false,
         tail_percent: 10,
         reads: true,
         lookups: 0,

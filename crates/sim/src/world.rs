@@ -8,6 +8,7 @@ mod clients;
 mod faults;
 mod finish;
 mod heartbeats;
+mod load;
 mod nodes;
 mod observe;
 mod operator;
@@ -26,12 +27,14 @@ use seriatim_store::MemoryDisk;
 use crate::client::{Client, Legacy};
 use crate::coverage::{Coverage, Step};
 use crate::history::{End, History};
-use crate::network::{Connection, Network, Party};
+use crate::network::{Connection, Lane, Network, Party};
+use crate::pipes::Pipes;
 use crate::plan::{Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
 use crate::trace::Trace;
 
 use faults::Spoiled;
+use load::Desk;
 pub use nodes::Node;
 pub use observe::Milestone;
 use operator::{OPERATOR, Operator};
@@ -47,6 +50,10 @@ const JUDGE: u32 = 10_001;
 const NAME: &str = "tested";
 /// How long the nodes have to find each other.
 const MEETING: Duration = Duration::from_millis(500);
+/// How long it takes to create a log.
+const FOUNDING: Duration = Duration::from_millis(60);
+/// How long it takes until a log has its first view, where work takes time.
+const FIRST_VIEW_WITHIN: Duration = Duration::from_secs(5);
 /// How long faults may last altogether.
 const BUSY_FOR: Duration = Duration::from_millis(2500);
 /// How long everything may take once nothing disturbs it any more.
@@ -64,6 +71,9 @@ enum Happening {
     NodeWakes(NodeId),
     NodeBeats(NodeId),
     ClientWakes(u32),
+    ClientReads(u32),
+    NodeStalls(NodeId),
+    LoadEnds,
     Written(NodeId, u64),
     Synced(NodeId, u64),
     NodeStarts(NodeId, u64),
@@ -124,6 +134,9 @@ pub struct World {
     clients: BTreeMap<u32, Client>,
     dead_clients: BTreeMap<u32, BTreeMap<u64, Legacy>>,
     network: Network,
+    /// What is on its way within the bounds of connections, and what waits for clients, where the plan has a capacity.
+    pipes: Pipes,
+    desks: BTreeMap<u32, Desk>,
     log: LogId,
     began: Time,
     /// The register's entry when the log was new.
@@ -173,6 +186,8 @@ impl World {
             clients: BTreeMap::new(),
             dead_clients: BTreeMap::new(),
             network,
+            pipes: Pipes::default(),
+            desks: BTreeMap::new(),
             log: LogId(0),
             began: Time::ZERO,
             first_entry: None,
@@ -219,6 +234,7 @@ impl World {
             return;
         }
         self.add_clients();
+        self.begin_load();
         self.schedule_faults();
         for (after, reshape) in self.plan.reshapes.clone() {
             self.schedule(self.began + after, Happening::Reshape(reshape));
@@ -226,7 +242,8 @@ impl World {
         if self.plan.has_operator {
             self.schedule(self.now, Happening::OperatorLooks);
         }
-        let end = self.began + BUSY_FOR;
+        let busy_for = self.plan.capacity.map_or(BUSY_FOR, |capacity| capacity.load_for);
+        let end = self.began + busy_for;
         while self.now < end.max(self.busy_until) && !(self.all_done() && self.faults_are_over()) {
             self.run_for(Duration::from_millis(20));
         }
@@ -246,11 +263,17 @@ impl World {
             let message = control::Message::Create { request: 1, name, config };
             let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
             self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
-            let end = self.now + Duration::from_millis(60);
+            let end = self.now + FOUNDING;
             while self.step_until(end) {
                 self.learn_id();
             }
             self.now = end;
+        }
+        if self.plan.capacity.is_some() {
+            // What follows is judged by how long it takes: the first view does not count.
+            self.run_until(FIRST_VIEW_WITHIN, |world| {
+                world.latest_view().is_some_and(|view| world.is_settled(view))
+            });
         }
         self.began = self.now;
         self.first_entry = self.entry().cloned();
@@ -322,6 +345,9 @@ impl World {
             Happening::NodeWakes(node) => self.node_wakes(node),
             Happening::NodeBeats(node) => self.node_beats(node),
             Happening::ClientWakes(client) => self.client_wakes(client),
+            Happening::ClientReads(client) => self.client_reads(client),
+            Happening::NodeStalls(node) => self.node_stalls(node),
+            Happening::LoadEnds => self.load_ends(),
             Happening::Written(node, life) => self.written(node, life),
             Happening::Synced(node, life) => self.synced(node, life),
             Happening::NodeStarts(node, life) => {
@@ -344,15 +370,20 @@ impl World {
 
     /// Puts a frame onto the connection between two parties.
     fn transmit(&mut self, from: Party, to: Party, frame: Bytes) {
+        self.transmit_at(self.now, Lane::Bulk, from, to, frame);
+    }
+
+    /// The same, for a frame that is ready at `ready`.
+    fn transmit_at(&mut self, ready: Time, lane: Lane, from: Party, to: Party, frame: Bytes) {
         if !self.is_up(to) {
             // Whoever dials a process that is not there is told so.
             self.refuse(from, to);
             return;
         }
-        let connection = self.network.connect(from, to);
-        for at in self.network.arrivals(self.now, connection, from, to) {
-            let flight = Flight { connection, from, to, frame: frame.clone(), straggles: false };
-            self.schedule(at, Happening::Arrive(flight));
+        let connection = self.network.connect(from, to, lane);
+        match self.plan.capacity {
+            Some(capacity) => self.send_within(&capacity, ready, (connection, from, to), frame),
+            None => self.fly(ready, (connection, from, to), frame),
         }
     }
 
@@ -385,8 +416,16 @@ impl World {
         self.trace.bytes(self.now, &flight.frame);
         match to {
             Party::Node(node) => self.node_receives(node, connection, from, &flight.frame),
-            Party::Client(OPERATOR) => self.operator_hears(&flight.frame),
-            Party::Client(client) => self.client_receives(client, from, &flight.frame),
+            Party::Client(client) if self.plan.capacity.is_some() => self.client_is_sent(client, flight),
+            Party::Client(client) => self.client_gets(client, &flight),
+        }
+    }
+
+    /// A client's process takes a message.
+    fn client_gets(&mut self, client: u32, flight: &Flight) {
+        match client {
+            OPERATOR => self.operator_hears(&flight.frame),
+            client => self.client_receives(client, flight.from, &flight.frame),
         }
     }
 
@@ -405,6 +444,7 @@ impl World {
         if !self.network.reset(connection) {
             return;
         }
+        self.pipes.reset(connection, [a, b]);
         for (at, other) in [(a, b), (b, a)] {
             let life = match at {
                 Party::Node(node) => self.nodes[&node].life,
@@ -419,6 +459,9 @@ impl World {
     fn hang_up(&mut self, party: Party) {
         for (connection, other) in self.network.connections_of(party) {
             self.reset(connection, party, other);
+        }
+        if let Party::Client(client) = party {
+            self.clear_desk(client);
         }
         self.network.died(party);
     }

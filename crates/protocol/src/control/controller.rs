@@ -635,7 +635,9 @@ impl Controller {
     /// An answer came. Only one that brings news gives the attempt more time.
     fn progressed(&mut self, now: Time, is_news: bool, out: &mut Vec<RoleEffect>) {
         if is_news {
-            self.give_up_at = now + self.pace.patience();
+            if !self.options.deviates(Deviation::AttemptByTheClock) {
+                self.give_up_at = now + self.pace.patience();
+            }
             self.proceed(now, out);
         }
     }

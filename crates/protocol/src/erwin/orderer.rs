@@ -66,7 +66,7 @@ struct ShardProgress {
 impl Orderer {
     /// Starts to order in `view`, whose leader we are. `slot` is where the ring begins.
     pub(super) fn new(view: &View, me: NodeId, slot: u64, options: Options) -> Self {
-        let pusher = Pusher::new(view.number, view, view.start);
+        let pusher = Pusher::new(view.number, view, view.start, options);
         let progress =
             |primary| ShardProgress { primary, told: view.start, known: view.start, told_at: Time::ZERO };
         let others = view.sequencers.iter().map(|member| member.node).filter(|node| *node != me);

@@ -14,7 +14,7 @@ use seriatim_model::{
 use crate::parts::sessions::runs_of;
 use crate::parts::{Content, Entry, Names, Retransmit};
 use crate::roles::RoleEffect;
-use crate::shard;
+use crate::{Deviation, Options, shard};
 
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
@@ -25,6 +25,7 @@ pub(super) struct Pusher {
     placement: Placement,
     routes: BTreeMap<ShardId, Route>,
     batches: VecDeque<Batch>,
+    options: Options,
     /// For the oldest of them.
     retransmit: Retransmit,
     end: Position,
@@ -65,7 +66,7 @@ pub(super) struct BoundBatch {
 
 impl Pusher {
     /// Starts to push at `from`, under the number of `view`, to its shards.
-    pub(super) fn new(number: ViewNumber, view: &View, from: Position) -> Self {
+    pub(super) fn new(number: ViewNumber, view: &View, from: Position, options: Options) -> Self {
         let route = |members: &seriatim_model::ShardMembers| Route {
             primary: Address::Node(members.primary().node, Endpoint::Shard(members.shard)),
             backups: members.replicas[1..].to_vec(),
@@ -75,6 +76,7 @@ impl Pusher {
             placement: view.placement.clone(),
             routes: view.shards.iter().map(|members| (members.shard, route(members))).collect(),
             batches: VecDeque::new(),
+            options,
             retransmit: Retransmit::default(),
             end: from,
         }
@@ -149,10 +151,17 @@ impl Pusher {
 
     /// Sends the oldest batch again to the shards that did not answer it for too long.
     pub(super) fn resend(&mut self, now: Time, stable: Position, out: &mut Vec<RoleEffect>) {
-        if let Some(oldest) = self.batches.front()
-            && self.retransmit.expires(now)
-        {
-            send(oldest, self.view, &self.routes, stable, out);
+        if self.batches.is_empty() || !self.retransmit.expires(now) {
+            return;
+        }
+        let mut resent = 1;
+        if self.options.deviates(Deviation::ResentWithoutBackoff) {
+            resent = self.batches.len();
+            self.retransmit = Retransmit::default();
+            self.retransmit.start(now);
+        }
+        for batch in self.batches.iter().take(resent) {
+            send(batch, self.view, &self.routes, stable, out);
         }
     }
 

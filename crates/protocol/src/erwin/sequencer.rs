@@ -413,6 +413,8 @@ impl Sequencer {
 
     fn room_for(&self, session: SessionId, entries: &[Content]) -> (usize, Option<Cut>) {
         let limits = self.options.limits;
+        let no_bytes = self.options.deviates(Deviation::NeverBusy);
+        let ring_bytes = if no_bytes { usize::MAX } else { limits.ring_bytes };
         let (mut bytes, mut more) = (self.ring.bytes(), 0);
         for (index, entry) in entries.iter().enumerate() {
             if matches!(entry, Content::Record(record) if self.config.is_too_large(record)) {
@@ -420,8 +422,8 @@ impl Sequencer {
             }
             bytes += entry.size();
             more += entry.size();
-            let full = self.ring.len() + index >= limits.ring_records || bytes > limits.ring_bytes;
-            let full = full || self.pressed || !self.ring.leaves_room(session, more, limits.ring_bytes);
+            let full = self.ring.len() + index >= limits.ring_records || bytes > ring_bytes;
+            let full = full || self.pressed || !self.ring.leaves_room(session, more, ring_bytes);
             if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
                 return (index, Some(Cut::NoRoom));
             }

@@ -74,7 +74,7 @@ impl Sequencer {
             self.flush = Some(Flush {
                 claim,
                 controller: from,
-                pusher: Pusher::new(claim, &view, self.ordered),
+                pusher: Pusher::new(claim, &view, self.ordered, self.options),
                 next_slot: 0,
                 first: self.ordered,
                 sessions: self.sessions.clone(),

@@ -9,11 +9,11 @@ use seriatim_protocol::LogClient;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
-use super::nodes::{brief, frame, open};
+use super::nodes::{Brief, frame, open};
 use super::{CONTROL, Happening, World};
 use crate::client::{Client, Legacy, Post, Producer, READER, Trimmer};
 use crate::lookups::Lookups;
-use crate::network::Party;
+use crate::network::{Lane, Party};
 use crate::reader::{Reader, Style};
 use crate::subscription::Subscription;
 
@@ -86,7 +86,8 @@ impl World {
         for (machine, to, message) in out {
             let Address::Node(node, endpoint) = to else { continue };
             let bytes = frame(self.log, Endpoint::Client(machine), endpoint, &message);
-            self.transmit(Party::Client(number), Party::Node(node), bytes);
+            let ready = self.client_works(number, bytes.len());
+            self.transmit_at(ready, Lane::Bulk, Party::Client(number), Party::Node(node), bytes);
         }
         let Some(at) = self.clients.get(&number).and_then(Client::deadline) else { return };
         self.wake_client(number, at.max(self.now));
@@ -94,10 +95,8 @@ impl World {
 
     pub(super) fn client_receives(&mut self, number: u32, from: Party, bytes: &Bytes) {
         let (_, sender, to, message) = open(bytes.clone()).expect("what was encoded is decoded");
-        self.trace.line(
-            self.now,
-            format_args!("{from:?} {sender:?} to client {number} {to:?}: {}", brief(&message)),
-        );
+        let text = Brief(&message);
+        self.trace.line(self.now, format_args!("{from:?} {sender:?} to client {number} {to:?}: {text}"));
         let (Party::Node(node), Endpoint::Client(machine)) = (from, to) else { return };
         let Some(client) = self.clients.get_mut(&number) else { return };
         let mut out = vec![];

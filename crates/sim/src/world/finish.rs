@@ -18,6 +18,7 @@ impl World {
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
     pub(super) fn settle(&mut self) {
         let rested = self.run_until(PATIENCE, |world| world.is_at_rest() || world.has_given_up());
+        self.close_load();
         if !rested {
             let what = self.what_is_missing();
             self.history.end = if self.is_damage_alone() { End::Damaged(what) } else { End::Stuck(what) };
@@ -62,7 +63,7 @@ impl World {
         self.all_done() && self.latest_view().is_some_and(|view| self.is_settled(view))
     }
 
-    fn is_settled(&self, view: &View) -> bool {
+    pub(super) fn is_settled(&self, view: &View) -> bool {
         let Some(ordered) = self.leader_ordered() else { return false };
         let entry = self.entry().and_then(|entry| entry.view.as_ref());
         let members = view.sequencers.len() == self.plan.config.sequencers as usize;

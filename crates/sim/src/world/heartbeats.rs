@@ -2,11 +2,12 @@
 
 use seriatim_host::{Detector, Event, Liveness, Via};
 use seriatim_model::{Endpoint, LogId, NodeId};
+use seriatim_protocol::Deviation;
 use seriatim_protocol::control::{self, Heartbeat};
 
 use super::nodes::frame;
 use super::{Happening, World};
-use crate::network::{Connection, Party};
+use crate::network::{Connection, Lane, Party};
 
 impl World {
     /// The node's process starts: its detector knows nobody.
@@ -20,7 +21,7 @@ impl World {
     pub(super) fn heartbeat_arrives(&mut self, id: NodeId, via: Connection, from: NodeId, beat: Heartbeat) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(self.now);
-        if node.is_paused {
+        if node.is_paused || node.stalled_until > self.now {
             // It is there when the process goes on.
             return node.unheard.push((from, Via(via.0), beat));
         }
@@ -55,6 +56,9 @@ impl World {
             return;
         }
         node.beat_at = None;
+        if node.stalled_until > now {
+            return self.plan_beat(id);
+        }
         let clock = node.clock(now);
         let mut changes = vec![];
         for (from, via, beat) in std::mem::take(&mut node.unheard) {
@@ -66,9 +70,17 @@ impl World {
         for (to, beat) in beats {
             let message = control::Message::Heartbeat(beat).into();
             let frame = frame(LogId(0), Endpoint::Node, Endpoint::Node, &message);
-            self.transmit(Party::Node(id), Party::Node(to), frame);
+            let lane = self.heartbeat_lane();
+            self.transmit_at(now, lane, Party::Node(id), Party::Node(to), frame);
         }
         self.plan_beat(id);
+    }
+
+    /// Where messages have a size, heartbeats have a connection of their own, and nothing else waits before them.
+    fn heartbeat_lane(&self) -> Lane {
+        let waits =
+            self.plan.capacity.is_none() || self.plan.options.deviates(Deviation::HeartbeatsBehindRecords);
+        if waits { Lane::Bulk } else { Lane::Urgent }
     }
 
     /// Wakes the detector when it wants to be woken.
@@ -78,6 +90,7 @@ impl World {
             return;
         }
         let Some(at) = node.detector.deadline().map(|at| node.when(at).max(self.now)) else { return };
+        let at = at.max(node.stalled_until);
         if node.beat_at.is_none_or(|planned| at < planned) {
             node.beat_at = Some(at);
             self.schedule(at, Happening::NodeBeats(id));

@@ -1,10 +1,10 @@
 //! Nodes: the driver's loop, the disk, crashes and restarts.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use seriatim_host::{Detector, Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};
@@ -13,14 +13,17 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
     ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
 };
-use seriatim_protocol::Message;
 use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::roles::Sequencing;
 use seriatim_protocol::shard::Replica;
+use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Disk, JournalWrite, MemoryDisk};
 
+use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
 use super::{CONTROL, Happening, World};
-use crate::network::{Connection, Party};
+use crate::capacity::Capacity;
+use crate::network::{Connection, Lane, Party};
+use crate::pipes::Way;
 
 /// How long a node that could not start waits before it is started again.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -39,7 +42,20 @@ pub struct Node {
     pub(super) unheard: Vec<(NodeId, Via, Heartbeat)>,
     /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
     pub(super) life: u64,
-    inbox: Vec<Event>,
+    inbox: VecDeque<Waiting>,
+    /// What is taken before anything in the inbox, where work takes time: what the disk did, and what became of nodes.
+    urgent: VecDeque<Waiting>,
+    /// It works until then, and its disk until then, and it is not scheduled until then, where work takes time.
+    pub(super) busy_until: Time,
+    pub(super) stalled_until: Time,
+    pub(super) disk_free: Time,
+    /// How much was written to its disk and given to its journal, as far as that was charged.
+    pub(super) disk_seen: u64,
+    pub(super) journal_seen: u64,
+    /// Whom it took for gone when that was written down.
+    pub(super) suspected: Vec<NodeId>,
+    /// How much it holds in memory of what is on its way to disks and positions, in bytes.
+    pub(super) held_bytes: u64,
     wake_at: Option<Time>,
     write: Option<JournalWrite>,
     syncing: Option<FileWork>,
@@ -84,7 +100,15 @@ impl Node {
             beat_at: None,
             unheard: vec![],
             life: 0,
-            inbox: vec![],
+            inbox: VecDeque::new(),
+            urgent: VecDeque::new(),
+            busy_until: Time::ZERO,
+            stalled_until: Time::ZERO,
+            disk_free: Time::ZERO,
+            disk_seen: 0,
+            journal_seen: 0,
+            suspected: vec![],
+            held_bytes: 0,
             wake_at: None,
             write: None,
             syncing: None,
@@ -122,12 +146,27 @@ impl Node {
     fn forget_life(&mut self) {
         self.life += 1;
         self.inbox.clear();
+        self.urgent.clear();
+        (self.busy_until, self.stalled_until) = (Time::ZERO, Time::ZERO);
+        self.disk_seen = self.disk.counters().bytes_written;
+        (self.journal_seen, self.held_bytes) = (0, 0);
         self.unheard.clear();
         self.beat_at = None;
         self.wake_at = None;
         self.write = None;
         self.syncing = None;
         self.is_paused = false;
+    }
+
+    /// What comes next.
+    fn next_waiting(&mut self) -> Option<Waiting> {
+        self.urgent.pop_front().or_else(|| self.inbox.pop_front())
+    }
+
+    /// How long its disk takes for so many bytes.
+    pub(super) fn disk_takes(&self, capacity: &Capacity, bytes: u64) -> Duration {
+        let takes = bytes as u128 * 1_000_000_000 / u128::from(capacity.disk_bytes_of(self.id));
+        Duration::from_nanos(takes as u64) * self.slowness
     }
 
     /// The time that the node's own clock shows.
@@ -239,7 +278,9 @@ impl World {
         self.written(id, life);
         self.synced(id, life);
         let (log, shards, now) = (self.log, self.history.shard_count, self.now);
-        for event in std::mem::take(&mut self.nodes.get_mut(&id).expect("the node exists").inbox) {
+        while let Some(Waiting { event, .. }) =
+            self.nodes.get_mut(&id).expect("the node exists").next_waiting()
+        {
             let node = self.nodes.get_mut(&id).expect("the node exists");
             let clock = node.clock(now);
             let Some(host) = &mut node.host else { return };
@@ -285,7 +326,7 @@ impl World {
 
     pub(super) fn wake_node(&mut self, id: NodeId, at: Time) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let at = at + node.lag;
+        let at = (at + node.lag).max(node.busy_until);
         if node.host.is_some() && !node.is_paused && node.wake_at.is_none_or(|planned| at < planned) {
             node.wake_at = Some(at);
             self.schedule(at, Happening::NodeWakes(id));
@@ -301,22 +342,30 @@ impl World {
 
     pub(super) fn node_receives(&mut self, id: NodeId, connection: Connection, from: Party, frame: &Bytes) {
         let (log, sender, to, message) = open(frame.clone()).expect("what was encoded is decoded");
-        self.trace.line(
-            self.now,
-            format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {}", brief(&message)),
-        );
-        if let (Party::Node(other), Message::Control(control::Message::Heartbeat(beat))) = (from, &message) {
-            return self.heartbeat_arrives(id, connection, other, *beat);
+        let text = Brief(&message);
+        let what = format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {text}");
+        self.trace.line(self.now, what);
+        if let Some((other, beat)) = heartbeat(from, &message)
+            && !self.plan.options.deviates(Deviation::HeartbeatsBehindRecords)
+        {
+            return self.heartbeat_arrives(id, connection, other, beat);
         }
         let peer = peer_of(connection, from);
-        self.node_is_told(id, Event::Message { peer, log, from: sender, to, message });
+        let came = self.plan.capacity.map(|_| ((connection, Party::Node(id)), frame.len()));
+        self.node_gets(id, Waiting { event: Event::Message { peer, log, from: sender, to, message }, came });
     }
 
     pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, life: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
-            self.node_is_told(id, Event::Disconnected(peer_of(connection, other)));
-            if let Party::Node(other) = other {
+            let lane = self.network.lane(connection);
+            let has_lanes = self.plan.capacity.is_some();
+            if lane == Lane::Bulk {
+                self.node_is_told(id, Event::Disconnected(peer_of(connection, other)));
+            }
+            if let Party::Node(other) = other
+                && (lane == Lane::Urgent || !has_lanes)
+            {
                 self.heartbeats_end(id, connection, other);
             }
         }
@@ -324,8 +373,13 @@ impl World {
 
     /// Something is in the node's inbox, which it looks at soon.
     pub(super) fn node_is_told(&mut self, id: NodeId, event: Event) {
+        self.node_gets(id, Waiting { event, came: None });
+    }
+
+    fn node_gets(&mut self, id: NodeId, waiting: Waiting) {
+        let is_urgent = self.plan.capacity.is_some() && matches!(waiting.event, Event::Liveness(_));
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.inbox.push(event);
+        if is_urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
         self.wake_node_soon(id);
     }
 
@@ -335,8 +389,8 @@ impl World {
             return;
         }
         let Some(write) = node.write.take() else { return };
-        node.inbox.push(Event::JournalWritten(write.perform(&node.disk)));
-        self.wake_node(id, self.now);
+        let event = Event::JournalWritten(write.perform(&node.disk));
+        self.disk_tells(id, event);
     }
 
     pub(super) fn synced(&mut self, id: NodeId, life: u64) {
@@ -346,87 +400,139 @@ impl World {
         }
         let Some(work) = node.syncing.take() else { return };
         let outcome = work.perform(&node.disk);
-        node.inbox.push(Event::FilesSynced(outcome));
         self.coverage.checkpoints += u64::from(work.is_checkpoint());
+        self.disk_tells(id, Event::FilesSynced(outcome));
+    }
+
+    fn disk_tells(&mut self, id: NodeId, event: Event) {
+        self.journal_wrote(id);
+        let is_urgent = self.plan.capacity.is_some();
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let waiting = Waiting { event, came: None };
+        if is_urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
         self.wake_node(id, self.now);
     }
 
     pub(super) fn node_wakes(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.wake_at == Some(self.now) && !node.is_paused {
-            self.node_wakes_now(id);
+            // It may have been busy for longer than was known when it was to be woken.
+            node.wake_at = None;
+            if node.busy_until > self.now {
+                return self.wake_node(id, self.now);
+            }
+            self.node_works(id);
         }
     }
 
-    fn node_wakes_now(&mut self, id: NodeId) {
+    /// A node takes what has arrived, does what is due, and performs its effects, as the server's driver does.
+    fn node_works(&mut self, id: NodeId) {
         let now = self.now;
+        let mut departures = vec![];
+        let Some(spent) = self.node_drains(id, &mut departures) else { return };
+        let Some(spent) = self.node_settles(id, spent, &mut departures) else { return };
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.wake_at = None;
-        let clock = node.clock(now);
-        for event in std::mem::take(&mut node.inbox) {
-            let Some(host) = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut()) else { return };
-            host.handle(clock, event);
-            // What it confirmed before a seal counts, even if the seal came with it.
-            self.observe_ordered(id);
-        }
-        let Some(host) = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut()) else { return };
-        let mut rounds = 0;
-        let mut sends = vec![];
-        loop {
-            host.settle(clock);
-            sends.append(&mut host.take_sends());
-            rounds += 1;
-            if host.deadline().is_none_or(|at| at > clock) {
-                break;
-            }
-            if rounds > MOST_ROUNDS {
-                self.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
-                self.is_over = true;
-                break;
-            }
-        }
-        if let Some(failure) = host.failure() {
+        node.busy_until = now + spent;
+        if let Some(failure) = node.host.as_ref().and_then(Host::failure) {
             self.trace.line(now, format_args!("node {id} failed: {failure}"));
             let down_for = self.random.millis(1, 100);
             return self.kill_node(id, true, down_for);
         }
         self.start_disk_work(id);
-        for outgoing in sends {
+        for Departure { outgoing, frame, after } in departures {
             self.observe_send(id, &outgoing);
-            self.send_from(id, outgoing);
+            self.send_from(id, &outgoing, frame, now + after);
         }
         self.observe_node(id);
         self.meet_nodes(id);
         let node = &self.nodes[&id];
+        let has_more = !node.inbox.is_empty() || !node.urgent.is_empty();
         if let Some(at) = node.host.as_ref().and_then(Host::deadline) {
             self.wake_node(id, node.when(at).max(now + Duration::from_nanos(1)));
+        }
+        if has_more {
+            self.wake_node(id, now + spent);
         }
         self.strike_at_step();
     }
 
-    fn start_disk_work(&mut self, id: NodeId) {
-        let (now, (least, most)) = (self.now, self.plan.sync_us);
+    /// Takes what has arrived: all of it, unless work takes time. Says how long it took.
+    fn node_drains(&mut self, id: NodeId, departures: &mut Vec<Departure>) -> Option<Duration> {
+        let now = self.now;
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(now);
+        let most = if self.plan.capacity.is_some() { DRAIN } else { node.inbox.len() };
+        let mut spent = Duration::ZERO;
+        for _ in 0..most {
+            let node = self.nodes.get_mut(&id).expect("the node exists");
+            let Some(Waiting { event, came }) = node.next_waiting() else { break };
+            if let Some((via, other, beat)) = late_heartbeat(&event, came) {
+                self.heartbeat_arrives(id, via, other, beat);
+                continue;
+            }
+            node.host.as_mut()?.handle(clock + spent, event);
+            // What it confirmed before a seal counts, even if the seal came with it.
+            self.observe_ordered(id);
+            spent = self.charge(id, spent, came, departures);
+            if let Some((way, bytes)) = came {
+                self.took(way, bytes);
+            }
+            if spent >= DRAIN_FOR {
+                break;
+            }
+        }
+        Some(spent)
+    }
+
+    /// Does what is due. Says how long the turn took so far.
+    fn node_settles(
+        &mut self,
+        id: NodeId,
+        mut spent: Duration,
+        departures: &mut Vec<Departure>,
+    ) -> Option<Duration> {
+        let now = self.now;
+        let clock = self.nodes[&id].clock(now);
+        for _ in 0..=MOST_ROUNDS {
+            let host = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut())?;
+            host.settle(clock + spent);
+            let deadline = host.deadline();
+            spent = self.charge(id, spent, None, departures);
+            // What became due meanwhile is for the next turn.
+            if deadline.is_none_or(|at| at > clock) || self.plan.capacity.is_some() {
+                return Some(spent);
+            }
+        }
+        self.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
+        self.is_over = true;
+        Some(spent)
+    }
+
+    fn start_disk_work(&mut self, id: NodeId) {
+        let (least, most) = self.plan.sync_us;
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let (life, slowness, ready) = (node.life, node.slowness, node.busy_until.max(self.now));
+        let clock = node.clock(ready);
         let Some(host) = &mut node.host else { return };
-        let (life, slowness) = (node.life, node.slowness);
         let write = host.next_journal_write(clock);
         let files = host.next_sync();
-        if write.is_some() {
+        if let Some(write) = write {
             assert!(node.write.is_none(), "one write at a time");
-            node.write = write;
+            let bytes = write.bytes();
+            node.write = Some(write);
             let takes = self.random.micros(least, most) * slowness;
-            self.schedule(now + takes, Happening::Written(id, life));
+            let done = self.disk_is_busy(id, ready, bytes, takes);
+            self.schedule(done, Happening::Written(id, life));
         }
         if files.is_some() {
             self.nodes.get_mut(&id).expect("the node exists").syncing = files;
             let takes = self.random.micros(least, most * 3) * slowness;
-            self.schedule(now + takes, Happening::Synced(id, life));
+            let done = self.disk_is_busy(id, ready, 0, takes);
+            self.schedule(done, Happening::Synced(id, life));
         }
     }
 
-    fn send_from(&mut self, id: NodeId, outgoing: Outgoing) {
-        let frame = frame(outgoing.log, outgoing.from, outgoing.to, &outgoing.message);
+    fn send_from(&mut self, id: NodeId, outgoing: &Outgoing, frame: Bytes, ready: Time) {
         let from = Party::Node(id);
         let to = match outgoing.peer {
             Peer::Node(node) => Some(Party::Node(node)),
@@ -434,13 +540,29 @@ impl World {
             Peer::Client(ConnectionId(number)) => self.network.other_end(Connection(number), from),
         };
         if let Some(to) = to {
-            self.transmit(from, to, frame);
+            self.transmit_at(ready, Lane::Bulk, from, to, frame);
         }
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<Member> {
         self.nodes[&id].sequencer(self.log).map(Sequencing::member)
     }
+}
+
+/// A heartbeat of another node.
+fn heartbeat(from: Party, message: &Message) -> Option<(NodeId, Heartbeat)> {
+    match (from, message) {
+        (Party::Node(node), Message::Control(control::Message::Heartbeat(beat))) => Some((node, *beat)),
+        _ => None,
+    }
+}
+
+/// One that waited with everything else.
+fn late_heartbeat(event: &Event, came: Option<(Way, usize)>) -> Option<(Connection, NodeId, Heartbeat)> {
+    let Event::Message { peer: Peer::Node(node), message, .. } = event else { return None };
+    let (_, beat) = heartbeat(Party::Node(*node), message)?;
+    let ((connection, _), _) = came?;
+    Some((connection, *node, beat))
 }
 
 fn peer_of(connection: Connection, party: Party) -> Peer {
@@ -473,15 +595,16 @@ pub(super) fn open(frame: Bytes) -> Result<(LogId, Endpoint, Endpoint, Message),
     }
 }
 
-/// The beginning of a message, for a trace.
-pub(super) fn brief(message: &Message) -> String {
-    let mut text = format!("{message:?}");
-    if text.len() > 4000 {
-        let end = (0..=4000).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
+/// The beginning of a message, for a trace. Written out only if somebody reads it.
+pub(super) struct Brief<'a>(pub(super) &'a Message);
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:?}", self.0);
+        let end = text.char_indices().map(|(at, _)| at).nth(4000).unwrap_or(text.len());
+        f.write_str(&text[..end])?;
+        if end < text.len() { f.write_str("…") } else { Ok(()) }
     }
-    text
 }
 
 /// A disk that stops after so many operations: its process dies in the middle of a write.

@@ -92,9 +92,24 @@ impl World {
         if id == CONTROL {
             self.entry_changed();
         }
+        self.observe_suspicions(id);
         self.observe_milestones(id);
         self.observe_replicas(id);
         self.observe_ordered(id);
+    }
+
+    /// Writes down for whoever reads the trace whom a node takes for gone.
+    fn observe_suspicions(&mut self, id: NodeId) {
+        if !self.trace.is_readable() {
+            return;
+        }
+        let Some(host) = &self.nodes[&id].host else { return };
+        let silent: Vec<NodeId> = host.suspected().collect();
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        if node.suspected != silent {
+            self.trace.line(self.now, format_args!("node {id} takes for gone: {silent:?}"));
+            node.suspected = silent;
+        }
     }
 
     /// Notes how far a sequencing replica is, and what is final by that.

@@ -62,6 +62,12 @@ impl JournalWrite {
         self.steps.iter().try_for_each(|step| step.perform(disk))
     }
 
+    /// How many bytes it writes at most, zeros that a new file is made of included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.steps.iter().map(Step::bytes).sum()
+    }
+
     /// A file that will be needed soon, for whoever has time to make it ready; each is given out once.
     #[must_use]
     pub fn take_preparation(&self) -> Option<Preparation> {
@@ -133,6 +139,14 @@ impl Preparation {
 }
 
 impl Step {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Delete { .. } | Self::Sync { .. } => 0,
+            Self::Prewrite(file) => file.len,
+            Self::Write { chunks, .. } => chunks.iter().map(|chunk| chunk.len() as u64).sum(),
+        }
+    }
+
     fn perform(&self, disk: &dyn Disk) -> Result<(), WriteFailure> {
         let (name, may_be_full, outcome) = match self {
             Self::Delete { name } => (name, false, disk.delete(name)),

@@ -1,0 +1,32 @@
+//! A second after a load has ended, or as soon after that as what is on its way can be done with, everything that was
+//! asked for is acknowledged or refused.
+
+use std::time::Duration;
+
+use super::Finding;
+use crate::history::History;
+
+/// How long it may take beyond what the work takes.
+const WITHIN: Duration = Duration::from_secs(1);
+
+pub(super) fn check(history: &History) -> Finding {
+    let Some(load) = history.load.as_ref().filter(|load| load.capacity.load_for > Duration::ZERO) else {
+        return Ok(());
+    };
+    let work = load.capacity.time_for(&history.config, load.record_bytes, load.in_flight_bytes);
+    let until = load.ended + WITHIN + work;
+    let is_late = |append: &&crate::history::Append| append.completed_at.is_none_or(|at| at > until);
+    let late: Vec<_> = history.appends.iter().filter(is_late).collect();
+    let Some(last) =
+        late.iter().map(|append| append.completed_at).max_by_key(|at| at.map_or(u64::MAX, |at| at.0))
+    else {
+        return Ok(());
+    };
+    let when = last.map_or_else(|| "never".to_owned(), |at| format!("{:?} after the load", at - load.ended));
+    Err(format!(
+        "{} of {} appends had no outcome by {:?} after the load; the last: {when}",
+        late.len(),
+        history.appends.len(),
+        until - load.ended
+    ))
+}

@@ -1,0 +1,161 @@
+//! Plans that ask a cluster for more than it can do.
+
+use std::time::Duration;
+
+use seriatim_model::limits::Limits;
+use seriatim_model::{LogConfig, NodeId};
+use seriatim_store::{JournalOptions, ShardOptions};
+
+use super::{at, quiet};
+use crate::capacity::Capacity;
+use crate::coverage::FaultKind;
+use crate::plan::{NetworkPlan, Plan, Target, Workload};
+use crate::random::Random;
+
+/// How long clients ask for more.
+const LOAD_FOR: Duration = Duration::from_millis(2500);
+
+/// Three nodes with everything on each of them, as `seriatim dev` has them, at about a hundredth of what they can do and
+/// of what they may hold.
+fn small(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x10AD);
+    // Either the disk or the processor is what there is too little of. A ring is some tenths of a second's work.
+    let (disk_bytes, byte_ns, message_ns, ring_bytes) = random.pick(&[
+        (500_000, 30, 5_000, 64 << 10),
+        (2_000_000, 30, 10_000, 256 << 10),
+        (8_000_000, 30, 150_000, 256 << 10),
+    ]);
+    let ring_bytes = ring_bytes * random.pick(&[1, 2]);
+    let capacity = Capacity {
+        message_ns,
+        byte_ns,
+        client_message_ns: 5_000,
+        disk_bytes,
+        slow_disk: None,
+        link_bytes: random.pick(&[4_000_000, 20_000_000]),
+        socket_bytes: ring_bytes / 8,
+        queue_bytes: ring_bytes,
+        stall: random.pick(&[0, 20, 40].map(Duration::from_millis)),
+        stall_every: Duration::from_millis(200),
+        load_for: LOAD_FOR,
+        saturates: true,
+    };
+    let mut plan = quiet(seed);
+    plan.nodes = 3;
+    plan.earlier_logs = 0;
+    plan.config = LogConfig {
+        shards: random.pick(&[1, 2]),
+        replicas: random.pick(&[2, 3]),
+        stripe: 64,
+        max_record_bytes: 1 << 17,
+        ..plan.config
+    };
+    plan.options.limits = Limits {
+        ring_bytes,
+        ring_records: ring_bytes / 64,
+        journal_backlog_bytes: ring_bytes / 4,
+        batch_bytes: ring_bytes / 16,
+        ..Limits::default()
+    };
+    plan.journal = JournalOptions {
+        file_bytes: ring_bytes as u64 / 4,
+        batch_bytes: ring_bytes / 8,
+        checkpoint_bytes: ring_bytes as u64,
+        spare_files: 8,
+    };
+    plan.shard_options = ShardOptions { segment_bytes: ring_bytes as u64 };
+    plan.network = NetworkPlan { delay_us: (20, 80), noise_permille: (0, 0, 0), straggle_percent: 30 };
+    plan.sync_us = (200, 1500);
+    plan.capacity = Some(capacity);
+    let payload_bytes = 1024;
+    plan.workload = Workload {
+        clients: 4,
+        sessions: 2,
+        appends: u32::MAX,
+        // Two rings and a little more are on their way.
+        window: (ring_bytes as u64 * 2 / payload_bytes / 8 + 8) as u32,
+        burst: 64,
+        think_us: 2000,
+        sync_percent: 0,
+        payload_bytes,
+        payload_is_fixed: true,
+        tail_percent: 0,
+        reads: random.percent(25),
+        ..plan.workload
+    };
+    plan
+}
+
+/// Clients ask for as much as the cluster can do, and wait for it.
+#[must_use]
+pub fn within_capacity(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    plan.workload.window = 6;
+    plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
+    plan
+}
+
+/// Clients ask for more than the cluster can do, all the time.
+#[must_use]
+pub fn overload(seed: u64) -> Plan {
+    small(seed)
+}
+
+/// Clients ask for far more than the cluster can hold at once, and then for nothing for a while.
+#[must_use]
+pub fn burst(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    plan.workload.window *= 4;
+    plan.workload.burst = plan.workload.window;
+    plan.workload.think_us = 1_200_000;
+    plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
+    plan
+}
+
+/// The same as [`overload`], and one node dies and comes back.
+#[must_use]
+pub fn overload_crash(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xC4A5);
+    let mut plan = small(seed);
+    let target = random.pick(&[Target::Leader, Target::Follower, Target::Any]);
+    let kind = random.pick(&[FaultKind::Kill, FaultKind::PowerLoss]);
+    plan.faults.push(at(&mut random, kind, target, 300, 1000));
+    plan
+}
+
+/// A sequencing replica dies when so much is on its way that to bring it over into the next view takes seconds.
+#[must_use]
+pub fn long_view_change(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x51F);
+    let mut plan = small(seed);
+    let ring_bytes = plan.options.limits.ring_bytes as u64;
+    plan.capacity = plan.capacity.map(|capacity| Capacity {
+        message_ns: 5_000,
+        disk_bytes: ring_bytes / 2,
+        load_for: Duration::from_secs(4),
+        saturates: false,
+        ..capacity
+    });
+    plan.faults.push(at(&mut random, FaultKind::Kill, Target::Follower, 3000, 3500));
+    plan
+}
+
+/// The same as [`overload`], and one node's disk is ten times slower than the others'.
+#[must_use]
+pub fn overload_slow_disk(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    let slow = NodeId((seed % u64::from(plan.nodes)) as u32 + 1);
+    plan.capacity = plan.capacity.map(|capacity| Capacity { slow_disk: Some((slow, 10)), ..capacity });
+    plan
+}
+
+/// Each record is as large as a batch, and a few of them are a ring.
+#[must_use]
+pub fn large_records(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    let ring_bytes = plan.options.limits.ring_bytes as u64;
+    plan.workload.payload_bytes = ring_bytes / 32;
+    plan.workload.window = 10;
+    plan.workload.burst = 4;
+    plan
+}

@@ -1,0 +1,311 @@
+//! Load: what everything costs where a plan says what there is of it, and what waits meanwhile.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use seriatim_host::{Event, Outgoing};
+use seriatim_model::{NodeId, Peer, Position, Time, ViewNumber};
+
+use super::nodes::frame;
+use super::{Flight, Happening, World};
+use crate::capacity::Capacity;
+use crate::client::Producer;
+use crate::history::{Costs, Load};
+use crate::network::{Connection, Lane, Party};
+use crate::pipes::{Bounds, Way};
+
+/// How many arrivals a node takes before it does what is due; see the server's driver.
+pub(super) const DRAIN: usize = 256;
+/// How long it takes arrivals before it does what is due.
+pub(super) const DRAIN_FOR: Duration = Duration::from_millis(2);
+
+/// What a client's process has not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    inbox: VecDeque<Flight>,
+    free_at: Time,
+    is_reading: bool,
+}
+
+/// A message that a node sends, and how long after its turn began it leaves.
+#[derive(Debug)]
+pub(super) struct Departure {
+    pub(super) outgoing: Outgoing,
+    pub(super) frame: Bytes,
+    pub(super) after: Duration,
+}
+
+/// Something that waits for a node's processor.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) event: Event,
+    /// Over which connection it came, if that has a bound, and how long it is.
+    pub(super) came: Option<(Way, usize)>,
+}
+
+fn bounds(capacity: &Capacity) -> Bounds {
+    let Capacity { link_bytes, socket_bytes, queue_bytes, .. } = *capacity;
+    Bounds { link_bytes, socket_bytes, queue_bytes }
+}
+
+impl World {
+    /// Clients begin to ask for more than usual, if the plan wants that.
+    pub(super) fn begin_load(&mut self) {
+        let Some(capacity) = self.plan.capacity else { return };
+        let workload = self.plan.workload;
+        self.trace.line(self.now, format_args!("the load begins: {workload:?}, {capacity:?}"));
+        let appends = workload.clients * workload.sessions * workload.window;
+        self.history.load = Some(Load {
+            capacity,
+            nodes: self.plan.nodes,
+            ring_bytes: self.plan.options.limits.ring_bytes as u64,
+            record_bytes: workload.payload_bytes,
+            in_flight_bytes: u64::from(appends) * workload.payload_bytes,
+            began: self.now,
+            ended: Time(u64::MAX),
+            faults: self.plan.faults.len() as u32,
+            view: self.view_number(),
+            last_view: ViewNumber::NONE,
+            stable: Position::ZERO,
+            costs: Costs::default(),
+            is_over: false,
+        });
+        self.schedule(self.now + capacity.load_for, Happening::LoadEnds);
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        for node in nodes {
+            self.schedule_stall(node);
+        }
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.latest_view().map_or(ViewNumber::NONE, |view| view.number)
+    }
+
+    /// Clients ask for nothing more than they have asked for.
+    pub(super) fn load_ends(&mut self) {
+        for client in self.clients.values_mut() {
+            client.producers.values_mut().for_each(Producer::stop);
+        }
+        self.trace.line(self.now, format_args!("the load ends"));
+        let stable = self.history.stable.last().map_or(Position::ZERO, |(_, stable)| *stable);
+        let Some(load) = &mut self.history.load else { return };
+        (load.ended, load.stable) = (self.now, stable);
+    }
+
+    /// Everything that was asked for has come to an end, or does not.
+    pub(super) fn close_load(&mut self) {
+        let last_view = self.view_number();
+        let Some(load) = self.history.load.as_mut().filter(|load| !load.is_over) else { return };
+        (load.last_view, load.is_over) = (last_view, true);
+        let costs = load.costs;
+        self.trace.line(self.now, format_args!("everything that was asked for has its answer: {costs:?}"));
+    }
+
+    fn costs(&mut self) -> Option<&mut Costs> {
+        let load = self.history.load.as_mut().filter(|load| !load.is_over)?;
+        Some(&mut load.costs)
+    }
+
+    /// A frame that is ready at `ready` goes the way that its connection has for it.
+    pub(super) fn send_within(
+        &mut self,
+        capacity: &Capacity,
+        ready: Time,
+        way: (Connection, Party, Party),
+        frame: Bytes,
+    ) {
+        let (connection, from, to) = way;
+        if self.network.lane(connection) == Lane::Urgent {
+            return self.fly(ready, way, frame);
+        }
+        if self.pipes.push((connection, to), from, ready, frame, bounds(capacity)) {
+            self.pump(capacity, way);
+        } else if let (Party::Node(_), Party::Client(_)) = (from, to) {
+            // It does not read what it asked for.
+            self.coverage.overflows += 1;
+            self.reset(connection, from, to);
+        } else {
+            self.coverage.overflows += 1;
+        }
+    }
+
+    /// Lets everything leave that has room at the receiver.
+    fn pump(&mut self, capacity: &Capacity, way: (Connection, Party, Party)) {
+        let (connection, _, to) = way;
+        loop {
+            let leaving = self.pipes.pump((connection, to), self.now, bounds(capacity));
+            if leaving.is_empty() {
+                return;
+            }
+            for (frame, at) in leaving {
+                self.fly(at, way, frame);
+            }
+        }
+    }
+
+    /// A frame's last byte leaves at `at`.
+    pub(super) fn fly(&mut self, at: Time, way: (Connection, Party, Party), frame: Bytes) {
+        let (connection, from, to) = way;
+        let arrivals = self.network.arrivals(at, connection, from, to);
+        if arrivals.is_empty() {
+            self.pipes.taken((connection, to), frame.len());
+        }
+        for at in arrivals {
+            let flight = Flight { connection, from, to, frame: frame.clone(), straggles: false };
+            self.schedule(at, Happening::Arrive(flight));
+        }
+    }
+
+    /// What came over a connection was taken: there is room for more.
+    pub(super) fn took(&mut self, way: Way, bytes: usize) {
+        let Some(capacity) = self.plan.capacity else { return };
+        self.pipes.taken(way, bytes);
+        let (connection, to) = way;
+        if let Some(from) = self.network.other_end(connection, to) {
+            self.pump(&capacity, (connection, from, to));
+        }
+    }
+
+    /// A message waits until a client's process gets to it.
+    pub(super) fn client_is_sent(&mut self, number: u32, flight: Flight) {
+        let desk = self.desks.entry(number).or_default();
+        desk.inbox.push_back(flight);
+        if !std::mem::replace(&mut desk.is_reading, true) {
+            let at = desk.free_at;
+            self.schedule(at, Happening::ClientReads(number));
+        }
+    }
+
+    pub(super) fn client_reads(&mut self, number: u32) {
+        let Some(flight) = self.desks.get_mut(&number).and_then(|desk| desk.inbox.pop_front()) else {
+            return;
+        };
+        self.client_works(number, flight.frame.len());
+        self.took((flight.connection, flight.to), flight.frame.len());
+        self.client_gets(number, &flight);
+        let Some(desk) = self.desks.get_mut(&number) else { return };
+        desk.is_reading = !desk.inbox.is_empty();
+        if desk.is_reading {
+            let at = desk.free_at;
+            self.schedule(at, Happening::ClientReads(number));
+        }
+    }
+
+    /// A client's processor is busy with a message. Returns when that is over.
+    pub(super) fn client_works(&mut self, number: u32, bytes: usize) -> Time {
+        let Some(capacity) = &self.plan.capacity else { return self.now };
+        let takes = Duration::from_nanos(capacity.client_message_ns + bytes as u64 * capacity.byte_ns / 2);
+        let desk = self.desks.entry(number).or_default();
+        desk.free_at = desk.free_at.max(self.now) + takes;
+        desk.free_at
+    }
+
+    /// What a client's process had not taken is gone with it.
+    pub(super) fn clear_desk(&mut self, number: u32) {
+        self.desks.remove(&number);
+    }
+
+    fn schedule_stall(&mut self, id: NodeId) {
+        let Some(capacity) = self.plan.capacity.filter(|capacity| capacity.stall > Duration::ZERO) else {
+            return;
+        };
+        let most = (capacity.stall_every * 2).as_micros() as u64;
+        let after = self.random.micros(0, most);
+        let from = self.nodes[&id].busy_until.max(self.now);
+        self.schedule(from + after, Happening::NodeStalls(id));
+    }
+
+    /// A node is not scheduled for a while.
+    pub(super) fn node_stalls(&mut self, id: NodeId) {
+        if self.history.load.as_ref().is_none_or(|load| load.ended <= self.now) {
+            return;
+        }
+        let most = self.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.stall);
+        let takes = self.random.micros(0, most.as_micros() as u64);
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        node.stalled_until = node.stalled_until.max(self.now + takes);
+        node.busy_until = node.busy_until.max(self.now + takes);
+        self.trace.line(self.now, format_args!("node {id} is not scheduled for {takes:?}"));
+        self.schedule_stall(id);
+    }
+
+    /// What a node did since this was asked last: its messages leave, and it was busy for so long, from `spent` after its
+    /// turn began.
+    pub(super) fn charge(
+        &mut self,
+        id: NodeId,
+        spent: Duration,
+        came: Option<(Way, usize)>,
+        departures: &mut Vec<Departure>,
+    ) -> Duration {
+        let now = self.now;
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let Some(host) = node.host.as_mut() else { return spent };
+        let sends = host.take_sends();
+        let Some(capacity) = &self.plan.capacity else {
+            departures.extend(sends.into_iter().map(|outgoing| departure(outgoing, spent)));
+            return spent;
+        };
+        let (bytes_in, messages_in) = came.map_or((0, 0), |(_, bytes)| (bytes as u64, 1));
+        let journal = host.journal_pending_bytes() as u64;
+        let journaled = journal.saturating_sub(node.journal_seen);
+        node.journal_seen = journal;
+        let written = node.disk.counters().bytes_written;
+        let stored = written - std::mem::replace(&mut node.disk_seen, written);
+        node.disk_free = node.disk_free.max(now) + node.disk_takes(capacity, stored);
+        let mut spent = spent + capacity.work(messages_in, bytes_in + journaled + stored);
+        let (mut made, mut sent) = (0, 0);
+        for outgoing in sends {
+            let mut departure = departure(outgoing, spent);
+            let bytes = departure.frame.len() as u64;
+            made += bytes;
+            // What clients read is theirs to choose.
+            sent += if matches!(departure.outgoing.peer, Peer::Node(_)) { bytes } else { 0 };
+            spent += capacity.work(1, bytes);
+            departure.after = spent;
+            departures.push(departure);
+        }
+        // Elsewhere a sequencing replica keeps names.
+        let is_whole = self.plan.config.order.places_by_position();
+        let record_bytes = if is_whole { self.plan.workload.payload_bytes } else { 0 };
+        let held = node.sequencer(self.log).map_or(0, |role| role.held());
+        node.held_bytes = journal + held * record_bytes;
+        let held: u64 = self.nodes.values().map(|node| node.held_bytes).sum();
+        let held = held + self.pipes.held_at_nodes() as u64;
+        if let Some(costs) = self.costs() {
+            costs.disk_bytes += stored;
+            costs.sent_bytes += sent;
+            costs.most_held = costs.most_held.max(held);
+            costs.most_step = costs.most_step.max(made + stored + journaled);
+        }
+        spent
+    }
+
+    /// What a write of the journal that ended wrote.
+    pub(super) fn journal_wrote(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let written = node.disk.counters().bytes_written;
+        let bytes = written - std::mem::replace(&mut node.disk_seen, written);
+        node.journal_seen = node.host.as_ref().map_or(0, |host| host.journal_pending_bytes() as u64);
+        if let Some(costs) = self.costs() {
+            costs.disk_bytes += bytes;
+            costs.journal_bytes += bytes;
+        }
+    }
+
+    /// A node's disk is busy with so many bytes, and a sync that takes `sync`, from `from` on. Returns when that is over.
+    pub(super) fn disk_is_busy(&mut self, id: NodeId, from: Time, bytes: u64, sync: Duration) -> Time {
+        let Some(capacity) = &self.plan.capacity else { return self.now + sync };
+        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let times = capacity.slow_disk.filter(|(slow, _)| *slow == id).map_or(1, |(_, times)| times);
+        let takes = node.disk_takes(capacity, bytes) + sync * times;
+        node.disk_free = node.disk_free.max(from) + takes;
+        node.disk_free
+    }
+}
+
+fn departure(outgoing: Outgoing, after: Duration) -> Departure {
+    let frame = frame(outgoing.log, outgoing.from, outgoing.to, &outgoing.message);
+    Departure { outgoing, frame, after }
+}

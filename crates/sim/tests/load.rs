@@ -1,0 +1,31 @@
+//! More load than there is capacity: nodes that are busy, disks and links that are slow, and nothing more.
+
+use seriatim_model::Order;
+use seriatim_sim::plan::Plan;
+use seriatim_sim::profiles;
+use seriatim_sim::run::run;
+
+const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
+
+/// Demands that no checker objects to some seeds of a profile.
+fn all_clean(name: &str, profile: fn(u64) -> Plan, orders: &[Order], seeds: std::ops::Range<u64>) {
+    for order in orders {
+        for seed in seeds.clone() {
+            let outcome = run(profile(seed).ordered(*order), false);
+            let objections: Vec<String> = outcome.objections.iter().map(ToString::to_string).collect();
+            assert!(objections.is_empty(), "{name}, {order}, seed {seed}: {}", objections.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn a_busy_cluster_is_a_well_one() {
+    all_clean("within capacity", profiles::within_capacity, &ORDERS, 0..6);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_under_load() {
+    let [once, again] = [(); 2].map(|()| run(profiles::within_capacity(1), false));
+    assert_eq!(once.hash, again.hash);
+    assert_ne!(once.hash, run(profiles::within_capacity(2), false).hash);
+}
