@@ -2,6 +2,7 @@
 //! aside for it, and the thread that writes it.
 #![allow(
     clippy::disallowed_types,
+    clippy::disallowed_methods,
     reason = "this is a part of the one place that performs real file operations"
 )]
 
@@ -121,14 +122,17 @@ impl Behind {
                     if !reserve.give() {
                         return Err(error);
                     }
-                    let capacity = reserve.capacity();
-                    drop(reserve);
-                    self.queue().capacity = capacity;
-                    self.room.notify_all();
+                    self.tell_capacity(&reserve);
                 }
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Lets as much be behind as there is room for.
+    fn tell_capacity(&self, reserve: &Reserve) {
+        self.queue().capacity = reserve.capacity();
+        self.room.notify_all();
     }
 
     /// Does what is to be done until nothing will be any more.
@@ -141,10 +145,7 @@ impl Behind {
             let mut reserve = self.reserve();
             if reserve.is_short() {
                 reserve.refill();
-                let capacity = reserve.capacity();
-                drop(reserve);
-                self.queue().capacity = capacity;
-                self.room.notify_all();
+                self.tell_capacity(&reserve);
             }
         }
     }

@@ -288,7 +288,11 @@ impl Disk for RealDisk {
 
     fn delete_dir(&self, dir: &str) -> io::Result<()> {
         let path = self.path(dir)?;
-        let gone = self.handles().open.extract_if(.., |name, _| is_within(dir, name)).collect::<Vec<_>>();
+        let mut handles = self.handles();
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut handles.open).into_iter().partition(|(name, _)| is_within(dir, name));
+        handles.open = kept.into_iter().collect();
+        drop(handles);
         gone.iter().for_each(|(_, handle)| handle.file.forget());
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

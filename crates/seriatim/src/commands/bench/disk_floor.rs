@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::figure::Figure;
 use super::figures::Measured;
 use super::floor::all;
 use super::latencies::Latencies;
+use super::latency::BACKLOG;
 use super::machine::cpu_time;
 use super::pace::Pace;
 use crate::output::Failure;
@@ -41,7 +42,7 @@ pub(super) struct DiskFloor {
 
 /// A thread that appends to its file whatever has come, and syncs it: appends that come meanwhile go together.
 struct Syncing {
-    appends: Option<Sender<oneshot::Sender<()>>>,
+    appends: Option<SyncSender<oneshot::Sender<()>>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -79,7 +80,7 @@ impl DiskFloor {
         Ok(Measured::closed(all(tasks).await?, cpu_time() - cpu))
     }
 
-    fn senders(&self) -> Vec<Sender<oneshot::Sender<()>>> {
+    fn senders(&self) -> Vec<SyncSender<oneshot::Sender<()>>> {
         self.files.iter().filter_map(|file| file.appends.clone()).collect()
     }
 }
@@ -90,7 +91,7 @@ impl Syncing {
             file.write_all_at(&[0; PIECE_BYTES as usize], offset)?;
         }
         file.sync_all()?;
-        let (appends, queue) = channel();
+        let (appends, queue) = sync_channel(BACKLOG);
         let thread = std::thread::Builder::new().name("disk floor".into());
         let thread = thread.spawn(move || append_and_sync(&file, size, &queue))?;
         Ok(Self { appends: Some(appends), thread: Some(thread) })
@@ -126,13 +127,13 @@ fn append_and_sync(file: &File, size: usize, queue: &Receiver<oneshot::Sender<()
 }
 
 /// Appends to all files; the future is done when all of them are synced.
-fn append(files: &[Sender<oneshot::Sender<()>>]) -> impl Future<Output = Result<(), Failure>> + use<> {
+fn append(files: &[SyncSender<oneshot::Sender<()>>]) -> impl Future<Output = Result<(), Failure>> + use<> {
     let waiting: Vec<_> = files
         .iter()
         .map(|file| {
             let (done, waiting) = oneshot::channel();
-            // A thread that is gone shows below.
-            let _ = file.send(done);
+            // A thread that is gone, or that far behind, shows below.
+            let _ = file.try_send(done);
             waiting
         })
         .collect();
@@ -145,7 +146,7 @@ fn append(files: &[Sender<oneshot::Sender<()>>]) -> impl Future<Output = Result<
 }
 
 async fn append_on_schedule(
-    files: Vec<Sender<oneshot::Sender<()>>>,
+    files: Vec<SyncSender<oneshot::Sender<()>>>,
     mut pace: Pace,
 ) -> Result<Latencies, Failure> {
     let mut appends = JoinSet::new();
@@ -164,7 +165,10 @@ async fn append_on_schedule(
     Ok(latencies)
 }
 
-async fn append_until(files: Vec<Sender<oneshot::Sender<()>>>, stop: Instant) -> Result<Latencies, Failure> {
+async fn append_until(
+    files: Vec<SyncSender<oneshot::Sender<()>>>,
+    stop: Instant,
+) -> Result<Latencies, Failure> {
     let mut latencies = Latencies::new();
     while Instant::now() < stop {
         let began = Instant::now();
