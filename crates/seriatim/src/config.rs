@@ -188,6 +188,7 @@ impl LimitsSection {
             unnamed_for: unnamed_for.map_or(usual.unnamed_for, Duration::from_millis),
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
             map_runs: usual.map_runs,
+            journal_backlog_bytes: usual.journal_backlog_bytes,
         })
     }
 }
