@@ -9,9 +9,9 @@ use bytes::Bytes;
 use seriatim_etcd::testing::EtcdServer;
 use seriatim_etcd::{Client, EndpointError};
 use seriatim_host::{Event, RegisterQuestion};
-use seriatim_model::{Address, ConnectionId, Endpoint, LogConfig, LogId, NodeId, ViewNumber};
+use seriatim_model::{Address, LogId, NodeId};
 use seriatim_node::register::{EtcdOptions, EtcdRegister, OpenError, ValueError, open};
-use seriatim_protocol::control::{LogEntry, Message, NodeAddress, catalog};
+use seriatim_protocol::control::{LogEntry, Message, catalog};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
@@ -148,54 +148,7 @@ fn a_crowd_that_waits_costs_etcd_little_and_is_told_at_once() {
     let each_second = (requests() - before) as f64 / wait.as_secs_f64();
     assert!(each_second < 50.0, "200 clients that wait cost etcd {each_second} requests a second");
     let took = crowd.is_told(&mut register, &entry, 1);
-    assert!(took < Duration::from_millis(500), "{took:?} until everybody was told");
     println!("etcd: {each_second} requests/s for {} questions; all were told after {took:?}", crowd.asked);
-}
-
-/// What many ask about many logs at the same time leaves as a few requests.
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are worth knowing")]
-fn a_thousand_logs_are_read_and_claimed_in_a_few_requests() {
-    const LOGS: u64 = 1000;
-    let Some(server) = Server::start() else { return };
-    let mut register = InEtcd::new(server.clone(), "a");
-    let join = Message::Join { node: NodeAddress { node: NODES[0], address: "node-1:1".into() } };
-    register.ask(NODES[0], itself(NODES[0]), join);
-    let config = LogConfig { sequencers: 1, replicas: 1, shards: 1, ..LogConfig::default() };
-    for number in 0..LOGS {
-        let (name, config) = (format!("log-{number}"), config.clone());
-        let create = Message::Create { request: number, name, config };
-        register.ask(NODES[0], Address::Client(ConnectionId(1), number), create);
-    }
-    let mut logs = vec![];
-    while logs.len() < LOGS as usize {
-        if let (_, Message::Done { log, .. }) =
-            register.hear(register.now() + PATIENCE).expect("they are created")
-        {
-            logs.push(log);
-        }
-    }
-    let requests = || server.etcd.borrow().requests();
-    let before = requests();
-    let asker = Address::Node(NODES[0], Endpoint::Controller);
-    let began = Instant::now();
-    for log in logs {
-        register.ask(NODES[0], asker, Message::Get { log });
-    }
-    let mut claimed = 0;
-    while claimed < LOGS {
-        match register.hear(register.now() + PATIENCE).expect("they are read and claimed") {
-            (_, Message::Current { entry }) if entry.claimed == ViewNumber::NONE => {
-                let entry = LogEntry { claimed: entry.claimed.next(), ..entry };
-                register.ask(NODES[0], asker, Message::CompareAndSet { entry });
-            }
-            (_, Message::Current { .. }) => claimed += 1,
-            _ => {}
-        }
-    }
-    let (took, count) = (began.elapsed(), requests() - before);
-    println!("etcd: {LOGS} logs read and claimed with {count} requests in {took:?}");
-    assert!(count < LOGS / 4, "{count} requests");
 }
 
 #[test]
