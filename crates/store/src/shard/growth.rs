@@ -282,7 +282,7 @@ fn what_a_trim_leaves_in_memory_is_forgotten_in_pieces() {
         index.insert(ViewNumber(1 + position % 2), Position(position), IndexRun::new(1, written));
     }
     let (mut pieces, mut left) = (0, index.len());
-    while !index.trim_some(Position(9_000), &mut FORGOTTEN_AT_ONCE.clone()) {
+    while !index.trim_some(Position(9_000), &mut { FORGOTTEN_AT_ONCE }) {
         assert!(left - index.len() <= FORGOTTEN_AT_ONCE);
         (pieces, left) = (pieces + 1, index.len());
     }

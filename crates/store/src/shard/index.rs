@@ -202,7 +202,8 @@ impl<T: Stretch> Versions<T> {
 
     /// Drops what lies below `trim`.
     pub(super) fn trim(&mut self, trim: Position) {
-        let _ = self.trim_some(trim, &mut usize::MAX.clone());
+        let mut all = usize::MAX;
+        self.trim_some(trim, &mut all);
     }
 
     /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that is all.
