@@ -8,6 +8,14 @@ use seriatim_net::Timer;
 /// ordered ten times in one.
 const NEAR: Duration = Duration::from_millis(2);
 
+/// Waits until `at`, as precisely as the runtime can; for ever if there is nothing to wait for. Cancel safe.
+pub(crate) async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for instants. Its thread is started when it is needed first: most logs never do.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {

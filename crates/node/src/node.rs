@@ -112,7 +112,7 @@ impl Node {
         let pulse = Pulse::start(parts).map_err(NodeError::Thread)?;
         let links = links_over(Lane::Bulk);
         let incoming = listener.serve(identity, listening);
-        tokio::spawn(accept(incoming, Inboxes { driver: inbox, pulse: pulse.teller() }));
+        tokio::spawn(accept(incoming, Inboxes { driver: inbox, pulse: pulse.door() }));
         let trouble = register.as_ref().map(EtcdRegister::trouble);
         let register = register.map(|register| register.attend(node));
         let driver = Driver::new(

@@ -14,25 +14,21 @@ use seriatim_model::{Endpoint, LogId, NodeId, Time};
 use seriatim_net::{Detached, LinkEvent, Links, Receiver, message_frame, open_message};
 use seriatim_protocol::control::Heartbeat;
 use seriatim_protocol::{Message, control};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::alarm::until;
 use crate::driver::Arrival;
 use crate::vitals::Vitals;
 
 /// How many heartbeats wait to be looked at: the thread is never behind for long.
 const WAITING: usize = 1024;
 
-/// What the thread is told by the rest of the node. That is bounded by how often it is said: once for each connection that
-/// has its place at the door, and once for each address of a node.
+/// A node connected, to send heartbeats.
 #[derive(Debug)]
-pub(crate) enum Told {
-    /// Another node is known, and listens there.
-    Met(NodeId, String),
-    /// A node connected, to send heartbeats.
-    Connected(NodeId, Detached),
-    /// The node ends.
-    Stop,
-}
+pub(crate) struct Connected(pub(crate) NodeId, pub(crate) Detached);
+
+/// Where other nodes listen, as far as is known.
+type Addresses = BTreeMap<NodeId, String>;
 
 /// What its own tasks tell it.
 enum Heard {
@@ -43,7 +39,9 @@ enum Heard {
 /// The thread, while this lives.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    told: mpsc::UnboundedSender<Told>,
+    /// Nothing once the node ends, and the thread with it.
+    addresses: Option<watch::Sender<Addresses>>,
+    connected: mpsc::Sender<Connected>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -63,29 +61,30 @@ impl Pulse {
     /// # Errors
     /// If the operating system gives no thread, or nothing to wait for sockets with.
     pub(crate) fn start(parts: PulseParts) -> io::Result<Self> {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (connected, connections) = mpsc::channel(WAITING);
+        let (addresses, known) = watch::channel(Addresses::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("heartbeats".into()).spawn(move || {
-            runtime.block_on(Heart::new(parts, told).run());
+            runtime.block_on(Heart::new(parts, known, connections).run());
         })?;
-        Ok(Self { told: tell, thread: Some(thread) })
+        Ok(Self { addresses: Some(addresses), connected, thread: Some(thread) })
     }
 
-    /// Where the thread is told something.
-    pub(crate) fn teller(&self) -> mpsc::UnboundedSender<Told> {
-        self.told.clone()
+    /// Where the thread takes connections.
+    pub(crate) fn door(&self) -> mpsc::Sender<Connected> {
+        self.connected.clone()
     }
 
     /// Another node is known.
     pub(crate) fn meet(&self, node: NodeId, address: String) {
-        // The thread ends with the node only.
-        let _ = self.told.send(Told::Met(node, address));
+        let addresses = self.addresses.as_ref().expect("it is there until the end");
+        addresses.send_modify(|addresses| drop(addresses.insert(node, address)));
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        let _ = self.told.send(Told::Stop);
+        self.addresses = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -98,17 +97,21 @@ struct Heart {
     link_events: mpsc::Receiver<LinkEvent>,
     vitals: Arc<Vitals>,
     driver: mpsc::Sender<Arrival>,
-    told: mpsc::UnboundedReceiver<Told>,
+    addresses: watch::Receiver<Addresses>,
+    door: mpsc::Receiver<Connected>,
     hear: mpsc::Sender<Heard>,
     heard: mpsc::Receiver<Heard>,
-    addresses: BTreeMap<NodeId, String>,
     /// Numbers the connections that others made.
     connections: u64,
     started: Instant,
 }
 
 impl Heart {
-    fn new(parts: PulseParts, told: mpsc::UnboundedReceiver<Told>) -> Self {
+    fn new(
+        parts: PulseParts,
+        addresses: watch::Receiver<Addresses>,
+        door: mpsc::Receiver<Connected>,
+    ) -> Self {
         let PulseParts { detector, links: (links, link_events), vitals, driver } = parts;
         let (hear, heard) = mpsc::channel(WAITING);
         Self {
@@ -117,10 +120,10 @@ impl Heart {
             link_events,
             vitals,
             driver,
-            told,
+            addresses,
+            door,
             hear,
             heard,
-            addresses: BTreeMap::new(),
             connections: 0,
             started: Instant::now(),
         }
@@ -132,11 +135,12 @@ impl Heart {
             tokio::select! {
                 biased;
                 Some(heard) = self.heard.recv() => self.hear(heard).await,
-                told = self.told.recv() => match told {
-                    Some(Told::Met(node, address)) => self.meet(node, address),
-                    Some(Told::Connected(node, connection)) => self.connected(node, connection),
-                    Some(Told::Stop) | None => return,
+                known = self.addresses.changed() => match known {
+                    Ok(()) => self.meet(),
+                    // The node ends.
+                    Err(_) => return,
                 },
+                Some(Connected(node, connection)) = self.door.recv() => self.connected(node, connection),
                 Some(event) = self.link_events.recv() => self.link(event),
                 () = until(wake) => {}
             }
@@ -153,9 +157,9 @@ impl Heart {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn meet(&mut self, node: NodeId, address: String) {
-        self.detector.meet(self.now(), node);
-        self.addresses.insert(node, address);
+    fn meet(&mut self) {
+        let now = self.now();
+        self.addresses.borrow_and_update().keys().for_each(|node| self.detector.meet(now, *node));
     }
 
     fn connected(&mut self, node: NodeId, connection: Detached) {
@@ -197,7 +201,7 @@ impl Heart {
             let message = Message::Control(control::Message::Heartbeat(beat));
             let frame = message_frame(LogId(0), Endpoint::Node, Endpoint::Node, &message)
                 .expect("a heartbeat fits into a frame");
-            self.links.send(node, self.addresses.get(&node).map(String::as_str), frame);
+            self.links.send(node, self.addresses.borrow().get(&node).map(String::as_str), frame);
         }
         self.tell(changes).await;
     }
@@ -222,14 +226,6 @@ async fn read(node: NodeId, via: Via, mut receiver: Receiver, hear: &mpsc::Sende
                 return;
             }
         }
-    }
-}
-
-/// Waits until `at`; for ever if there is nothing to wait for.
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -279,7 +275,7 @@ mod tests {
             driver: urgent,
         })
         .unwrap();
-        tokio::spawn(accept(incoming, Inboxes { driver, pulse: pulse.teller() }));
+        tokio::spawn(accept(incoming, Inboxes { driver, pulse: pulse.door() }));
         End { pulse, changes, usual, vitals, address }
     }
 

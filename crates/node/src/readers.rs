@@ -11,14 +11,14 @@ use seriatim_protocol::Message;
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
-use crate::pulse::Told;
+use crate::pulse::Connected;
 
 /// Where what arrives is taken.
 #[derive(Clone)]
 pub(crate) struct Inboxes {
     pub(crate) driver: mpsc::Sender<Arrival>,
     /// Connections for heartbeats.
-    pub(crate) pulse: mpsc::UnboundedSender<Told>,
+    pub(crate) pulse: mpsc::Sender<Connected>,
 }
 
 /// Accepts connections until the driver is gone.
@@ -32,7 +32,7 @@ pub(crate) async fn accept(mut incoming: Incoming, inboxes: Inboxes) {
         let Accepted { hello, connection, .. } = accepted;
         let peer = match (hello.caller, hello.lane) {
             (Caller::Node { id, .. }, Lane::Heartbeats) => {
-                let _ = inboxes.pulse.send(Told::Connected(id, connection));
+                let _ = inboxes.pulse.send(Connected(id, connection)).await;
                 continue;
             }
             (Caller::Node { id, .. }, Lane::Bulk) => Peer::Node(id),

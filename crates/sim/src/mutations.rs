@@ -92,7 +92,7 @@ pub const MUTATIONS: [Mutation; 57] = [
     mutation(Deviation::AgainInDoubt, "at_most_once", 10, profiles::appended_again),
     mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
     mutation(Deviation::SuccessorForgotten, "at_most_once", 20, profiles::resumed),
-    mutation(Deviation::RefusedEarly, "at_most_once", 30, profiles::undecided_records),
+    mutation(Deviation::RefusedEarly, "at_most_once", 150, profiles::undecided_records),
     mutation(Deviation::ResumedUnsettled, "session_order", 40, profiles::resumed),
     mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
     mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),

@@ -1,11 +1,12 @@
-//! The bytes of version 1, computed apart from this code. They must be read, and written, forever.
+//! The bytes of the format, computed apart from this code. They must be read, and written, forever.
 
 use bytes::Bytes;
-use seriatim_model::wire::{Wire, encode_one};
+use seriatim_model::wire::{Decoder, Wire, encode_one};
 use seriatim_model::{LogId, NodeId};
 use seriatim_net::frame::frame_chunks;
 use seriatim_net::{
-    ClusterId, Credential, Frame, FrameDecoder, FrameKind, Hello, Refusal, RefusalCode, Welcome,
+    ClusterId, Credential, Frame, FrameDecoder, FrameKind, Hello, Lane, Refusal, RefusalCode, VersionRange,
+    Welcome,
 };
 
 fn frame(kind: FrameKind, value: &impl Wire) -> Frame {
@@ -13,7 +14,7 @@ fn frame(kind: FrameKind, value: &impl Wire) -> Frame {
 }
 
 #[test]
-fn version_1_stays() {
+fn the_format_stays() {
     let node = Hello::node(ClusterId(0xc1), NodeId(2), 22, "h:1");
     let node = Hello { credential: Some(Credential(Bytes::from_static(b"key"))), ..node };
     let welcome = Welcome { version: 1, cluster: ClusterId(0xc1), node: NodeId(1), node_incarnation: 11 };
@@ -23,12 +24,12 @@ fn version_1_stays() {
         (message, "5352544d010000000407000000000000000500000093bbcc4168656c6c6f"),
         (
             frame(FrameKind::Hello, &node),
-            "5352544d010000000100000000000000003100000083988fa50100010001c10000000000000000000000000000000102\
-             000000160000000000000003000000683a3101030000006b6579",
+            "5352544d01000000010000000000000000320000009b07b12d0200020001c10000000000000000000000000000000102\
+             000000160000000000000003000000683a3101030000006b657901",
         ),
         (
             frame(FrameKind::Hello, &Hello::client("me")),
-            "5352544d010000000100000000000000000d000000c96a1a29010001000002020000006d6500",
+            "5352544d010000000100000000000000000e000000d7b220a5020002000002020000006d650001",
         ),
         (
             frame(FrameKind::Welcome, &welcome),
@@ -48,5 +49,24 @@ fn version_1_stays() {
         let mut decoder = FrameDecoder::new();
         decoder.feed(&bytes);
         assert_eq!(decoder.next_frame(), Ok(Some(frame)));
+    }
+}
+
+/// What callers of version 1 say first: it ended before the lane. They are told which side to upgrade.
+#[test]
+fn a_greeting_of_version_1_can_be_read() {
+    let golden = [
+        "5352544d010000000100000000000000003100000083988fa50100010001c10000000000000000000000000000000102\
+         000000160000000000000003000000683a3101030000006b6579",
+        "5352544d010000000100000000000000000d000000c96a1a29010001000002020000006d6500",
+    ];
+    for hex in golden {
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+        let mut decoder = FrameDecoder::new();
+        decoder.feed(&bytes);
+        let frame = decoder.next_frame().unwrap().unwrap();
+        let hello = Hello::decode(&mut Decoder::new(frame.body)).unwrap();
+        assert_eq!((hello.versions, hello.lane), (VersionRange { min: 1, max: 1 }, Lane::Bulk));
     }
 }

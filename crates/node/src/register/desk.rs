@@ -20,6 +20,7 @@ use super::attendant::{Trouble, note};
 use super::batches::{BATCH, LookedUp};
 use super::entries::{Entries, EtcdError};
 use super::news::{Answer, News};
+use crate::alarm::until;
 
 /// How many requests of each kind are under way at etcd.
 const UNDER_WAY: usize = 4;
@@ -401,13 +402,6 @@ impl Desk {
 
 fn creates(message: &Message) -> bool {
     matches!(message, Message::Create { .. })
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// The controller of a log on this node is called.

@@ -85,7 +85,10 @@ impl Talk {
 
     /// Something was answered: so many things still wait for an answer.
     pub(super) fn answered(&mut self, now: Time, waiting: u64) {
-        let patience = patience_after(self.patience, now - self.heard_at);
+        let patience = match self.waiting {
+            0 => RESEND_FIRST,
+            _ => patience_after(self.patience, now - self.heard_at),
+        };
         *self = Self { heard_at: now, patience, waiting, not_before: self.not_before, ..Self::default() };
     }
 

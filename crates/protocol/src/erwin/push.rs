@@ -11,10 +11,11 @@ use seriatim_model::{
     ViewNumber, limits,
 };
 
+use crate::deviation::{Deviation, Options};
 use crate::parts::sessions::runs_of;
 use crate::parts::{Content, Entry, Names, Retransmit};
 use crate::roles::RoleEffect;
-use crate::{Deviation, Options, shard};
+use crate::shard;
 
 /// The batches of one view on their way to the shards, in the order of positions.
 ///

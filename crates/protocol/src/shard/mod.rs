@@ -36,6 +36,7 @@
 //!   |--- Stable ----->|--- Deliver ------------------>|
 //! ```
 
+mod answered;
 mod copying;
 mod covering;
 mod local;

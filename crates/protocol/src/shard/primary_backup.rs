@@ -12,6 +12,7 @@ use seriatim_model::{
     ShardId, ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
+use super::answered::Answered;
 use super::copying::Copying;
 use super::covering::Reach;
 use super::local::{self, Local};
@@ -54,10 +55,7 @@ pub struct Replica {
     pub(super) scrub_at: Time,
     /// Batches that this replica is primary for, and that are not held everywhere yet.
     pub(super) batches: BTreeMap<(ViewNumber, Position), Batch>,
-    /// Batches that are held everywhere, with what became no-ops, and those that are held here for a primary: an answer
-    /// may be asked for again until their positions are final, and costs no second copy.
-    answered: BTreeMap<(ViewNumber, Position), Vec<IdRun>>,
-    replicated: BTreeSet<(ViewNumber, Position)>,
+    pub(super) answered: Answered,
     /// What was put before it got a position.
     pub(super) unordered: Unordered,
     /// What clients write at positions.
@@ -193,8 +191,7 @@ impl Replica {
             scrub: (stable > trim).then_some(trim),
             scrub_at: Time::ZERO,
             batches: BTreeMap::new(),
-            answered: BTreeMap::new(),
-            replicated: BTreeSet::new(),
+            answered: Answered::default(),
             unordered: Unordered::recover(recovery.put, recovery.void),
             chain: Chain::recover(recovery.ends),
             local: Local::default(),
@@ -412,35 +409,6 @@ impl Replica {
         }
     }
 
-    /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
-    pub(super) fn answers_again(
-        &self,
-        leader: Address,
-        (view, batch): (ViewNumber, Position),
-        out: &mut Vec<RoleEffect>,
-    ) -> bool {
-        let known = self.answered.get(&(view, batch));
-        if let Some(voids) = known {
-            let (stable, voids) = (self.stable, voids.clone());
-            send(leader, Message::Bound { view, batch, stable, voids }, out);
-        }
-        known.is_some()
-    }
-
-    /// Backup: the same for its primary.
-    pub(super) fn replicated_again(
-        &self,
-        primary: Address,
-        (view, batch): (ViewNumber, Position),
-        out: &mut Vec<RoleEffect>,
-    ) -> bool {
-        let is_held = self.replicated.contains(&(view, batch));
-        if is_held {
-            send(primary, Message::Replicated { view, batch }, out);
-        }
-        is_held
-    }
-
     /// Primary: a batch is to be held here and on the backups. One that is sent again goes on where it is.
     /// Says whether it is held here.
     pub(super) fn begin_batch(
@@ -498,7 +466,7 @@ impl Replica {
                 }
             }
             Write::Backup(primary, view, batch) => {
-                self.replicated.insert((view, batch));
+                self.answered.replicated.insert((view, batch));
                 send(primary, Message::Replicated { view, batch }, out);
             }
         }
@@ -572,7 +540,7 @@ impl Replica {
         let held = |batch: &Batch| batch.held_here && batch.backups.is_empty();
         if self.batches.get(&(view, batch)).is_some_and(held) {
             let Batch { leader, voids, .. } = self.batches.remove(&(view, batch)).expect("just seen");
-            self.answered.insert((view, batch), voids.clone());
+            self.answered.bound.insert((view, batch), voids.clone());
             send(leader, Message::Bound { view, batch, stable: self.stable, voids }, out);
         }
     }
@@ -628,8 +596,7 @@ impl Replica {
     fn raise_stable(&mut self, stable: Position, out: &mut Vec<RoleEffect>) {
         if stable > self.stable {
             self.stable = stable;
-            self.answered.retain(|(_, batch), _| *batch >= stable);
-            self.replicated.retain(|(_, batch)| *batch >= stable);
+            self.answered.forget_below(stable);
             self.chain.forget_below(stable);
             self.finish_placed(out);
             self.readers.stable_advanced(&self.bounds(), out);
@@ -680,8 +647,7 @@ impl Replica {
     /// Whoever pushed batches does not count any more.
     fn stop_batches(&mut self, out: &mut Vec<RoleEffect>) {
         self.batches.clear();
-        self.answered.clear();
-        self.replicated.clear();
+        self.answered = Answered::default();
         self.writes.clear();
         self.chain.stop();
         self.stop_local_log(out);

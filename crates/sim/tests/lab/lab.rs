@@ -324,6 +324,11 @@ impl Lab {
                 {
                     writes.push((*node, write));
                 }
+                // Work on files takes no time here.
+                while let Some(work) = host.next_sync() {
+                    let outcome = work.perform(&self.disks[node]);
+                    host.handle(self.now, VIA, Event::FilesSynced(outcome));
+                }
             }
             let is_busy = !(sends.is_empty() && writes.is_empty());
             sends.into_iter().for_each(|(node, send)| self.dispatch(node, send));

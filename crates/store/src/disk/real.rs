@@ -369,7 +369,9 @@ mod tests {
         let disk = RealDisk::open(dir.path()).unwrap();
         disk.handles().most = 3;
         for n in 0..9 {
+            // Synced: of what is behind the handle stays.
             disk.create(&n.to_string()).unwrap();
+            disk.sync(&n.to_string()).unwrap();
         }
         assert_eq!(disk.handles().open.len(), 3);
         assert_eq!(disk.list("").unwrap().len(), 10);

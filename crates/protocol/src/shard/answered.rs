@@ -1,0 +1,57 @@
+//! Batches that were answered, until their positions are final: an answer may be asked for again, and costs no second copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::{Address, IdRun, Position, ViewNumber};
+
+use super::message::Message;
+use super::primary_backup::{Replica, send};
+use crate::roles::RoleEffect;
+
+/// What a replica answered in the present view: at most what its leader keeps on its way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answered {
+    /// Those that are held everywhere, with what became no-ops.
+    pub(super) bound: BTreeMap<(ViewNumber, Position), Vec<IdRun>>,
+    /// Those that are held here, for a primary.
+    pub(super) replicated: BTreeSet<(ViewNumber, Position)>,
+}
+
+impl Answered {
+    /// Positions below `stable` are final: nobody asks for them any more.
+    pub(super) fn forget_below(&mut self, stable: Position) {
+        self.bound.retain(|(_, batch), _| *batch >= stable);
+        self.replicated.retain(|(_, batch)| *batch >= stable);
+    }
+}
+
+impl Replica {
+    /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
+    pub(super) fn answers_again(
+        &self,
+        leader: Address,
+        (view, batch): (ViewNumber, Position),
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        let known = self.answered.bound.get(&(view, batch));
+        if let Some(voids) = known {
+            let (stable, voids) = (self.stable, voids.clone());
+            send(leader, Message::Bound { view, batch, stable, voids }, out);
+        }
+        known.is_some()
+    }
+
+    /// Backup: the same for its primary.
+    pub(super) fn replicated_again(
+        &self,
+        primary: Address,
+        (view, batch): (ViewNumber, Position),
+        out: &mut Vec<RoleEffect>,
+    ) -> bool {
+        let is_held = self.answered.replicated.contains(&(view, batch));
+        if is_held {
+            send(primary, Message::Replicated { view, batch }, out);
+        }
+        is_held
+    }
+}
