@@ -93,7 +93,7 @@ impl Soak {
             commands: vec![],
             journal: vec![],
             model: Model::default(),
-            order: if seed % 2 == 0 { Order::ErwinBb } else { Order::ErwinSt },
+            order: if seed.is_multiple_of(2) { Order::ErwinBb } else { Order::ErwinSt },
             checkpoint: (None, 0),
             history: ViewHistory::default(),
             view: 1,
