@@ -32,6 +32,7 @@ use crate::role::Role;
 use crate::stranger::unknown_role;
 use crate::timers::Timers;
 use crate::turns::Turns;
+use crate::visitors::Visitors;
 
 /// How long to wait for an answer before the node says again that it is there.
 pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
@@ -151,6 +152,7 @@ pub struct Host {
     disk_is_full: bool,
     retry_at: Option<Time>,
     pub(crate) relay: Relay,
+    pub(crate) visitors: Visitors,
     pub(crate) nodes: BTreeMap<NodeId, String>,
     /// The nodes that are taken for gone.
     pub(crate) suspected: BTreeSet<NodeId>,
@@ -219,6 +221,7 @@ impl Host {
             disk_is_full: false,
             retry_at: None,
             relay: Relay::new(config.seed),
+            visitors: Visitors::default(),
             join_at: Some(Time::ZERO),
             random,
             failure: None,
@@ -337,15 +340,6 @@ impl Host {
             Event::FilesSynced(outcome) => self.file_work_done(outcome),
         }
         self.drain_local(now);
-    }
-
-    /// What was on its way to or from a peer may be lost.
-    fn disconnected(&mut self, now: Time, peer: Peer) {
-        self.relay.forget(peer);
-        let keys: Vec<_> = self.roles.keys().copied().collect();
-        for key in keys {
-            self.step(now, key, Input::Disconnected(peer));
-        }
     }
 
     /// Does what is due now that the inbox is drained. Afterwards sends and writes can be taken.
@@ -490,7 +484,10 @@ impl Host {
             Endpoint::Controller if matches!(from, Address::Client(..)) && !self.hosts(log) => {}
             _ => {
                 let key = RoleKey { log, endpoint: to };
-                if matches!(peer, Peer::Client(_)) {
+                if let Peer::Client(connection) = peer {
+                    if self.roles.contains_key(&key) {
+                        self.visitors.note(connection, key);
+                    }
                     self.press(now, key);
                 }
                 self.dispatch(now, key, from, message);

@@ -37,6 +37,7 @@ mod role;
 mod stranger;
 mod timers;
 mod turns;
+mod visitors;
 mod watched;
 
 pub use detector::{Cause, Detector, Liveness, Via};

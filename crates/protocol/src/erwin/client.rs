@@ -5,7 +5,6 @@
 //! queues up between two steps leaves as one message.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use seriatim_model::{
     Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, Time, ViewNumber,
@@ -20,10 +19,7 @@ use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::pauses::{
-    BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after,
-};
-use crate::parts::{Askers, Jitter, KnownLog, Seen, Tails, Window};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, Seen, Tails};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -80,17 +76,11 @@ pub(super) struct Pending {
     pub(super) target: Target,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct MemberProgress {
     pub(super) sent: u64,
     pub(super) acknowledged: u64,
-    heard_at: Time,
-    patience: Duration,
-    not_before: Time,
-    pause: Duration,
-    window: Window,
-    /// Whether it had no room when it was last heard of, and if so, whether because of its disk.
-    busy: Option<bool>,
+    pace: Conversation,
 }
 
 pub(super) type Out = Vec<ClientEffect>;
@@ -213,7 +203,7 @@ impl LogClient {
         let resumes = self.resuming.is_some();
         let end = if resumes { 0 } else { self.end() };
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
-        let behind = behind.map(|(node, member)| (*node, member.busy));
+        let behind = behind.map(|(node, member)| (*node, member.pace.busy()));
         // It is the leader who knows what an earlier run left.
         let leader = self.log.view().filter(|_| resumes || self.past.in_flight() > 0).map(|view| view.leader);
         behind.chain(self.putting.waits_for(end)).chain(leader.map(|leader| (leader, None)))
@@ -328,13 +318,10 @@ impl LogClient {
         let Some(member) = self.members.get_mut(&node) else { return };
         if next > member.acknowledged {
             let from = member.acknowledged.max(self.base);
-            member.window.acknowledged(Self::bytes_of(&self.pending, self.base, from, next));
+            member.pace.takes(Self::bytes_of(&self.pending, self.base, from, next));
+            member.pace.advances(now);
             self.work_is_due |= member.sent < self.base + self.pending.len() as u64;
             member.acknowledged = next;
-            member.patience = patience_after(member.patience, now - member.heard_at);
-            member.heard_at = now;
-            member.pause = Duration::ZERO;
-            member.busy = None;
         }
         member.sent = member.sent.max(next);
         let acknowledged = self.members.values().map(|member| member.acknowledged);
@@ -357,12 +344,7 @@ impl LogClient {
         let jitter = self.jitter.draw();
         let Some(member) = self.members.get_mut(&node) else { return };
         member.sent = next.max(self.base).min(member.sent);
-        member.heard_at = now;
-        member.window.refused();
-        // A disk that was full stays the reason until something is held again.
-        member.busy = Some(disk_full || member.busy == Some(true));
-        member.pause = (member.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
-        member.not_before = now + member.pause.mul_f64(jitter);
+        member.pace.refused(now, disk_full, jitter);
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
@@ -382,13 +364,7 @@ impl LogClient {
                 Some(before) if self.config.options.deviates(Deviation::MixedViews) => before.acknowledged,
                 _ => 0,
             };
-            let progress = MemberProgress {
-                sent: self.base,
-                acknowledged,
-                heard_at: now,
-                patience: RESEND_FIRST,
-                ..MemberProgress::default()
-            };
+            let progress = MemberProgress { sent: self.base, acknowledged, pace: Conversation::new(now) };
             self.members.insert(member.node, progress);
         }
         self.tails.enter_view();
@@ -408,7 +384,7 @@ impl LogClient {
     fn disconnected(&mut self, now: Time, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
             member.sent = member.acknowledged.max(self.base);
-            member.not_before = now + RECONNECT_AFTER;
+            member.pace.disconnected(now);
         }
         self.putting.disconnected(now, node, self.base);
         if self.is_waiting() {
@@ -502,12 +478,9 @@ impl LogClient {
 
     fn member_deadline(&self, member: &MemberProgress) -> Option<Time> {
         let Session::Open(_) = self.session else { return None };
-        if member.sent < self.end() && member.not_before > Time::ZERO {
-            return Some(member.not_before);
-        }
-        // A member that is given a pause is not bothered before it is over.
-        let missing = member.acknowledged.max(self.base) < self.end();
-        missing.then(|| (member.heard_at + member.patience).max(member.not_before))
+        let resumes_at = member.pace.resumes_at().filter(|_| member.sent < self.end());
+        let is_on_its_way = member.acknowledged.max(self.base) < member.sent;
+        resumes_at.or_else(|| is_on_its_way.then(|| member.pace.resend_at()))
     }
 
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
@@ -517,33 +490,32 @@ impl LogClient {
         if is_silent {
             self.ask_leader_again();
         }
+        // No name leaves before its record, so what is ordered is a little ahead of what shards have at most.
+        let put_below = self.putting.sent_below().map_or(end, |sent| sent.min(end));
         for (node, member) in &mut self.members {
-            if now < member.not_before {
+            if member.pace.pauses(now) {
                 continue;
             }
-            member.not_before = Time::ZERO;
             let waits = member.acknowledged.max(base) < member.sent;
+            let end = put_below.max(member.sent);
             let mut was_sent = None;
-            if waits && now >= member.heard_at + member.patience {
+            if waits && member.pace.falls_silent(now) {
                 // Nothing heard for too long: what was sent, or what was answered, may be lost. The first batch of it asks
                 // which; what follows it comes again only where it is missing.
                 is_silent = true;
                 was_sent = Some(member.sent);
                 member.sent = member.acknowledged.max(base);
-                member.heard_at = now;
-                member.patience = (member.patience * 2).min(RESEND_MOST);
             } else if member.sent >= end {
                 continue;
             } else if member.acknowledged >= member.sent {
-                // Nothing was on its way: the wait for an answer starts now.
-                member.heard_at = now;
+                member.pace.begins(now);
             }
             member.sent = member.sent.max(base);
             while member.sent < end {
                 let mut bytes = 0;
                 let mut entries = vec![];
-                for pending in self.pending.range((member.sent - base) as usize..).take(limits.batch_records)
-                {
+                let unsent = (member.sent - base) as usize..(end - base) as usize;
+                for pending in self.pending.range(unsent).take(limits.batch_records) {
                     let content = Self::content(&pending.record, &pending.target);
                     bytes += content.size();
                     if !entries.is_empty() && bytes > limits.batch_bytes {
@@ -555,7 +527,7 @@ impl LogClient {
                 let (acknowledged, after) = (member.acknowledged.max(base), first + entries.len() as u64);
                 let in_flight = Self::bytes_of(&self.pending, base, acknowledged, first);
                 let more = Self::bytes_of(&self.pending, base, first, after);
-                if !member.window.has_room(in_flight, more) {
+                if !member.pace.has_room(in_flight, more) {
                     // An acknowledgement makes room.
                     break;
                 }

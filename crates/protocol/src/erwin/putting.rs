@@ -4,7 +4,6 @@
 //! A record is stored when every replica of its shard, as the client's view names them, said so in that view.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use seriatim_model::limits::Limits;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
@@ -12,11 +11,7 @@ use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, Session
 use super::client::{Failure, LogClient, Out, Pending, Reply, Session};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
-use crate::parts::lookup::LOOKUP_FIRST;
-use crate::parts::pauses::{
-    BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after,
-};
-use crate::parts::{Content, ShardChoice};
+use crate::parts::{Content, Conversation, Names, ShardChoice};
 use crate::shard::Message;
 
 /// Where an append's record goes, and how far it is.
@@ -37,21 +32,82 @@ pub(super) struct Putting {
     replicas: BTreeMap<(ShardId, NodeId), Progress>,
 }
 
+/// How far one replica is.
+///
+/// Invariant: what goes to it of the numbers below `sent` is stored there, or on its way, or in `refused`; `unanswered`
+/// counts what is on its way, and `in_flight` its bytes.
 #[derive(Clone, Debug)]
 struct Progress {
     /// Its bit in [`Target::stored`].
     bit: u16,
-    /// What goes to it of the numbers below was sent.
     sent: u64,
-    /// How many of those it has not stored yet, and the lowest number that may be one of them.
+    /// What it had no room for, which goes to it again; nothing else does.
+    refused: Names,
     unanswered: u64,
+    in_flight: usize,
+    /// The lowest number that may be on its way.
     lowest: u64,
-    /// When the lowest of them was answered last, or sent.
-    heard_at: Time,
-    patience: Duration,
-    not_before: Time,
-    pause: Duration,
-    busy: Option<bool>,
+    pace: Conversation,
+}
+
+impl Progress {
+    fn new(now: Time, bit: u16, base: u64) -> Self {
+        let pace = Conversation::new(now);
+        Self { bit, sent: base, refused: Names::default(), unanswered: 0, in_flight: 0, lowest: base, pace }
+    }
+
+    /// Nothing that was sent from this number on counts.
+    fn restart(&mut self, base: u64) {
+        (self.sent, self.unanswered, self.in_flight) = (base, 0, 0);
+        self.refused.clear();
+    }
+
+    /// Whether something may have to be sent to it that is not on its way.
+    fn has_more(&self, end: u64) -> bool {
+        self.sent < end || !self.refused.is_empty()
+    }
+
+    /// Whether this append's record is on its way to it.
+    fn awaits(&self, id: RecordId, target: &Target) -> bool {
+        id.number < self.sent && target.stored & self.bit == 0 && !self.refused.contains(id)
+    }
+
+    /// A record is not on its way any more.
+    fn lands(&mut self, bytes: usize) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    /// The next records that are to be sent, if there is room for them.
+    fn next(&mut self, unstored: &Unstored, end: u64) -> Option<Batch> {
+        if !self.pace.has_room(self.in_flight, unstored.limits.batch_bytes) {
+            return None;
+        }
+        while let Some(names) = self.refused.first() {
+            let batch = unstored.batch(names.first, names.end().min(self.sent));
+            let next = batch.as_ref().map_or(names.end(), |batch| batch.next());
+            self.refused.remove(names.head(next - names.first));
+            if batch.is_some() {
+                return batch;
+            }
+        }
+        let batch = unstored.batch(self.sent, end);
+        self.sent = batch.as_ref().map_or(end, Batch::next).max(self.sent);
+        batch
+    }
+}
+
+/// Records with consecutive numbers that fit into one message.
+struct Batch {
+    first: u64,
+    records: Vec<Record>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn next(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
 }
 
 /// The records that one replica of a shard has not stored.
@@ -65,11 +121,11 @@ struct Unstored<'a> {
 }
 
 impl Unstored<'_> {
-    /// The first of those in `from..end` that follow each other and fit into one message, with the number of the first,
-    /// and where to look for more.
-    fn batch(&self, from: u64, end: u64) -> Option<((u64, Vec<Record>), u64)> {
+    /// The first of those in `from..end` that follow each other and fit into one message.
+    fn batch(&self, from: u64, end: u64) -> Option<Batch> {
         let (shard, bit) = self.at;
-        let unsent = (from..end).zip(self.pending.range((from.min(end) - self.base) as usize..));
+        let from = from.clamp(self.base, end.max(self.base));
+        let unsent = (from..end).zip(self.pending.range((from - self.base) as usize..));
         let is_wanted = |pending: &Pending| {
             pending.target.shard == Some(shard) && pending.target.stored & bit == 0 && !pending.settled
         };
@@ -79,14 +135,14 @@ impl Unstored<'_> {
         for (_, pending) in
             unsent.take_while(|(_, pending)| is_wanted(pending)).take(self.limits.batch_records)
         {
-            bytes += pending.record.size();
-            if !records.is_empty() && bytes > self.limits.batch_bytes {
+            let size = pending.record.size();
+            if !records.is_empty() && bytes + size > self.limits.batch_bytes {
                 break;
             }
+            bytes += size;
             records.push(pending.record.clone());
         }
-        let next = first + records.len() as u64;
-        Some(((first, records), next))
+        Some(Batch { first, records, bytes })
     }
 }
 
@@ -97,17 +153,7 @@ impl Putting {
         self.replicas.clear();
         for members in &view.shards {
             for (index, member) in members.replicas.iter().enumerate() {
-                let progress = Progress {
-                    bit: 1 << index,
-                    sent: base,
-                    unanswered: 0,
-                    lowest: base,
-                    heard_at: now,
-                    patience: RESEND_FIRST,
-                    not_before: Time::ZERO,
-                    pause: Duration::ZERO,
-                    busy: None,
-                };
+                let progress = Progress::new(now, 1 << index, base);
                 self.replicas.insert((members.shard, member.node), progress);
             }
         }
@@ -127,24 +173,26 @@ impl Putting {
     }
 
     /// What its replicas still owe is not waited for any more.
-    pub(super) fn forget(&mut self, number: u64, target: &Target) {
+    pub(super) fn forget(&mut self, id: RecordId, Pending { target, record, .. }: &Pending) {
         let Some(shard) = target.shard else { return };
         let range = (shard, NodeId(0))..=(shard, NodeId(u32::MAX));
         for (_, progress) in self.replicas.range_mut(range) {
-            if number < progress.sent && target.stored & progress.bit == 0 {
-                progress.unanswered = progress.unanswered.saturating_sub(1);
+            if progress.awaits(id, target) {
+                progress.lands(record.size());
             }
         }
+    }
+
+    /// Below which number everything was sent to every replica that it goes to, if records are put on shards.
+    pub(super) fn sent_below(&self) -> Option<u64> {
+        self.replicas.values().map(|progress| progress.sent).min()
     }
 
     /// When something is to be sent, or sent again.
     pub(super) fn deadline(&self, end: u64) -> Option<Time> {
         let due = |progress: &Progress| {
-            if progress.sent < end && progress.not_before > Time::ZERO {
-                return Some(progress.not_before);
-            }
-            (progress.unanswered > 0)
-                .then(|| (progress.heard_at + progress.patience).max(progress.not_before))
+            let resumes_at = progress.pace.resumes_at().filter(|_| progress.has_more(end));
+            resumes_at.or_else(|| (progress.unanswered > 0).then(|| progress.pace.resend_at()))
         };
         self.replicas.values().filter_map(due).min()
     }
@@ -153,7 +201,8 @@ impl Putting {
     pub(super) fn restart(&mut self) {
         self.named = 0;
         for progress in self.replicas.values_mut() {
-            (progress.sent, progress.unanswered, progress.lowest) = (0, 0, 0);
+            progress.restart(0);
+            progress.lowest = 0;
         }
     }
 
@@ -161,8 +210,8 @@ impl Putting {
     pub(super) fn disconnected(&mut self, now: Time, gone: NodeId, base: u64) {
         for ((_, node), progress) in &mut self.replicas {
             if *node == gone {
-                (progress.sent, progress.unanswered) = (base, 0);
-                progress.not_before = now + RECONNECT_AFTER;
+                progress.restart(base);
+                progress.pace.disconnected(now);
             }
         }
     }
@@ -170,10 +219,10 @@ impl Putting {
     /// The replicas that have not stored all that was sent, and whether they said that they have no room.
     pub(super) fn waits_for(&self, end: u64) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let is_behind = move |progress: &Progress| {
-            progress.unanswered > 0 || progress.busy.is_some() && progress.sent < end
+            progress.unanswered > 0 || progress.pace.busy().is_some() && progress.has_more(end)
         };
         let behind = self.replicas.iter().filter(move |(_, progress)| is_behind(progress));
-        behind.map(|((_, node), progress)| (*node, progress.busy))
+        behind.map(|((_, node), progress)| (*node, progress.pace.busy()))
     }
 }
 
@@ -236,29 +285,25 @@ impl LogClient {
         let limits = self.config.options.limits;
         let mut is_silent = false;
         for ((shard, node), progress) in &mut self.putting.replicas {
-            if now < progress.not_before {
+            if progress.pace.pauses(now) {
                 continue;
             }
-            progress.not_before = Time::ZERO;
             let unstored = Unstored { pending: &self.pending, base, at: (*shard, progress.bit), limits };
             let mut batches = vec![];
-            if progress.unanswered > 0 && now >= progress.heard_at + progress.patience {
+            progress.sent = progress.sent.max(base);
+            if progress.unanswered == 0 {
+                progress.pace.begins(now);
+            } else if progress.pace.falls_silent(now) {
                 // The first batch asks what became of those that were sent; the others come again only if that is missing.
                 is_silent = true;
-                batches.extend(unstored.batch(base, progress.sent.min(end)).map(|(batch, _)| batch));
-                progress.heard_at = now;
-                progress.patience = (progress.patience * 2).min(RESEND_MOST);
-            } else if progress.sent < end && progress.unanswered == 0 {
-                progress.heard_at = now;
+                batches.extend(unstored.batch(base, progress.sent.min(end)));
             }
-            progress.sent = progress.sent.max(base);
-            while let Some((batch, next)) = unstored.batch(progress.sent, end) {
-                progress.unanswered += batch.1.len() as u64;
-                progress.sent = next;
+            while let Some(batch) = progress.next(&unstored, end) {
+                progress.unanswered += batch.records.len() as u64;
+                progress.in_flight += batch.bytes;
                 batches.push(batch);
             }
-            progress.sent = progress.sent.max(end);
-            for (first, records) in batches {
+            for Batch { first, records, .. } in batches {
                 let message = Message::Put { view, session, first, records };
                 let to = Address::Node(*node, Endpoint::Shard(*shard));
                 out.push(ClientEffect::Send { to, message: message.into() });
@@ -285,20 +330,13 @@ impl LogClient {
                 self.not_appended(now, ids, out);
             }
             Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
-                let jitter = self.jitter.draw();
-                let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
-                (progress.sent, progress.unanswered) = (self.base, 0);
-                progress.heard_at = now;
-                progress.busy = Some(disk_full || progress.busy == Some(true));
-                progress.pause = (progress.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
-                progress.not_before = now + progress.pause.mul_f64(jitter);
+                self.had_no_room(now, from, ids, disk_full);
             }
             Message::Fenced { .. } => {
                 // It is not in that view yet, or not any more.
                 if let Some(progress) = self.putting.replicas.get_mut(&from) {
-                    (progress.sent, progress.unanswered) = (self.base, 0);
-                    progress.pause = (progress.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
-                    progress.not_before = now + progress.pause;
+                    progress.restart(self.base);
+                    progress.pace.fenced(now);
                 }
                 self.log.ask_register(now);
                 if self.config.options.deviates(Deviation::AgainInDoubt) {
@@ -309,21 +347,41 @@ impl LogClient {
         }
     }
 
+    /// A replica had no room for these: they go to it again, after a pause.
+    fn had_no_room(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, disk_full: bool) {
+        let jitter = self.jitter.draw();
+        let (base, end) = (self.base, self.end());
+        let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
+        for number in ids.first.max(base)..ids.end().min(end) {
+            let pending = &self.pending[(number - base) as usize];
+            let goes_there = pending.target.shard == Some(from.0) && !pending.settled;
+            if goes_there && progress.awaits(RecordId { session: ids.session, number }, &pending.target) {
+                progress.lands(pending.record.size());
+                progress.refused.add(IdRun { first: number, count: 1, ..ids });
+            }
+        }
+        progress.pace.refused(now, disk_full, jitter);
+    }
+
     fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
-        progress.patience = patience_after(progress.patience, now - progress.heard_at);
-        (progress.pause, progress.busy) = (Duration::ZERO, None);
         let (base, bit) = (self.base, progress.bit);
+        let mut taken = 0;
         for number in ids.first.max(base)..ids.end() {
             let Some(pending) = self.pending.get_mut((number - base) as usize) else { break };
             if pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 {
                 continue;
             }
-            pending.target.stored |= bit;
-            if number < progress.sent && !pending.settled {
-                progress.unanswered = progress.unanswered.saturating_sub(1);
+            let id = RecordId { session: ids.session, number };
+            if progress.awaits(id, &pending.target) && !pending.settled {
+                progress.lands(pending.record.size());
             }
+            pending.target.stored |= bit;
+            taken += pending.record.size();
         }
+        progress.pace.takes(taken);
+        progress.refused.remove(ids);
+        self.work_is_due |= progress.has_more(base + self.pending.len() as u64);
         let before = progress.lowest;
         progress.lowest = before.max(base);
         while let Some(pending) = self.pending.get((progress.lowest - base) as usize)
@@ -333,8 +391,7 @@ impl LogClient {
             progress.lowest += 1;
         }
         if progress.lowest > before {
-            // One that is lost is not made up for by those that come after it.
-            progress.heard_at = now;
+            progress.pace.advances(now);
         }
         for number in ids.first.max(base)..ids.end().min(self.end()) {
             self.settle_if_done(number, out);
@@ -353,7 +410,7 @@ impl LogClient {
                 continue;
             }
             pending.settled = true;
-            self.putting.forget(number, &pending.target);
+            self.putting.forget(RecordId { session, number }, pending);
             if now < pending.terms.again_until {
                 let record = pending.record.clone();
                 let Pending { token, terms, again, .. } = *pending;

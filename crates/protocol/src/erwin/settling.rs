@@ -29,7 +29,7 @@ impl LogClient {
                 Reply::Appended { id, position: Some(position), again: pending.again },
             ));
             // A final position implies that the record is on every shard replica.
-            self.putting.forget(number, &pending.target);
+            self.putting.forget(id, pending);
             self.committed = self.committed.max(number + 1).min(self.end());
             self.settle_below(number, session, out);
             self.release();

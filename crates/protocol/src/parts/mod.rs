@@ -3,6 +3,7 @@
 pub mod appending;
 pub mod askers;
 pub mod content;
+pub mod conversation;
 pub mod gate;
 pub mod jitter;
 pub mod junk;
@@ -21,6 +22,7 @@ pub mod window;
 pub use appending::ShardChoice;
 pub use askers::Askers;
 pub use content::Content;
+pub use conversation::Conversation;
 pub use gate::Gate;
 pub use jitter::Jitter;
 pub use known_log::KnownLog;

@@ -39,10 +39,22 @@ impl Names {
         self.0.clear();
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a name is in the set.
     #[must_use]
     pub fn contains(&self, id: RecordId) -> bool {
         self.0.contains(&id)
+    }
+
+    /// The first of them that follow each other.
+    #[must_use]
+    pub fn first(&self) -> Option<IdRun> {
+        self.iter().next()
     }
 
     /// All of them, in order.

@@ -5,6 +5,7 @@
 //! earlier.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use seriatim_model::{
@@ -17,10 +18,8 @@ use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
-use crate::parts::pauses::{
-    BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after,
-};
-use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
+use crate::parts::pauses::{RESEND_FIRST, RESEND_MOST};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
 
@@ -45,13 +44,12 @@ pub struct LogClient {
     at: Option<ShardId>,
     /// What was on its way when the view began: when to ask the leader again what became of it.
     locate_at: Option<Time>,
-    /// When the shard answered last, or was sent something while nothing was on its way.
-    heard_at: Time,
-    patience: Duration,
-    not_before: Time,
-    pause: Duration,
-    /// Whether the shard had no room when it was last heard of, and if so, whether because of its disk.
-    busy: Option<bool>,
+    /// How long the leader may take to say so.
+    locate_patience: Duration,
+    /// How many bytes of records are in `base..sent`.
+    in_flight: usize,
+    /// With the primary of the shard.
+    pace: Conversation,
     pub(super) tails: Tails<BTreeMap<NodeId, Position>>,
     jitter: Jitter,
     work_is_due: bool,
@@ -129,11 +127,9 @@ impl LogClient {
             submitted: 0,
             at: None,
             locate_at: None,
-            heard_at: Time::ZERO,
-            patience: RESEND_FIRST,
-            not_before: Time::ZERO,
-            pause: Duration::ZERO,
-            busy: None,
+            locate_patience: RESEND_FIRST,
+            in_flight: 0,
+            pace: Conversation::new(Time::ZERO),
             tails: Tails::default(),
             jitter,
             work_is_due: false,
@@ -164,7 +160,7 @@ impl LogClient {
         let view = self.log.view().filter(|_| waits);
         let leader = view.filter(|_| self.locate_at.is_some()).map(|view| (view.leader, None));
         let primary = view.and_then(|view| Some(view.shard(self.at?)?.primary().node));
-        let primary = primary.filter(|_| self.locate_at.is_none()).map(|node| (node, self.busy));
+        let primary = primary.filter(|_| self.locate_at.is_none()).map(|node| (node, self.pace.busy()));
         leader.into_iter().chain(primary)
     }
 
@@ -223,14 +219,15 @@ impl LogClient {
             shard::Message::Appended { view, ids, first }
                 if view == current && Some(ids.session) == self.session =>
             {
-                self.patience = patience_after(self.patience, now - self.heard_at);
-                (self.heard_at, self.pause, self.busy) = (now, Duration::ZERO, None);
+                self.pace.advances(now);
+                let before = self.in_flight;
                 self.appended(ids, Some(first), out);
+                self.pace.takes(before - self.in_flight);
             }
             shard::Message::OutOfOrder { view, session, expected }
                 if view == current && Some(session) == self.session && Some(shard) == self.at =>
             {
-                self.sent = self.sent.min(expected.max(self.base));
+                self.sent_below(expected);
                 self.work_is_due = true;
             }
             shard::Message::Busy { view, ids, disk_full }
@@ -240,9 +237,8 @@ impl LogClient {
             }
             shard::Message::Fenced { claim, .. } => {
                 // It is not in that view yet, or not any more.
-                self.sent = self.base;
-                self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
-                self.not_before = now + self.pause;
+                self.sent_below(self.base);
+                self.pace.fenced(now);
                 self.log.was_fenced(now, claim);
             }
             _ => {}
@@ -252,11 +248,16 @@ impl LogClient {
     /// The shard did not take what was submitted from this number on.
     fn was_refused(&mut self, now: Time, first: u64, disk_full: bool) {
         let jitter = self.jitter.draw();
-        self.sent = self.sent.min(first.max(self.base));
-        self.heard_at = now;
-        self.busy = Some(disk_full || self.busy == Some(true));
-        self.pause = (self.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
-        self.not_before = now + self.pause.mul_f64(jitter);
+        self.sent_below(first);
+        self.pace.refused(now, disk_full, jitter);
+    }
+
+    /// What was sent from this number on is to be sent again.
+    fn sent_below(&mut self, end: u64) {
+        let end = end.max(self.base).min(self.sent);
+        let again = self.pending.range((end - self.base) as usize..(self.sent - self.base) as usize);
+        self.in_flight -= again.map(|pending| pending.record.size()).sum::<usize>();
+        self.sent = end;
     }
 
     /// These are in the log, for good.
@@ -275,7 +276,10 @@ impl LogClient {
             out.push(reply(pending.token, told));
         }
         while self.pending.front().is_some_and(|pending| pending.settled) {
-            self.pending.pop_front();
+            let pending = self.pending.pop_front().expect("the front was just seen");
+            if self.base < self.sent {
+                self.in_flight -= pending.record.size();
+            }
             self.base += 1;
         }
         self.sent = self.sent.max(self.base);
@@ -291,7 +295,8 @@ impl LogClient {
         }
         if self.locate_at.is_some() && (self.base >= next || self.pending.is_empty()) {
             self.locate_at = None;
-            (self.sent, self.submitted) = (self.base, self.base);
+            self.sent_below(self.base);
+            self.submitted = self.base;
             self.work_is_due = true;
         }
     }
@@ -309,8 +314,7 @@ impl LogClient {
         if self.submitted > self.base || self.locate_at.is_some() {
             self.locate_at = Some(now);
         }
-        (self.heard_at, self.patience, self.not_before) = (now, RESEND_FIRST, Time::ZERO);
-        (self.pause, self.busy, self.at) = (Duration::ZERO, None, None);
+        (self.locate_patience, self.pace, self.at) = (RESEND_FIRST, Conversation::new(now), None);
         self.tails.enter_view();
         self.work_is_due = true;
     }
@@ -318,8 +322,8 @@ impl LogClient {
     fn disconnected(&mut self, now: Time, node: NodeId) {
         let primary = self.log.view().and_then(|view| Some(view.shard(self.at?)?.primary().node));
         if primary == Some(node) {
-            self.sent = self.base;
-            self.not_before = now + RECONNECT_AFTER;
+            self.sent_below(self.base);
+            self.pace.disconnected(now);
         }
         if !self.pending.is_empty() || !self.tails.is_empty() {
             self.log.ask_register(now);
@@ -361,7 +365,7 @@ impl LogClient {
 
     fn forget_session(&mut self) {
         self.session = None;
-        (self.base, self.sent, self.submitted) = (0, 0, 0);
+        (self.base, self.sent, self.submitted, self.in_flight) = (0, 0, 0, 0);
         (self.at, self.locate_at) = (None, None);
         self.pending.clear();
     }
@@ -373,74 +377,75 @@ impl LogClient {
         if self.locate_at.is_some() {
             return self.locate_at;
         }
-        let goes_on = self.sent < self.end() && self.not_before > Time::ZERO;
-        let again = (self.sent > self.base).then(|| self.heard_at + self.patience);
-        let again = again.map(|at| at.max(self.not_before));
-        if goes_on { Some(self.not_before) } else { again }
+        let resumes_at = self.pace.resumes_at().filter(|_| self.sent < self.end());
+        resumes_at.or_else(|| (self.sent > self.base).then(|| self.pace.resend_at()))
     }
 
     /// Submits whatever was not, as far as it goes to the shard where the session is; and again, after silence.
     fn send_submits(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view().cloned()) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {
-            if self.patience > RESEND_FIRST {
+            if self.locate_patience > RESEND_FIRST {
                 self.log.wonder(out);
             }
-            self.locate_at = Some(now + self.patience);
-            self.patience = (self.patience * 2).min(RESEND_MOST);
+            self.locate_at = Some(now + self.locate_patience);
+            self.locate_patience = (self.locate_patience * 2).min(RESEND_MOST);
             self.ask_what_became(session, out);
         }
-        if self.locate_at.is_some() || now < self.not_before {
+        if self.locate_at.is_some() || self.pace.pauses(now) {
             return;
-        }
-        self.not_before = Time::ZERO;
-        if self.sent > self.base && now >= self.heard_at + self.patience {
-            // What was submitted may be lost, or the answer, or the session is forgotten.
-            self.ask_what_became(session, out);
-            self.log.wonder(out);
-            self.heard_at = now;
-            self.patience = (self.patience * 2).min(RESEND_MOST);
-            // The first batch of it asks which; what follows it comes again only where it is missing.
-            let was_sent = std::mem::replace(&mut self.sent, self.base);
-            self.send_batch(session, &view, out);
-            self.sent = self.sent.max(was_sent);
-        } else if self.sent == self.base {
-            // Nothing was on its way: the wait for an answer starts now.
-            self.heard_at = now;
         }
         if self.sent == self.base {
             self.at = None;
+            self.pace.begins(now);
+        } else if self.pace.falls_silent(now) {
+            // What was submitted may be lost, or the answer, or the session is forgotten.
+            self.ask_what_became(session, out);
+            self.log.wonder(out);
+            // The first batch of it asks which; what follows it comes again only where it is missing.
+            self.send_batch(session, &view, self.base..self.sent, out);
         }
-        while self.send_batch(session, &view, out) {}
+        while self.pace.has_room(self.in_flight, self.config.options.limits.batch_bytes) {
+            let unsent = self.sent..self.end();
+            let Some(bytes) = self.send_batch(session, &view, unsent, out) else { break };
+            self.in_flight += bytes;
+        }
     }
 
-    /// Submits the next records that go to one shard and fit into one message. Says whether there were any.
-    fn send_batch(&mut self, session: SessionId, view: &View, out: &mut Out) -> bool {
+    /// Submits the first of these numbers that go to one shard and fit into one message. Returns how many bytes.
+    fn send_batch(
+        &mut self,
+        session: SessionId,
+        view: &View,
+        numbers: Range<u64>,
+        out: &mut Out,
+    ) -> Option<usize> {
+        let first = numbers.start;
         let (limits, stripe) = (self.config.options.limits, self.log.config().stripe);
-        let first = self.sent;
         let (mut records, mut bytes) = (vec![], 0);
-        let unsent = (first..).zip(self.pending.range((first - self.base) as usize..));
+        let unsent = numbers.zip(self.pending.range((first - self.base) as usize..));
         for (number, pending) in unsent.take(limits.batch_records) {
             let id = RecordId { session, number };
             let shard = pending.terms.shard.of(id, &pending.record, stripe, view.open_shards());
-            bytes += pending.record.size();
-            let is_full = !records.is_empty() && bytes > limits.batch_bytes;
+            let size = pending.record.size();
+            let is_full = !records.is_empty() && bytes + size > limits.batch_bytes;
             if is_full || *self.at.get_or_insert(shard) != shard {
                 break;
             }
+            bytes += size;
             records.push(pending.record.clone());
         }
-        let Some(members) = self.at.and_then(|shard| view.shard(shard)) else { return false };
+        let members = self.at.and_then(|shard| view.shard(shard))?;
         if records.is_empty() {
-            return false;
+            return None;
         }
-        self.sent += records.len() as u64;
+        self.sent = self.sent.max(first + records.len() as u64);
         self.submitted = self.submitted.max(self.sent);
         let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
         let lowest = self.base;
         let message = shard::Message::Submit { view: view.number, session, lowest, first, records };
         out.push(ClientEffect::Send { to, message: message.into() });
-        true
+        Some(bytes)
     }
 
     fn ask_what_became(&self, session: SessionId, out: &mut Out) {

@@ -13,9 +13,10 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that lacks a record waits for a while, and longer while its client is still sending; then it asks
-//! its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it
-//! from any of the others.
+//! A primary that lacks a record waits for a while, and longer while its client is still sending or connected; then it
+//! asks its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it from
+//! any of the others. A record that a batch waits for is taken however little room there is: everything behind it waits,
+//! too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use super::primary_backup::{Batch, Replica, Write, send};
 use super::unordered::{Part, Question, Waiting};
 use crate::deviation::Deviation;
 use crate::parts::Names;
+use crate::parts::pauses::RESEND_MOST;
 use crate::roles::RoleEffect;
 
 /// How long a backup waits for a record that its client may just have put everywhere.
@@ -63,12 +65,12 @@ impl Replica {
             // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
             return;
         }
-        self.unordered.hear(now, self.stable, session, self.options.limits.unnamed_for);
-        let sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
+        let from = (client.peer(), session);
+        self.unordered.hear(now, self.stable, from, self.options.limits.unnamed_for);
+        let mut sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
-        let fresh: u64 = sorted.fresh.iter().map(|names| names.count).sum();
-        if !self.unordered.has_room(fresh) || self.pressed && fresh > 0 {
-            return send(client, Message::Busy { view, ids: names, disk_full: false }, out);
+        for ids in self.turn_away(&mut sorted.fresh) {
+            send(client, Message::Busy { view, ids, disk_full: false }, out);
         }
         for ids in &sorted.fresh {
             let from = (ids.first - first) as usize;
@@ -87,7 +89,19 @@ impl Replica {
                 send(client, Message::NotAppended { view, ids }, out);
             }
         }
-        self.go_on(out);
+        self.go_on(now, out);
+    }
+
+    /// Takes those out for which there is no room.
+    fn turn_away(&self, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
+        let count: u64 = fresh.iter().map(|names| names.count).sum();
+        if count == 0 || self.unordered.has_room(count) && !self.pressed {
+            return vec![];
+        }
+        let wanted = self.unordered.wanted(self.shard);
+        let away = fresh.iter().flat_map(|names| wanted.missing(*names)).collect();
+        *fresh = fresh.iter().flat_map(|names| wanted.within(*names)).collect();
+        away
     }
 
     /// Writes records of one session with consecutive numbers.
@@ -123,15 +137,23 @@ impl Replica {
             waiting.part = part;
             return;
         }
-        let patience = match part {
+        let patience = self.unordered.patience(match part {
             Part::Primary { .. } => limits::MISSING_FOR,
             Part::Backup { .. } => BACKUP_WAITS,
+        });
+        let waiting = Waiting {
+            part,
+            first,
+            runs,
+            since: now,
+            ask_at: now + patience,
+            pause: limits::RESEND_AFTER,
+            at_most: now + limits::MISSING_MOST,
+            has_asked: false,
+            lacks: BTreeMap::new(),
         };
-        let (ask_at, at_most) = (now + patience, now + limits::MISSING_MOST);
-        let (has_asked, lacks) = (false, BTreeMap::new());
-        let waiting = Waiting { part, first, runs, ask_at, at_most, has_asked, lacks };
         self.unordered.waiting.insert((view, batch), waiting);
-        self.go_on(out);
+        self.go_on(now, out);
     }
 
     /// All of a batch is final here: whoever asks had no answer.
@@ -146,7 +168,7 @@ impl Replica {
     }
 
     /// Places the batches of which nothing is missing any more.
-    fn go_on(&mut self, out: &mut Out) {
+    fn go_on(&mut self, now: Time, out: &mut Out) {
         let names: Vec<_> = self.unordered.waiting.keys().copied().collect();
         for name in names {
             self.give_up_lacking(name);
@@ -154,6 +176,8 @@ impl Replica {
             let resolved = self.unordered.resolve(self.shard, waiting);
             if resolved.missing.is_empty() {
                 let waiting = self.unordered.waiting.remove(&name).expect("just seen");
+                let has_voids = resolved.runs.iter().any(|run| run.is_void);
+                self.unordered.completes(now, &waiting, has_voids);
                 self.place(name, waiting, resolved.runs, out);
             }
         }
@@ -245,12 +269,13 @@ impl Replica {
                 send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);
             }
             let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
-            (waiting.ask_at, waiting.has_asked) = (now + limits::RESEND_AFTER, true);
+            (waiting.ask_at, waiting.has_asked) = (now + waiting.pause, true);
+            waiting.pause = (waiting.pause * 2).min(RESEND_MOST);
             // One that is asked again may have got a record meanwhile.
             waiting.lacks.clear();
         }
         if !due.is_empty() {
-            self.go_on(out);
+            self.go_on(now, out);
         }
     }
 
@@ -302,6 +327,7 @@ impl Replica {
     /// Another replica says what it has of what is missing here.
     pub(super) fn given(
         &mut self,
+        now: Time,
         from: Address,
         name: (ViewNumber, Position),
         records: Vec<(RecordId, Record)>,
@@ -320,7 +346,7 @@ impl Replica {
         for (id, record) in records.into_iter().filter(|(id, _)| wanted.contains(*id)) {
             self.store_records(from, vec![(id, record)], out);
         }
-        self.go_on(out);
+        self.go_on(now, out);
     }
 
     /// A write of records failed: whoever put them is told, and puts them again.
@@ -331,11 +357,11 @@ impl Replica {
     }
 
     /// What others say of records that have no positions yet, or want to know.
-    pub(super) fn told(&mut self, from: Address, message: Message, out: &mut Out) {
+    pub(super) fn told(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
             Message::Want { view, batch, ids } => self.wanted(from, view, batch, &ids, out),
             Message::Have { view, batch, records, lacks, voids } => {
-                self.given(from, (view, batch), records, (lacks, voids), out);
+                self.given(now, from, (view, batch), records, (lacks, voids), out);
             }
             Message::Undecided { view, session, first, end }
                 if self.is_open() && view == self.view_number() =>

@@ -126,7 +126,7 @@ impl Machine for Replica {
                     self.has_read_own(question, outcome, out);
                 }
             }
-            Input::Disconnected(peer) => self.disconnected(peer),
+            Input::Disconnected(peer) => self.disconnected(now, peer),
             Input::Timer => self.timer(now, out),
             Input::Request { request, .. } => match request {},
         }
@@ -309,7 +309,7 @@ impl Replica {
                 }
             }
             Message::Want { .. } | Message::Have { .. } | Message::Undecided { .. } => {
-                self.told(from, message, out);
+                self.told(now, from, message, out);
             }
             Message::Stable { view, stable } => {
                 if self.accepts(from, view, out) && self.learn_stable(view, stable, out) {
@@ -765,8 +765,9 @@ impl Replica {
         self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
     }
 
-    fn disconnected(&mut self, peer: Peer) {
+    fn disconnected(&mut self, now: Time, peer: Peer) {
         self.readers.forget(peer);
+        self.unordered.disconnected(now, peer);
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {

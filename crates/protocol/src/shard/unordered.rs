@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use seriatim_model::storage::Ordered;
 use seriatim_model::{
-    Address, IdRun, NodeId, Position, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
+    Address, IdRun, NodeId, Peer, Position, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
 use crate::parts::Names;
@@ -37,7 +37,9 @@ pub(super) struct Unordered {
     /// In this view: below which number the names of a session have final positions.
     decided: BTreeMap<SessionId, u64>,
     /// When something last came of a session, as long as that may matter.
-    heard: BTreeMap<SessionId, Time>,
+    heard: BTreeMap<SessionId, Heard>,
+    /// How late records have lately come at most, twice.
+    lateness: Duration,
     /// Above which position nothing of a session was bound as far as this replica can tell: where the session was
     /// opened, or the stable bound when something of it last came or became final.
     active: BTreeMap<SessionId, Position>,
@@ -62,6 +64,15 @@ pub(super) struct Unordered {
     pub(super) puts: VecDeque<(Ticket, Address, IdRun)>,
 }
 
+/// The last word of a session's client.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    at: Time,
+    from: Peer,
+    /// Whether the connection that it came over still stands.
+    is_connected: bool,
+}
+
 /// A batch of which some records are missing here.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
@@ -69,8 +80,11 @@ pub(super) struct Waiting {
     /// The first position.
     pub(super) first: Position,
     pub(super) runs: Vec<Ordered>,
+    pub(super) since: Time,
     /// When to ask the other replicas, for the first time or again.
     pub(super) ask_at: Time,
+    /// How long they may take to answer.
+    pub(super) pause: Duration,
     /// Until when a client that is still sending is waited for.
     pub(super) at_most: Time,
     pub(super) has_asked: bool,
@@ -148,16 +162,51 @@ impl Unordered {
     }
 
     /// Something came of a session. What nobody names is to be noticed after `unnamed_for`.
-    pub(super) fn hear(&mut self, now: Time, stable: Position, session: SessionId, unnamed_for: Duration) {
+    pub(super) fn hear(
+        &mut self,
+        now: Time,
+        stable: Position,
+        (from, session): (Peer, SessionId),
+        unnamed_for: Duration,
+    ) {
         self.note_active(stable, session);
         self.silent.remove(&session);
         if self.held_count == 0 {
             self.unnamed_at = now + unnamed_for / LOOKS;
         }
         if self.heard.len() >= MOST_HEARD {
-            self.heard.retain(|_, at| now < *at + limits::MISSING_FOR);
+            self.heard.retain(|_, heard| now < heard.at + limits::MISSING_CONNECTED);
         }
-        self.heard.insert(session, now);
+        self.heard.insert(session, Heard { at: now, from, is_connected: true });
+    }
+
+    /// A connection closed: unless its clients come back, nothing more comes from them.
+    pub(super) fn disconnected(&mut self, now: Time, peer: Peer) {
+        for heard in self.heard.values_mut().filter(|heard| heard.from == peer && heard.is_connected) {
+            (heard.at, heard.is_connected) = (now, false);
+        }
+        let soon = now + limits::MISSING_FOR;
+        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.has_asked) {
+            waiting.ask_at = waiting.ask_at.min(soon);
+        }
+    }
+
+    /// How long records may be missing before somebody is asked for them: not for less than `least`, and for twice as
+    /// long as they have lately been.
+    pub(super) fn patience(&self, least: Duration) -> Duration {
+        self.lateness.max(least)
+    }
+
+    /// Nothing is missing of a batch any more. How late its records came is remembered, and fades by an eighth with each
+    /// batch; those that never came say nothing about others.
+    pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, has_voids: bool) {
+        let took = if has_voids { Duration::ZERO } else { now - waiting.since };
+        self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits::MISSING_CONNECTED);
+    }
+
+    /// The names that batches wait for.
+    pub(super) fn wanted(&self, shard: ShardId) -> Names {
+        self.waiting.values().flat_map(|waiting| self.resolve(shard, waiting).missing).collect()
     }
 
     /// When to look for records that nobody named.
@@ -212,7 +261,11 @@ impl Unordered {
     /// Until when the clients of these names count as still sending.
     pub(super) fn sending_until(&self, names: &[IdRun]) -> Time {
         let heard = names.iter().filter_map(|names| self.heard.get(&names.session));
-        heard.max().map_or(Time::ZERO, |at| *at + limits::MISSING_FOR)
+        let until = heard.map(|heard| match heard.is_connected {
+            true => heard.at + limits::MISSING_CONNECTED,
+            false => heard.at + limits::MISSING_FOR,
+        });
+        until.max().unwrap_or(Time::ZERO)
     }
 
     pub(super) fn has_room(&self, more: u64) -> bool {
@@ -438,6 +491,8 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use seriatim_model::ConnectionId;
+
     use super::*;
 
     const IDLE: u64 = 100;
@@ -446,7 +501,8 @@ mod tests {
     fn put_at_10(opened_at: Position) -> (Unordered, IdRun) {
         let mut unordered = Unordered::default();
         let names = IdRun { session: SessionId::new(opened_at, 7), first: 0, count: 1 };
-        unordered.hear(Time::ZERO, Position(10), names.session, Duration::ZERO);
+        let client = Peer::Client(ConnectionId(1));
+        unordered.hear(Time::ZERO, Position(10), (client, names.session), Duration::ZERO);
         unordered.hold(names);
         (unordered, names)
     }

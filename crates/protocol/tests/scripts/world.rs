@@ -397,6 +397,8 @@ impl World {
             },
             "silent" => Input::Silent(NodeId(number(words.next()?)? as u32)),
             "heard" => Input::Heard(NodeId(number(words.next()?)? as u32)),
+            "pressed" => Input::Pressed(true),
+            "relieved" => Input::Pressed(false),
             "disconnected" => Input::Disconnected(read_address(&words.next()?)?.0.peer()),
             _ => return Ok(None),
         }))

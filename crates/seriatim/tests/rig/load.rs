@@ -101,12 +101,7 @@ async fn run(cell: Cell, lasts: Duration) -> Outcome {
     let began = Instant::now();
     let mut appenders = JoinSet::new();
     for _ in 0..clients {
-        // Where a record that is late becomes a no-op, its append can only keep its session's order by failing.
-        let options = match order {
-            Order::Corfu | Order::ErwinSt => LogOptions::unordered(1),
-            _ => LogOptions::default(),
-        };
-        let log = cluster.client(DEADLINE).await.log_with("load", options).await.expect("the log is there");
+        let log = cluster.client(DEADLINE).await.log("load").await.expect("the log is there");
         appenders.spawn(append(log, record_bytes, began + lasts));
     }
     let (mut appended, mut stall) = (0, Duration::ZERO);

@@ -1,0 +1,126 @@
+//! What a client knows of a replica that it sends to: whether it is slow, full or gone, and how much may be on its way to
+//! it.
+
+use std::time::Duration;
+
+use seriatim_model::Time;
+
+use super::Window;
+use super::lookup::LOOKUP_FIRST;
+use super::pauses::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND_MOST, patience_after};
+
+/// The pace of one client towards one replica: when it may send, when it sends again, and how much at a time.
+///
+/// Three things slow it down, and each has its own remedy. A replica without room is given a pause that doubles, and half
+/// the window. One that refuses the view is given a pause while the register is asked. One that is silent is asked again
+/// after a measured time that doubles.
+///
+/// Invariant: `pause` and `busy` are set only while nothing was acknowledged since the refusal.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// When the oldest of what is on its way was sent, or progress was last heard of.
+    heard_at: Time,
+    patience: Duration,
+    not_before: Time,
+    pause: Duration,
+    /// Whether the replica had no room when it was last heard of, and if so, whether because of its disk.
+    busy: Option<bool>,
+    window: Window,
+}
+
+impl Conversation {
+    /// A conversation that begins now.
+    #[must_use]
+    pub fn new(now: Time) -> Self {
+        Self {
+            heard_at: now,
+            patience: RESEND_FIRST,
+            not_before: Time::ZERO,
+            pause: Duration::ZERO,
+            busy: None,
+            window: Window::default(),
+        }
+    }
+
+    /// Whether the replica had no room when it was last heard of, and if so, whether because of its disk.
+    #[must_use]
+    pub fn busy(&self) -> Option<bool> {
+        self.busy
+    }
+
+    /// When a pause ends, if there is one.
+    #[must_use]
+    pub fn resumes_at(&self) -> Option<Time> {
+        (self.not_before > Time::ZERO).then_some(self.not_before)
+    }
+
+    /// When something is sent again, if nothing is heard. A replica that is given a pause is not bothered before it is
+    /// over.
+    #[must_use]
+    pub fn resend_at(&self) -> Time {
+        (self.heard_at + self.patience).max(self.not_before)
+    }
+
+    /// Whether a pause is not over yet; one that is over is forgotten.
+    pub fn pauses(&mut self, now: Time) -> bool {
+        let pauses = now < self.not_before;
+        if !pauses {
+            self.not_before = Time::ZERO;
+        }
+        pauses
+    }
+
+    /// Whether nothing was heard for too long, so that what is on its way is in doubt; then the next wait is longer.
+    pub fn falls_silent(&mut self, now: Time) -> bool {
+        let is_silent = now >= self.heard_at + self.patience;
+        if is_silent {
+            self.heard_at = now;
+            self.patience = (self.patience * 2).min(RESEND_MOST);
+        }
+        is_silent
+    }
+
+    /// Something is sent while nothing was on its way: the wait for an answer starts now.
+    pub fn begins(&mut self, now: Time) {
+        self.heard_at = now;
+    }
+
+    /// Whether so many more bytes may be sent. One batch may always be on its way.
+    #[must_use]
+    pub fn has_room(&self, in_flight: usize, more: usize) -> bool {
+        self.window.has_room(in_flight, more)
+    }
+
+    /// The replica took so many bytes.
+    pub fn takes(&mut self, bytes: usize) {
+        self.window.acknowledged(bytes);
+        (self.pause, self.busy) = (Duration::ZERO, None);
+    }
+
+    /// The oldest of what was on its way was answered: one that is lost is not made up for by those that come after it.
+    pub fn advances(&mut self, now: Time) {
+        self.patience = patience_after(self.patience, now - self.heard_at);
+        self.heard_at = now;
+    }
+
+    /// The replica had no room.
+    pub fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
+        self.window.refused();
+        self.heard_at = now;
+        // A disk that was full stays the reason until something is held again.
+        self.busy = Some(disk_full || self.busy == Some(true));
+        self.pause = (self.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
+        self.not_before = now + self.pause.mul_f64(jitter);
+    }
+
+    /// The replica is not in the view yet, or not any more.
+    pub fn fenced(&mut self, now: Time) {
+        self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
+        self.not_before = now + self.pause;
+    }
+
+    /// The connection broke.
+    pub fn disconnected(&mut self, now: Time) {
+        self.not_before = now + RECONNECT_AFTER;
+    }
+}
