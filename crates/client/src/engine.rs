@@ -297,7 +297,8 @@ impl Engine {
             }
             Command::Subscribe { control, entry, from, end, events, handle } => {
                 let log = entry.id;
-                let subscriber = Box::new(Subscriber::new(control, self.newest(*entry), from, end));
+                let (entry, window) = (self.newest(*entry), self.subscription_window());
+                let subscriber = Box::new(Subscriber::new(control, entry, (from, end), window));
                 let number = self.add(Slot { log, kind: Kind::Subscriber(subscriber, events) });
                 let _ = handle.send(number);
             }
@@ -512,6 +513,13 @@ impl Engine {
                 known.clone_from(entry);
             }
         }
+    }
+
+    /// How many bytes the next subscription has on their way: what is left for each grows smaller the more there are.
+    fn subscription_window(&self) -> u64 {
+        let others = self.machines.values().filter(|slot| matches!(slot.kind, Kind::Subscriber(..))).count();
+        let share = limits::SUBSCRIPTIONS_BYTES / (others as u64 + 1);
+        share.clamp(limits::SUBSCRIPTION_BYTES_LEAST, limits::SUBSCRIPTION_BYTES)
     }
 
     fn newest(&self, entry: LogEntry) -> LogEntry {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{NodeId, Position, Time, limits};
+use seriatim_model::{NodeId, Position, Time};
 
 /// How long to wait for what should come before it is asked for again; doubled each time.
 pub(crate) const PATIENCE_FIRST: Duration = Duration::from_millis(200);
@@ -19,8 +19,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Credit is given back in portions of at least this many bytes.
-const CREDIT_PORTION: u64 = limits::SUBSCRIPTION_BYTES / 4;
+/// Credit is given back in portions of at least this part of all that a subscription may have.
+const CREDIT_PORTIONS: u64 = 4;
 
 /// Invariant: `buffer` holds the shard's records below `upto` that were not handed over yet, in order,
 /// and `buffered` is their size in bytes.
@@ -42,6 +42,8 @@ pub(crate) struct Feed {
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
     buffered: u64,
+    /// How many bytes may be on their way or in `buffer`.
+    window: u64,
     /// How many more bytes the shard may send.
     credit: u64,
     /// When it was asked or heard last; before it was asked, when to ask.
@@ -89,7 +91,7 @@ pub(crate) enum Received {
 }
 
 impl Feed {
-    pub(crate) fn new(source: NodeId, from: Position, now: Time) -> Self {
+    pub(crate) fn new(source: NodeId, from: Position, now: Time, window: u64) -> Self {
         Self {
             source,
             replica: 0,
@@ -100,6 +102,7 @@ impl Feed {
             lost: None,
             buffer: VecDeque::new(),
             buffered: 0,
+            window,
             credit: 0,
             since: now,
             owed_since: None,
@@ -128,7 +131,7 @@ impl Feed {
         self.upto = from;
         self.since = now;
         self.heard = false;
-        self.credit = limits::SUBSCRIPTION_BYTES.saturating_sub(self.buffered);
+        self.credit = self.window.saturating_sub(self.buffered);
         self.credit
     }
 
@@ -248,8 +251,8 @@ impl Feed {
     /// The credit to give back now, if it is enough to be worth a message.
     pub(crate) fn credit_due(&mut self) -> Option<(u64, u64)> {
         let request = self.request?;
-        let missing = limits::SUBSCRIPTION_BYTES.saturating_sub(self.credit + self.buffered);
-        if missing < CREDIT_PORTION {
+        let missing = self.window.saturating_sub(self.credit + self.buffered);
+        if missing < self.window / CREDIT_PORTIONS {
             return None;
         }
         self.credit += missing;

@@ -66,6 +66,8 @@ pub struct Subscriber {
     wanted_records: u64,
     /// Below zero if the last record was larger than what was wanted.
     wanted_bytes: i64,
+    /// How many bytes each shard may have on their way.
+    window: u64,
     feeds: BTreeMap<ShardId, Feed>,
     entered: ViewNumber,
     last_request: u64,
@@ -124,11 +126,17 @@ impl Machine for Subscriber {
 }
 
 impl Subscriber {
-    /// A subscription to the log that `entry` describes: from `from` on, up to `end` if there is one.
-    /// `control` is the node of the register.
+    /// A subscription to the log that `entry` describes: from `from` on, up to `end` if there is one. `control` is the
+    /// node of the register; each shard may have `window` bytes on their way.
     #[must_use]
-    pub fn new(control: NodeId, entry: LogEntry, from: Position, end: Option<Position>) -> Self {
+    pub fn new(
+        control: NodeId,
+        entry: LogEntry,
+        (from, end): (Position, Option<Position>),
+        window: u64,
+    ) -> Self {
         let mut subscriber = Self {
+            window,
             directory: Directory::new(control, entry),
             next: from,
             end: end.unwrap_or(Position(u64::MAX)),
@@ -306,7 +314,8 @@ impl Subscriber {
         }
         for (shard, primary) in primaries {
             self.drop_subscription(now, shard, out);
-            let feed = self.feeds.entry(shard).or_insert_with(|| Feed::new(primary, self.next, now));
+            let feed =
+                self.feeds.entry(shard).or_insert_with(|| Feed::new(primary, self.next, now, self.window));
             feed.restart(now, primary, 0);
             feed.failures = 0;
         }

@@ -23,7 +23,12 @@ struct Script {
 
 impl Script {
     fn new(entry: LogEntry, from: u64, end: Option<u64>) -> Self {
-        let subscriber = Subscriber::new(crate::testing::CONTROL, entry, Position(from), end.map(Position));
+        let subscriber = Subscriber::new(
+            crate::testing::CONTROL,
+            entry,
+            (Position(from), end.map(Position)),
+            limits::SUBSCRIPTION_BYTES,
+        );
         let mut script = Self { subscriber, now: Time(1), asked: BTreeMap::new(), looked_up: 0, lookups: 0 };
         script.wait(Duration::ZERO);
         script

@@ -88,8 +88,13 @@ pub const MAP_QUESTIONS: usize = 8;
 /// How many logs' maps a client keeps while it does not read them.
 pub const MAPPED_LOGS: usize = 16;
 
-/// How many bytes a subscription keeps in flight or buffered for each shard.
+/// How many bytes a subscription keeps in flight or buffered for each shard at most.
 pub const SUBSCRIPTION_BYTES: u64 = 4 << 20;
+/// The same at least, however many subscriptions a client has.
+pub const SUBSCRIPTION_BYTES_LEAST: u64 = 64 << 10;
+/// How many bytes all subscriptions of a client keep in flight, about: a node closes a connection on which more waits than
+/// it takes.
+pub const SUBSCRIPTIONS_BYTES: u64 = 8 << 20;
 
 /// How many reads and subscriptions wait at a shard replica.
 pub const MAX_WAITING_READS: usize = 16 << 10;

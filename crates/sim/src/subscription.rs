@@ -22,10 +22,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Subscribes from the beginning of the log.
+    /// Subscribes from the beginning of the log, with so many bytes on their way.
     #[must_use]
-    pub fn new(control: NodeId, entry: LogEntry, random: Random) -> Self {
-        let machine = Subscriber::new(control, entry, Position::ZERO, None);
+    pub fn new(control: NodeId, entry: LogEntry, random: Random, window: u64) -> Self {
+        let machine = Subscriber::new(control, entry, (Position::ZERO, None), window);
         Self { machine, random, next: Position::ZERO, wants: 0, has_ended: false }
     }
 

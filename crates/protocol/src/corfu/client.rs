@@ -12,12 +12,11 @@ use seriatim_model::{
 use super::message::Message;
 use super::patience::Patience;
 use super::tail::Answers;
-use super::writes::{Talk, Writes};
+use super::writes::Writes;
 use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
-use crate::parts::pauses::RECONNECT_AFTER;
-use crate::parts::{Askers, Jitter, KnownLog, ShardChoice, Tails};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails};
 use crate::roles;
 use crate::shard::{self, Span};
 
@@ -45,7 +44,7 @@ pub struct LogClient {
     /// Which number has which position.
     pub(super) placed: BTreeMap<Position, u64>,
     pub(super) writes: Writes,
-    sequencer: Talk,
+    sequencer: Conversation,
     /// What has been asked for and is not at the head of a chain yet.
     pub(super) heading: Heading,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
@@ -152,7 +151,9 @@ impl Machine for LogClient {
             return Some(Time::ZERO);
         }
         let asks = self.session.is_some() && self.log.view().is_some() && !self.is_settling;
-        let sequencer = self.sequencer.deadline(self.may_ask()).filter(|_| asks);
+        let at_once = self.may_ask().then(|| self.sequencer.resumes_at().unwrap_or(Time::ZERO));
+        let waits = self.told < self.asked;
+        let sequencer = at_once.or_else(|| waits.then(|| self.sequencer.resend_at())).filter(|_| asks);
         [self.log.deadline(), sequencer, self.writes.deadline(), self.tails.deadline()]
             .into_iter()
             .flatten()
@@ -164,8 +165,8 @@ impl LogClient {
     /// A client of the log that `entry` describes. It always opens a session of its own.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
-        let jitter = Jitter::new(config.random);
-        Self {
+        let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
+        let mut client = Self {
             log: KnownLog::new(config.control, entry, config.random),
             config,
             session: None,
@@ -180,13 +181,15 @@ impl LogClient {
             is_settling: false,
             placed: BTreeMap::new(),
             writes: Writes::default(),
-            sequencer: Talk::default(),
+            sequencer: Conversation::new(Time::ZERO, batch_bytes),
             heading: Heading::default(),
             patience: Patience::new(Time::ZERO),
             tails: Tails::default(),
             jitter,
             work_is_due: false,
-        }
+        };
+        client.talk_anew();
+        client
     }
 
     /// The session that appends go to, once one is open, and the number of the next append.
@@ -276,6 +279,7 @@ impl LogClient {
             return;
         }
         let Some(view) = self.log.view() else { return };
+        let told = self.told;
         let numbers = first..self.base + self.pending.len() as u64;
         for (number, position) in numbers.zip(spans.iter().flat_map(|span| span.positions())) {
             if number < self.told {
@@ -288,7 +292,9 @@ impl LogClient {
             self.writes.is_due(view, position, &pending.place);
         }
         self.asked = self.asked.max(self.told);
-        self.sequencer.answered(now, self.asked - self.told);
+        if self.told > told {
+            self.sequencer.advances(now);
+        }
         self.work_is_due = true;
     }
 
@@ -303,9 +309,8 @@ impl LogClient {
     /// Goes on in a new view. Below its start everything is written: what is at the positions that writes were on
     /// their way to is asked. What was given beyond counts for nothing.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
+        self.talk_anew();
         let Some(view) = self.log.view() else { return };
-        self.writes = Writes::default();
-        self.sequencer = Talk::default();
         self.placed.clear();
         let mut is_gone = false;
         for (number, pending) in (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.settled)
@@ -334,12 +339,11 @@ impl LogClient {
     }
 
     fn disconnected(&mut self, now: Time, node: NodeId) {
-        let not_before = now + RECONNECT_AFTER;
         if self.log.view().is_some_and(|view| view.leader == node) {
             self.ask_again_from(self.told);
-            self.sequencer.pause_until(not_before);
+            self.sequencer.disconnected(now);
         }
-        self.writes.disconnected(node, not_before);
+        self.writes.disconnected(now, node);
         if !self.pending.is_empty() || !self.tails.is_empty() {
             self.log.ask_register(now);
         }
@@ -360,6 +364,13 @@ impl LogClient {
         self.end_session(out);
     }
 
+    /// Nothing that was said to anybody waits for an answer.
+    fn talk_anew(&mut self) {
+        let batch_bytes = self.config.options.limits.batch_bytes;
+        self.writes = self.log.view().map(|view| Writes::new(view, batch_bytes)).unwrap_or_default();
+        self.sequencer = Conversation::new(Time::ZERO, batch_bytes);
+    }
+
     fn open_session(&mut self) {
         self.session = Some(self.config.session(Position::ZERO, self.sessions_opened));
         self.sessions_opened += 1;
@@ -378,8 +389,7 @@ impl LogClient {
         (self.base, self.told, self.asked, self.in_log) = (0, 0, 0, 0);
         self.is_settling = false;
         self.placed.clear();
-        self.writes = Writes::default();
-        self.sequencer = Talk::default();
+        self.talk_anew();
         self.heading = Heading::default();
     }
 
@@ -387,10 +397,10 @@ impl LogClient {
     fn ask_positions(&mut self, now: Time, out: &mut Out) {
         let (Some(session), Some(view)) = (self.session, self.log.view()) else { return };
         let (view, leader) = (view.number, view.leader);
-        if self.is_settling || self.sequencer.is_paused(now) {
+        if self.is_settling || self.sequencer.pauses(now) {
             return;
         }
-        if self.told < self.asked && self.sequencer.is_silent(now) {
+        if self.told < self.asked && self.sequencer.falls_silent(now) {
             self.ask_again_from(self.told);
             self.log.wonder(out);
         }
@@ -407,7 +417,9 @@ impl LogClient {
         if count == 0 {
             return;
         }
-        self.sequencer.said(now, count);
+        if self.told == first {
+            self.sequencer.begins(now);
+        }
         let message = Message::Next {
             view,
             session,

@@ -1,103 +1,14 @@
 //! What a client writes where: one conversation with each replica.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_model::storage::Run;
-use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, Time, View};
+use seriatim_model::limits::Limits;
+use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, ShardMembers, Time, View};
 
 use super::client::{LogClient, Out, Place};
 use crate::parts::appending::ClientEffect;
-use crate::parts::junk;
-use crate::parts::pauses::{BUSY_FIRST, BUSY_MOST, RESEND_FIRST, RESEND_MOST, patience_after};
+use crate::parts::{Conversation, junk};
 use crate::shard::{self, Span};
-
-/// A conversation: when the other was heard last, and how often nothing came.
-#[derive(Clone, Debug)]
-pub(super) struct Talk {
-    /// How many things wait for an answer.
-    waiting: u64,
-    heard_at: Time,
-    patience: Duration,
-    not_before: Time,
-    pause: Duration,
-    /// Whether it had no room when it was last heard of, and if so, whether because of its disk.
-    busy: Option<bool>,
-}
-
-impl Default for Talk {
-    fn default() -> Self {
-        Self {
-            waiting: 0,
-            heard_at: Time::ZERO,
-            patience: RESEND_FIRST,
-            not_before: Time::ZERO,
-            pause: Duration::ZERO,
-            busy: None,
-        }
-    }
-}
-
-impl Talk {
-    /// When something is to be said, if there `is_more` to say, or again.
-    pub(super) fn deadline(&self, is_more: bool) -> Option<Time> {
-        if is_more {
-            return Some(self.not_before);
-        }
-        (self.waiting > 0).then(|| self.asked_again_at(self.heard_at))
-    }
-
-    /// When what was said at this time is said again.
-    fn asked_again_at(&self, said_at: Time) -> Time {
-        (said_at + self.patience).max(self.not_before)
-    }
-
-    pub(super) fn is_paused(&self, now: Time) -> bool {
-        now < self.not_before
-    }
-
-    pub(super) fn pause_until(&mut self, not_before: Time) {
-        self.waiting = 0;
-        self.not_before = not_before;
-    }
-
-    /// Whether too long nothing was heard: what was said, or the answer, may be lost.
-    pub(super) fn is_silent(&mut self, now: Time) -> bool {
-        let silent = self.waiting > 0 && now >= self.heard_at + self.patience;
-        if silent {
-            self.waiting = 0;
-            self.lose_patience();
-        }
-        silent
-    }
-
-    fn lose_patience(&mut self) {
-        self.patience = (self.patience * 2).min(RESEND_MOST);
-    }
-
-    /// So many things were said that wait for an answer.
-    pub(super) fn said(&mut self, now: Time, count: u64) {
-        if self.waiting == 0 {
-            self.heard_at = now;
-        }
-        self.waiting += count;
-    }
-
-    /// Something was answered: so many things still wait for an answer.
-    pub(super) fn answered(&mut self, now: Time, waiting: u64) {
-        let patience = match self.waiting {
-            0 => RESEND_FIRST,
-            _ => patience_after(self.patience, now - self.heard_at),
-        };
-        *self = Self { heard_at: now, patience, waiting, not_before: self.not_before, ..Self::default() };
-    }
-
-    fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
-        self.busy = Some(disk_full || self.busy == Some(true));
-        self.pause = (self.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
-        self.not_before = now + self.pause.mul_f64(jitter);
-    }
-}
 
 /// The conversations with the replicas of the view.
 #[derive(Clone, Debug, Default)]
@@ -106,43 +17,66 @@ pub(super) struct Writes {
 }
 
 /// What goes to one replica.
-#[derive(Clone, Debug, Default)]
+///
+/// Invariant: `in_flight` is how many bytes of records are in `sent`.
+#[derive(Clone, Debug)]
 struct Replica {
-    talk: Talk,
+    pace: Conversation,
     /// What is to be sent.
-    due: Vec<Position>,
-    /// What was sent and not answered, and when.
-    sent: BTreeMap<Position, Time>,
+    due: BTreeSet<Position>,
+    /// What was sent and not answered, and how long it is.
+    sent: BTreeMap<Position, usize>,
+    in_flight: usize,
 }
 
 impl Replica {
-    fn deadline(&self) -> Option<Time> {
-        if !self.due.is_empty() {
-            return Some(self.talk.not_before);
-        }
-        // Of those that go to one replica, the lowest was sent first, as good as always.
-        self.sent.first_key_value().map(|(_, sent_at)| self.talk.asked_again_at(*sent_at))
+    fn new(batch_bytes: usize) -> Self {
+        let pace = Conversation::new(Time::ZERO, batch_bytes);
+        Self { pace, due: BTreeSet::new(), sent: BTreeMap::new(), in_flight: 0 }
     }
 
-    /// Makes due again what was not answered in time. Says whether there was anything.
-    fn repeat(&mut self, now: Time) -> bool {
-        let patience = self.talk.patience;
-        let is_late = self.sent.first_key_value().is_some_and(|(_, at)| now >= *at + patience);
+    fn deadline(&self) -> Option<Time> {
+        let may_send = !self.due.is_empty() && self.pace.has_room(self.in_flight);
+        let at_once = may_send.then(|| self.pace.resumes_at().unwrap_or(Time::ZERO));
+        at_once.or_else(|| (!self.sent.is_empty()).then(|| self.pace.resend_at()))
+    }
+
+    /// Of those that go to one replica, the lowest was sent first, as good as always: if it is not answered in time, the
+    /// first message's worth asks what became of all. Says whether there was anything.
+    fn repeat(&mut self, now: Time, limits: Limits) -> bool {
+        let is_late = !self.sent.is_empty() && self.pace.falls_silent(now);
         if is_late {
-            self.sent.retain(|position, at| {
-                let late = now >= *at + patience;
-                self.due.extend(late.then_some(*position));
-                !late
+            let mut bytes = 0;
+            let first = self.sent.iter().take(limits.batch_records).take_while(|(_, size)| {
+                let is_first = bytes == 0;
+                bytes += **size;
+                is_first || bytes <= limits.batch_bytes
             });
-            self.talk.lose_patience();
+            let first: Vec<Position> = first.map(|(position, _)| *position).collect();
+            first.into_iter().for_each(|position| self.again(position));
         }
         is_late
     }
 
-    /// Makes everything due again that was not answered.
-    fn repeat_all(&mut self, not_before: Time) {
+    /// What was sent to this position is not on its way any more. Says whether it was.
+    fn lands(&mut self, position: Position) -> Option<usize> {
+        let bytes = self.sent.remove(&position)?;
+        self.in_flight -= bytes;
+        Some(bytes)
+    }
+
+    /// What was sent to this position is sent again.
+    fn again(&mut self, position: Position) {
+        if self.lands(position).is_some() {
+            self.due.insert(position);
+        }
+    }
+
+    /// The connection broke: everything that was not answered is due again, after a while.
+    fn disconnected(&mut self, now: Time) {
         self.due.extend(std::mem::take(&mut self.sent).into_keys());
-        self.talk.pause_until(not_before);
+        self.in_flight = 0;
+        self.pace.disconnected(now);
     }
 }
 
@@ -154,25 +88,30 @@ impl Writes {
     pub(super) fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let waiting =
             self.replicas.iter().filter(|(_, replica)| !replica.due.is_empty() || !replica.sent.is_empty());
-        waiting.map(|((_, node), replica)| (*node, replica.talk.busy))
+        waiting.map(|((_, node), replica)| (*node, replica.pace.busy()))
+    }
+
+    /// The replicas of a view, of which nothing waits for an answer.
+    pub(super) fn new(view: &View, batch_bytes: usize) -> Self {
+        let of = |members: &ShardMembers| {
+            let shard = members.shard;
+            let nodes: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
+            nodes.into_iter().map(move |node| ((shard, node), Replica::new(batch_bytes)))
+        };
+        Self { replicas: view.shards.iter().flat_map(of).collect() }
     }
 
     /// What is at this place goes to its next replica. Says whether there is one.
     pub(super) fn is_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
         let target = target(view, place);
-        if let Some(target) = target {
-            self.replicas.entry(target).or_default().due.push(position);
-        }
-        target.is_some()
+        let replica = target.and_then(|target| self.replicas.get_mut(&target));
+        replica.map(|replica| replica.due.insert(position)).is_some()
     }
 
-    /// Whoever is on this node gets what it did not answer again, but not before.
-    pub(super) fn disconnected(&mut self, node: NodeId, not_before: Time) {
-        for ((_, other), replica) in &mut self.replicas {
-            if *other == node {
-                replica.repeat_all(not_before);
-            }
-        }
+    /// The replicas on this node get what they did not answer again, after a while.
+    pub(super) fn disconnected(&mut self, now: Time, gone: NodeId) {
+        let of_it = self.replicas.iter_mut().filter(|((_, node), _)| *node == gone);
+        of_it.for_each(|(_, replica)| replica.disconnected(now));
     }
 }
 
@@ -197,39 +136,43 @@ impl LogClient {
         let (Some(view), Some(session)) = (self.log.view(), self.session) else { return };
         let limits = self.config.options.limits;
         for (target, replica) in &mut self.writes.replicas {
-            if replica.talk.is_paused(now) {
+            if replica.pace.pauses(now) {
                 continue;
             }
-            is_silent |= replica.repeat(now);
-            let Replica { due, sent, .. } = replica;
-            due.sort_unstable();
-            due.dedup();
-            let to = Address::Node(target.1, Endpoint::Shard(target.0));
-            let mut send = |runs: &mut Vec<Run>| {
-                let message = shard::Message::Write { view: view.number, runs: std::mem::take(runs) };
-                out.push(ClientEffect::Send { to, message: message.into() });
-            };
-            let (mut runs, mut count, mut bytes) = (vec![], 0, 0);
-            for position in due.drain(..) {
-                let Some(number) = self.placed.get(&position).copied() else { continue };
-                let pending = &mut self.pending[(number - self.base) as usize];
-                if self::target(view, &pending.place) != Some(*target) {
-                    continue;
-                }
-                if let Place::At { sent, .. } = &mut pending.place {
-                    *sent = true;
-                }
-                sent.insert(position, now);
-                let size = pending.record.size();
-                if count > 0 && (count == limits.batch_records || bytes + size > limits.batch_bytes) {
-                    send(&mut runs);
-                    (count, bytes) = (0, 0);
-                }
-                (count, bytes) = (count + 1, bytes + size);
-                junk::push(&mut runs, position, (RecordId { session, number }, pending.record.clone()));
+            is_silent |= replica.repeat(now, limits);
+            if replica.sent.is_empty() {
+                replica.pace.begins(now);
             }
-            if count > 0 {
-                send(&mut runs);
+            let to = Address::Node(target.1, Endpoint::Shard(target.0));
+            while replica.pace.has_room(replica.in_flight) {
+                let (mut runs, mut count, mut bytes) = (vec![], 0, 0);
+                while let Some(position) = replica.due.first().copied() {
+                    let number = self.placed.get(&position).copied();
+                    let pending = number.map(|number| &mut self.pending[(number - self.base) as usize]);
+                    let wanted =
+                        pending.filter(|pending| self::target(view, &pending.place) == Some(*target));
+                    let (Some(number), Some(pending)) = (number, wanted) else {
+                        replica.due.pop_first();
+                        continue;
+                    };
+                    let size = pending.record.size();
+                    if count > 0 && (count == limits.batch_records || bytes + size > limits.batch_bytes) {
+                        break;
+                    }
+                    replica.due.pop_first();
+                    if let Place::At { sent, .. } = &mut pending.place {
+                        *sent = true;
+                    }
+                    replica.sent.insert(position, size);
+                    (count, bytes) = (count + 1, bytes + size);
+                    junk::push(&mut runs, position, (RecordId { session, number }, pending.record.clone()));
+                }
+                if count == 0 {
+                    break;
+                }
+                replica.in_flight += bytes;
+                let message = shard::Message::Write { view: view.number, runs };
+                out.push(ClientEffect::Send { to, message: message.into() });
             }
         }
         if is_silent {
@@ -305,15 +248,12 @@ impl LogClient {
     pub(super) fn later(&mut self, now: Time, node: NodeId, spans: &[Span], disk_full: bool) {
         let jitter = self.jitter.draw();
         let Some(view) = self.log.view() else { return };
-        for position in spans.iter().flat_map(|span| span.positions()) {
-            let shard = view.placement.shard_of(position);
-            if let Some(replica) = self.writes.replicas.get_mut(&(shard, node))
-                && replica.sent.remove(&position).is_some()
-            {
-                replica.due.push(position);
-                if !replica.talk.is_paused(now) {
-                    replica.talk.refused(now, disk_full, jitter);
-                }
+        for span in spans {
+            let shard = view.placement.shard_of(span.first);
+            let Some(replica) = self.writes.replicas.get_mut(&(shard, node)) else { continue };
+            span.positions().for_each(|position| replica.again(position));
+            if !replica.pace.pauses(now) {
+                replica.pace.refused(now, disk_full, jitter);
             }
         }
         self.work_is_due = true;
@@ -323,8 +263,13 @@ impl LogClient {
     fn answered(&mut self, now: Time, node: NodeId, position: Position) -> Option<(u64, Place)> {
         let view = self.log.view()?;
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;
-        replica.sent.remove(&position)?;
-        replica.talk.answered(now, 0);
+        let is_oldest = replica.sent.first_key_value().is_some_and(|(oldest, _)| *oldest == position);
+        let bytes = replica.lands(position)?;
+        replica.pace.takes(bytes);
+        if is_oldest {
+            replica.pace.advances(now);
+        }
+        self.work_is_due |= !replica.due.is_empty();
         let number = *self.placed.get(&position)?;
         let place = self.pending[(number - self.base) as usize].place;
         (target(view, &place)?.1 == node).then_some((number, place))

@@ -364,7 +364,8 @@ impl LogClient {
                 Some(before) if self.config.options.deviates(Deviation::MixedViews) => before.acknowledged,
                 _ => 0,
             };
-            let progress = MemberProgress { sent: self.base, acknowledged, pace: Conversation::new(now) };
+            let pace = Conversation::new(now, self.config.options.limits.batch_bytes);
+            let progress = MemberProgress { sent: self.base, acknowledged, pace };
             self.members.insert(member.node, progress);
         }
         self.tails.enter_view();
@@ -372,7 +373,7 @@ impl LogClient {
         self.putting = Putting::default();
         self.restart_targets();
         if !self.log.config().order.places_by_position() {
-            self.putting.enter_view(now, &view, self.base);
+            self.putting.enter_view(now, &view, self.base, self.config.options.limits);
         }
         if self.config.options.deviates(Deviation::MixedViews) {
             self.putting.named = named;
@@ -512,6 +513,11 @@ impl LogClient {
             }
             member.sent = member.sent.max(base);
             while member.sent < end {
+                let acknowledged = member.acknowledged.max(base);
+                if !member.pace.has_room(Self::bytes_of(&self.pending, base, acknowledged, member.sent)) {
+                    // An acknowledgement makes room.
+                    break;
+                }
                 let mut bytes = 0;
                 let mut entries = vec![];
                 let unsent = (member.sent - base) as usize..(end - base) as usize;
@@ -524,13 +530,6 @@ impl LogClient {
                     entries.push(content);
                 }
                 let first = member.sent;
-                let (acknowledged, after) = (member.acknowledged.max(base), first + entries.len() as u64);
-                let in_flight = Self::bytes_of(&self.pending, base, acknowledged, first);
-                let more = Self::bytes_of(&self.pending, base, first, after);
-                if !member.pace.has_room(in_flight, more) {
-                    // An acknowledgement makes room.
-                    break;
-                }
                 member.sent += entries.len() as u64;
                 member.sent = member.sent.max(was_sent.take().unwrap_or(0));
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));

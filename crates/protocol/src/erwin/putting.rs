@@ -41,8 +41,11 @@ struct Progress {
     /// Its bit in [`Target::stored`].
     bit: u16,
     sent: u64,
-    /// What it had no room for, which goes to it again; nothing else does.
+    /// What it refused, which goes to it again.
     refused: Names,
+    /// Which of these is next; then what was not sent, and then those before it. While it is fenced, all have their turn
+    /// so: it keeps what it cannot acknowledge.
+    again_from: u64,
     unanswered: u64,
     in_flight: usize,
     /// The lowest number that may be on its way.
@@ -51,9 +54,18 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(now: Time, bit: u16, base: u64) -> Self {
-        let pace = Conversation::new(now);
-        Self { bit, sent: base, refused: Names::default(), unanswered: 0, in_flight: 0, lowest: base, pace }
+    fn new(now: Time, bit: u16, base: u64, limits: Limits) -> Self {
+        let pace = Conversation::new(now, limits.batch_bytes);
+        Self {
+            bit,
+            sent: base,
+            refused: Names::default(),
+            again_from: base,
+            unanswered: 0,
+            in_flight: 0,
+            lowest: base,
+            pace,
+        }
     }
 
     /// Nothing that was sent from this number on counts.
@@ -80,20 +92,33 @@ impl Progress {
 
     /// The next records that are to be sent, if there is room for them.
     fn next(&mut self, unstored: &Unstored, end: u64) -> Option<Batch> {
-        if !self.pace.has_room(self.in_flight, unstored.limits.batch_bytes) {
+        if !self.pace.has_room(self.in_flight) {
             return None;
         }
-        while let Some(names) = self.refused.first() {
+        let again = self.next_again(unstored, self.again_from);
+        again.or_else(|| self.next_unsent(unstored, end)).or_else(|| self.next_again(unstored, 0))
+    }
+
+    fn next_unsent(&mut self, unstored: &Unstored, end: u64) -> Option<Batch> {
+        let batch = unstored.batch(self.sent, end);
+        self.sent = batch.as_ref().map_or(end, Batch::next).max(self.sent);
+        self.again_from = self.sent;
+        batch
+    }
+
+    /// The next of the records that it refused, from this number on.
+    fn next_again(&mut self, unstored: &Unstored, from: u64) -> Option<Batch> {
+        self.again_from = from;
+        while let Some(names) = self.refused.first_from(self.again_from) {
             let batch = unstored.batch(names.first, names.end().min(self.sent));
-            let next = batch.as_ref().map_or(names.end(), |batch| batch.next());
+            let next = batch.as_ref().map_or(names.end(), Batch::next);
             self.refused.remove(names.head(next - names.first));
+            self.again_from = next;
             if batch.is_some() {
                 return batch;
             }
         }
-        let batch = unstored.batch(self.sent, end);
-        self.sent = batch.as_ref().map_or(end, Batch::next).max(self.sent);
-        batch
+        None
     }
 }
 
@@ -148,12 +173,12 @@ impl Unstored<'_> {
 
 impl Putting {
     /// Starts over with the replicas of a new view.
-    pub(super) fn enter_view(&mut self, now: Time, view: &View, base: u64) {
+    pub(super) fn enter_view(&mut self, now: Time, view: &View, base: u64, limits: Limits) {
         self.named = base;
         self.replicas.clear();
         for members in &view.shards {
             for (index, member) in members.replicas.iter().enumerate() {
-                let progress = Progress::new(now, 1 << index, base);
+                let progress = Progress::new(now, 1 << index, base, limits);
                 self.replicas.insert((members.shard, member.node), progress);
             }
         }
@@ -334,8 +359,9 @@ impl LogClient {
             }
             Message::Fenced { .. } => {
                 // It is not in that view yet, or not any more.
+                let all = IdRun { session, first: self.base, count: self.end() - self.base };
+                self.send_again(from, all);
                 if let Some(progress) = self.putting.replicas.get_mut(&from) {
-                    progress.restart(self.base);
                     progress.pace.fenced(now);
                 }
                 self.log.ask_register(now);
@@ -350,6 +376,15 @@ impl LogClient {
     /// A replica had no room for these: they go to it again, after a pause.
     fn had_no_room(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, disk_full: bool) {
         let jitter = self.jitter.draw();
+        self.send_again(from, ids);
+        if let Some(progress) = self.putting.replicas.get_mut(&from) {
+            progress.again_from = progress.again_from.min(ids.first);
+            progress.pace.refused(now, disk_full, jitter);
+        }
+    }
+
+    /// What was sent of these to a replica, and not answered, goes to it again.
+    fn send_again(&mut self, from: (ShardId, NodeId), ids: IdRun) {
         let (base, end) = (self.base, self.end());
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
         for number in ids.first.max(base)..ids.end().min(end) {
@@ -360,7 +395,6 @@ impl LogClient {
                 progress.refused.add(IdRun { first: number, count: 1, ..ids });
             }
         }
-        progress.pace.refused(now, disk_full, jitter);
     }
 
     fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
-    SessionId, Settled, Ticket, Time, View, ViewNumber, limits,
+    SessionId, Settled, Ticket, Time, View, ViewNumber,
 };
 
+use super::forwarding::Forwarding;
 use super::memory::JournalRecord;
 use super::message::Message;
 use super::orderer::Orderer;
@@ -38,6 +39,7 @@ pub struct Sequencer {
     seen: Seen,
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
+    pub(super) forwarding: Forwarding,
     disk_full: bool,
     /// Too much waits for the disk.
     pressed: bool,
@@ -100,6 +102,7 @@ impl Sequencer {
             seen: Seen::default(),
             flush: None,
             orderer: None,
+            forwarding: Forwarding::default(),
             disk_full: false,
             pressed: false,
             work_is_due: false,
@@ -615,44 +618,6 @@ impl Sequencer {
         } else {
             self.membership.report(now, out);
             self.continue_flush(now, out);
-        }
-    }
-
-    /// When a follower's oldest entry is so old that the leader may not have it.
-    fn forward_at(&self) -> Option<Time> {
-        let follows = self.is_open() && self.orderer.is_none();
-        let oldest = self.ring.iter().next().filter(|_| follows)?;
-        Some(oldest.since + limits::FORWARD_AFTER)
-    }
-
-    /// Follower: what a dead client left here only would stay for ever; the leader admits it like any
-    /// append.
-    fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Some(leader) =
-            self.membership.view.as_ref().map(|view| view.leader).filter(|_| self.orderer.is_none())
-        else {
-            return;
-        };
-        let mut batches: Vec<(SessionId, u64, Vec<Content>)> = vec![];
-        let mut bytes = 0;
-        for entry in self.ring.iter_mut().take(limits::BATCH_RECORDS) {
-            if now < entry.since + limits::FORWARD_AFTER || bytes > limits::BATCH_BYTES {
-                break;
-            }
-            entry.since = now;
-            bytes += entry.content.size();
-            match batches.last_mut() {
-                Some((session, first, entries))
-                    if *session == entry.id.session && *first + entries.len() as u64 == entry.id.number =>
-                {
-                    entries.push(entry.content.clone());
-                }
-                _ => batches.push((entry.id.session, entry.id.number, vec![entry.content.clone()])),
-            }
-        }
-        for (session, first, entries) in batches {
-            let message = Message::Forward { view: self.membership.number, session, first, entries };
-            reply(Address::Node(leader, Endpoint::Sequencer), message, out);
         }
     }
 

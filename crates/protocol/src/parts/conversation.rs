@@ -29,16 +29,16 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A conversation that begins now.
+    /// A conversation that begins now, in messages of so many bytes of records.
     #[must_use]
-    pub fn new(now: Time) -> Self {
+    pub fn new(now: Time, batch_bytes: usize) -> Self {
         Self {
             heard_at: now,
             patience: RESEND_FIRST,
             not_before: Time::ZERO,
             pause: Duration::ZERO,
             busy: None,
-            window: Window::default(),
+            window: Window::new(batch_bytes),
         }
     }
 
@@ -85,10 +85,10 @@ impl Conversation {
         self.heard_at = now;
     }
 
-    /// Whether so many more bytes may be sent. One batch may always be on its way.
+    /// Whether a batch may be sent while so many bytes are on their way. One may always be.
     #[must_use]
-    pub fn has_room(&self, in_flight: usize, more: usize) -> bool {
-        self.window.has_room(in_flight, more)
+    pub fn has_room(&self, in_flight: usize) -> bool {
+        self.window.has_room(in_flight, self.window.batch())
     }
 
     /// The replica took so many bytes.
@@ -115,6 +115,7 @@ impl Conversation {
 
     /// The replica is not in the view yet, or not any more.
     pub fn fenced(&mut self, now: Time) {
+        self.window.refused();
         self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
         self.not_before = now + self.pause;
     }

@@ -51,10 +51,11 @@ impl Names {
         self.0.contains(&id)
     }
 
-    /// The first of them that follow each other.
+    /// In a set of one session's names: the first that follow each other, from this number on.
     #[must_use]
-    pub fn first(&self) -> Option<IdRun> {
-        self.iter().next()
+    pub fn first_from(&self, number: u64) -> Option<IdRun> {
+        let names = self.iter().find(|names| names.end() > number)?;
+        Some(names.tail(number.saturating_sub(names.first)))
     }
 
     /// All of them, in order.

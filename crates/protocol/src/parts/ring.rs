@@ -131,11 +131,6 @@ impl Ring {
         Some(entry.expect("a listed slot is occupied").id.number)
     }
 
-    /// All entries, oldest first, mutable.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.slots.iter_mut().flatten()
-    }
-
     /// Drops everything.
     pub fn clear(&mut self) {
         *self = Self { first_slot: self.end(), ..Self::default() };

@@ -113,7 +113,7 @@ impl LogClient {
     /// A client of the log that `entry` describes. It always opens a session of its own.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
-        let jitter = Jitter::new(config.random);
+        let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
         Self {
             log: KnownLog::new(config.control, entry, config.random),
             config,
@@ -129,7 +129,7 @@ impl LogClient {
             locate_at: None,
             locate_patience: RESEND_FIRST,
             in_flight: 0,
-            pace: Conversation::new(Time::ZERO),
+            pace: Conversation::new(Time::ZERO, batch_bytes),
             tails: Tails::default(),
             jitter,
             work_is_due: false,
@@ -314,7 +314,8 @@ impl LogClient {
         if self.submitted > self.base || self.locate_at.is_some() {
             self.locate_at = Some(now);
         }
-        (self.locate_patience, self.pace, self.at) = (RESEND_FIRST, Conversation::new(now), None);
+        self.pace = Conversation::new(now, self.config.options.limits.batch_bytes);
+        (self.locate_patience, self.at) = (RESEND_FIRST, None);
         self.tails.enter_view();
         self.work_is_due = true;
     }
@@ -405,7 +406,7 @@ impl LogClient {
             // The first batch of it asks which; what follows it comes again only where it is missing.
             self.send_batch(session, &view, self.base..self.sent, out);
         }
-        while self.pace.has_room(self.in_flight, self.config.options.limits.batch_bytes) {
+        while self.pace.has_room(self.in_flight) {
             let unsent = self.sent..self.end();
             let Some(bytes) = self.send_batch(session, &view, unsent, out) else { break };
             self.in_flight += bytes;

@@ -8,9 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use seriatim_client::{
-    Append, Client, Durability, Event, Log, LogConfig, LogOptions, Order, Position, SubscribeOptions,
-};
+use seriatim_client::{Append, Client, Durability, Event, Log, LogConfig, Order, Position, SubscribeOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

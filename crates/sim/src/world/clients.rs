@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, Position, Time};
+use seriatim_model::{Address, Endpoint, Position, Time, limits};
 use seriatim_protocol::LogClient;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
@@ -46,11 +46,15 @@ impl World {
         let random = self.random.fork();
         let reader = || Reader::new(CONTROL, entry.clone(), style, Position::ZERO, random);
         let random = self.random.fork();
+        let window = match self.plan.capacity {
+            Some(_) => self.plan.options.limits.ring_bytes as u64 / 8,
+            None => limits::SUBSCRIPTION_BYTES,
+        };
         let subscribes = self.plan.workload.reads && self.random.percent(40);
         let client = Client {
             number,
             producers,
-            subscription: subscribes.then(|| Subscription::new(CONTROL, entry.clone(), random)),
+            subscription: subscribes.then(|| Subscription::new(CONTROL, entry.clone(), random, window)),
             lookups: (number < self.plan.workload.lookups)
                 .then(|| Lookups::new(CONTROL, entry.clone(), self.plan.options, self.random.fork())),
             reader: self.plan.workload.reads.then(reader),

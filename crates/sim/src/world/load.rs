@@ -273,6 +273,12 @@ impl World {
         node.held_bytes = journal + held * record_bytes;
         let held: u64 = self.nodes.values().map(|node| node.held_bytes).sum();
         let held = held + self.pipes.held_at_nodes() as u64;
+        if made + stored + journaled > self.plan.options.limits.ring_bytes as u64 {
+            self.trace.line(
+                self.now,
+                format_args!("node {id} sends {made}, stores {stored}, journals {journaled} bytes in a step"),
+            );
+        }
         if let Some(costs) = self.costs() {
             costs.disk_bytes += stored;
             costs.sent_bytes += sent;

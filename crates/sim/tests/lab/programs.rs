@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
-use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time};
+use seriatim_model::{
+    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, Time, limits,
+};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::{LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{LogClient, Message, Options};
@@ -91,7 +93,8 @@ impl Program {
 
     /// A client that is handed everything from a position on. It begins at once.
     pub(crate) fn subscriber(entry: &LogEntry, from: Position) -> Self {
-        let mut subscriber = Subscriber::new(REGISTER, entry.clone(), from, None);
+        let mut subscriber =
+            Subscriber::new(REGISTER, entry.clone(), (from, None), limits::SUBSCRIPTION_BYTES);
         let request = subscriber::Request::Want { records: 1 << 20, bytes: 1 << 30 };
         let mut effects = vec![];
         subscriber.step(Time::ZERO, Input::Request { token: 0, request }, &mut effects);
