@@ -352,7 +352,7 @@ impl Replica {
             let (index, names, records) = (chunk.index, chunk.names, chunk.records.clone());
             let message = Message::Follow { view, incarnation, index, names, records };
             send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);
-            if bytes >= limits::BATCH_BYTES {
+            if bytes >= self.options.limits.batch_bytes {
                 break;
             }
         }

@@ -13,10 +13,9 @@
 //!   |                |--- Bound -------|------------>|
 //! ```
 //!
-//! A primary that lacks a record waits for a while, and longer while its client is still sending or connected; then it
-//! asks its backups, and what none of them has becomes a no-op, on all of them. A backup that lacks a record gets it from
-//! any of the others. A record that a batch waits for is taken however little room there is: everything behind it waits,
-//! too.
+//! A primary that lacks a record waits for a while, then asks its backups. What none of them has becomes a no-op, on all of
+//! them, but not while its client is still sending or connected. A backup that lacks a record gets it from any of the
+//! others. A record that a batch waits for is taken however little room there is: everything behind it waits, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -149,7 +148,8 @@ impl Replica {
             ask_at: now + patience,
             pause: limits::RESEND_AFTER,
             at_most: now + limits::MISSING_MOST,
-            has_asked: false,
+            is_last_call: false,
+            turn: 0,
             lacks: BTreeMap::new(),
         };
         self.unordered.waiting.insert((view, batch), waiting);
@@ -183,10 +183,10 @@ impl Replica {
         }
     }
 
-    /// Primary: what no replica has becomes a no-op.
+    /// Primary: what no replica has, and no client is about to put, becomes a no-op.
     fn give_up_lacking(&mut self, name: (ViewNumber, Position)) {
         let waiting = &self.unordered.waiting[&name];
-        if !waiting.has_asked || matches!(waiting.part, Part::Backup { .. }) {
+        if !waiting.is_last_call || matches!(waiting.part, Part::Backup { .. }) {
             return;
         }
         let lost = waiting.lacked_by_all(self.unordered.resolve(self.shard, waiting).missing);
@@ -260,19 +260,18 @@ impl Replica {
             let waiting = &self.unordered.waiting[&(*view, *batch)];
             let ids = self.unordered.resolve(self.shard, waiting).missing;
             let sending_until = self.unordered.sending_until(&ids).min(waiting.at_most);
-            if now < sending_until && !waiting.has_asked && matches!(waiting.part, Part::Primary { .. }) {
-                self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen").ask_at = sending_until;
-                continue;
-            }
-            for node in waiting.others() {
+            let is_primary = matches!(waiting.part, Part::Primary { .. });
+            let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
+            waiting.is_last_call = is_primary && now >= sending_until;
+            for node in waiting.next_asked() {
                 let message = Message::Want { view: *view, batch: *batch, ids: ids.clone() };
                 send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);
             }
-            let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
-            (waiting.ask_at, waiting.has_asked) = (now + waiting.pause, true);
+            waiting.ask_at = now + waiting.pause;
+            if is_primary && !waiting.is_last_call {
+                waiting.ask_at = waiting.ask_at.min(sending_until);
+            }
             waiting.pause = (waiting.pause * 2).min(RESEND_MOST);
-            // One that is asked again may have got a record meanwhile.
-            waiting.lacks.clear();
         }
         if !due.is_empty() {
             self.go_on(now, out);
@@ -313,11 +312,11 @@ impl Replica {
     /// The store found records that another replica wants.
     pub(super) fn found(&mut self, ticket: Ticket, mut records: Vec<(RecordId, Record)>, out: &mut Out) {
         let Some(question) = self.unordered.questions.remove(&ticket) else { return };
-        let mut bytes = 0;
+        let (mut bytes, batch_bytes) = (0, self.options.limits.batch_bytes);
         let fits = records.iter().take_while(|(_, record)| {
             let is_first = bytes == 0;
             bytes += record.size();
-            is_first || bytes <= limits::BATCH_BYTES
+            is_first || bytes <= batch_bytes
         });
         let count = fits.count();
         records.truncate(count);
@@ -343,10 +342,15 @@ impl Replica {
         if is_primary {
             self.unordered.make_void(voids);
         }
+        let mut helps = false;
         for (id, record) in records.into_iter().filter(|(id, _)| wanted.contains(*id)) {
             self.store_records(from, vec![(id, record)], out);
+            helps = true;
         }
         self.go_on(now, out);
+        if let Some(waiting) = self.unordered.waiting.get_mut(&name) {
+            waiting.was_answered(now, node, helps);
+        }
     }
 
     /// A write of records failed: whoever put them is told, and puts them again.

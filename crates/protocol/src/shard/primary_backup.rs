@@ -199,7 +199,7 @@ impl Replica {
             writes: VecDeque::new(),
             unstored: Unstored::default(),
             pushed: Position::ZERO,
-            readers: Readers::default(),
+            readers: Readers::new(options.limits),
             cannot_start: ViewNumber::NONE,
             report_at: Time::ZERO,
             pressed: false,

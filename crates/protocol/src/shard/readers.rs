@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use seriatim_model::limits::Limits;
 use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
@@ -18,8 +19,10 @@ const SCRUB_BYTES: u32 = 256 << 10;
 ///
 /// A request number belongs to the reader that chose it; together with the reader's address it names
 /// one read or subscription.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Readers {
+    /// How many bytes one read takes.
+    read_bytes: u32,
     /// Reads whose first position is not final yet.
     waiting: BTreeMap<(Address, u64), WaitingRead>,
     subscriptions: BTreeMap<(Address, u64), Subscription>,
@@ -153,6 +156,19 @@ pub(super) struct Outcome {
 }
 
 impl Readers {
+    /// Nobody reads. A read takes as much as goes into one message.
+    pub(super) fn new(limits: Limits) -> Self {
+        let batch_bytes = u32::try_from(limits.batch_bytes).unwrap_or(u32::MAX);
+        Self {
+            read_bytes: limits::READ_BYTES.min(batch_bytes),
+            waiting: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            mapping: BTreeMap::new(),
+            last_ticket: Ticket(0),
+        }
+    }
+
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -236,7 +252,7 @@ impl Readers {
             from: read.from,
             end: read.end.min(end),
             max_records: read.max_records.clamp(1, limits::READ_RECORDS),
-            max_bytes: limits::READ_BYTES,
+            max_bytes: self.read_bytes,
         };
         self.read_store(reader, request, Purpose::Read, range, out);
     }
@@ -273,7 +289,7 @@ impl Readers {
             from: next,
             end,
             max_records: limits::READ_RECORDS,
-            max_bytes: limits::READ_BYTES.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
+            max_bytes: self.read_bytes.min(u32::try_from(subscription.credit).unwrap_or(u32::MAX)),
         };
         self.read_store(reader, request, Purpose::Subscription, range, out);
     }
@@ -294,7 +310,7 @@ impl Readers {
         end: Position,
         out: &mut Vec<RoleEffect>,
     ) {
-        let (max_records, max_bytes) = (limits::READ_RECORDS, limits::READ_BYTES);
+        let (max_records, max_bytes) = (limits::READ_RECORDS, self.read_bytes);
         let range = ReadRange { from, end, max_records, max_bytes };
         let nobody = Address::Client(seriatim_model::ConnectionId(0), 0);
         self.read_store(nobody, question, Purpose::Own, range, out);

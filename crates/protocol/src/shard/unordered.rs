@@ -85,9 +85,12 @@ pub(super) struct Waiting {
     pub(super) ask_at: Time,
     /// How long they may take to answer.
     pub(super) pause: Duration,
-    /// Until when a client that is still sending is waited for.
+    /// Until when a client that is still sending is waited for at most.
     pub(super) at_most: Time,
-    pub(super) has_asked: bool,
+    /// Whether what all of them lack becomes a no-op: its client is gone, or was silent for too long.
+    pub(super) is_last_call: bool,
+    /// Which of the others is asked next, unless all are.
+    pub(super) turn: usize,
     /// What each of the others said that it lacks.
     pub(super) lacks: BTreeMap<NodeId, Names>,
 }
@@ -186,12 +189,12 @@ impl Unordered {
             (heard.at, heard.is_connected) = (now, false);
         }
         let soon = now + limits::MISSING_FOR;
-        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.has_asked) {
+        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.is_last_call) {
             waiting.ask_at = waiting.ask_at.min(soon);
         }
     }
 
-    /// How long records may be missing before somebody is asked for them: not for less than `least`, and for twice as
+    /// How long records may be missing before the others are asked for them: not for less than `least`, and for twice as
     /// long as they have lately been.
     pub(super) fn patience(&self, least: Duration) -> Duration {
         self.lateness.max(least)
@@ -477,6 +480,32 @@ impl Waiting {
         match &self.part {
             Part::Primary { backups, .. } => backups.iter().map(|backup| backup.node).collect(),
             Part::Backup { others, .. } => others.clone(),
+        }
+    }
+
+    /// Whom to ask now: one after the other, since each answers with records; all of them for a last call.
+    pub(super) fn next_asked(&mut self) -> Vec<NodeId> {
+        let others = self.others();
+        if self.is_last_call || self.lacks.len() >= others.len() {
+            // One that is asked again may have got a record meanwhile.
+            self.lacks.clear();
+        }
+        if self.is_last_call || others.is_empty() {
+            return others;
+        }
+        self.turn += 1;
+        vec![others[(self.turn - 1) % others.len()]]
+    }
+
+    /// One of the others answered, but something is missing still. If it had something, it has the rest, as good as
+    /// always: one message did not take all. If it had nothing, the next one is asked.
+    pub(super) fn was_answered(&mut self, now: Time, node: NodeId, helped: bool) {
+        let others = self.others();
+        if helped {
+            (self.ask_at, self.pause) = (now, limits::RESEND_AFTER);
+            self.turn = others.iter().position(|other| *other == node).unwrap_or(0);
+        } else if !self.is_last_call && self.lacks.len() < others.len() {
+            self.ask_at = now;
         }
     }
 

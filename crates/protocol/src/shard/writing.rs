@@ -24,6 +24,7 @@ use super::message::{Message, Span};
 use super::primary_backup::{Replica, send};
 use super::readers::OwnOutcome;
 use crate::deviation::Deviation;
+use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};
 use crate::roles::RoleEffect;
 
@@ -46,6 +47,8 @@ pub(super) struct Chain {
     reads: BTreeMap<u64, OwnRead>,
     last_read: u64,
     filling: Option<Filling>,
+    /// How long the head may take to answer.
+    fill_timer: Retransmit,
     flushing: Option<Flushing>,
     /// What the backups were told last is stable.
     passed_on: Position,
@@ -64,9 +67,8 @@ enum OwnRead {
 /// Primary: holes that are being filled.
 #[derive(Clone, Debug)]
 struct Filling {
-    /// Nothing is filled anew before everything below is written, or so much time has passed.
+    /// Nothing is filled anew before everything below is written, or the head is silent for too long.
     end: Position,
-    until: Time,
     /// What goes down the chain, and who has not got it.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
 }
@@ -429,9 +431,17 @@ impl Replica {
 
     /// Primary: has the head say what is at the positions below `overdue` that are not written here.
     fn fill(&mut self, now: Time, view: ViewNumber, overdue: Position, out: &mut Vec<RoleEffect>) {
-        let is_filling = |filling: &Filling| now < filling.until && self.stable < filling.end;
-        if self.chain.filling.as_ref().is_some_and(is_filling) {
-            return;
+        match &self.chain.filling {
+            Some(filling) if self.stable < filling.end => {
+                if !self.chain.fill_timer.expires(now) {
+                    return;
+                }
+            }
+            Some(_) => {
+                self.chain.fill_timer.answered(now);
+                self.chain.fill_timer.start(now);
+            }
+            None => self.chain.fill_timer.start(now),
         }
         let Some(known) = self.memory.view.as_ref() else { return };
         let Some(head) = self.members().and_then(|members| members.replicas.last()).copied() else {
@@ -442,8 +452,7 @@ impl Replica {
             .filter(|position| !self.chain.at.contains_key(position));
         let spans = Span::of(missing);
         let Some(last) = spans.last().copied() else { return };
-        let (end, until) = (last.end(), now + limits::RESEND_AFTER);
-        self.chain.filling = Some(Filling { end, until, runs: vec![] });
+        self.chain.filling = Some(Filling { end: last.end(), runs: vec![] });
         let head = Address::Node(head.node, Endpoint::Shard(self.shard));
         send(head, Message::Fill { view, spans }, out);
     }
