@@ -50,8 +50,8 @@
 //!
 //! # Formats
 //!
-//! Version 1. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
-//! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`. Values
+//! Version 2; files of version 1 are read, and get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
+//! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`. Values
 //! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and
 //! `tests/golden.rs` says how to add the next.
 

@@ -38,6 +38,7 @@ mod index;
 mod load;
 mod names;
 mod order;
+mod packed;
 mod read;
 mod runs;
 mod segment;
@@ -331,7 +332,7 @@ impl ShardStore {
     #[must_use]
     pub fn is_checkpoint(state: &Bytes) -> bool {
         decode_one::<ShardCheckpoint>(state.clone())
-            .is_ok_and(|found| found.version == crate::format::VERSION)
+            .is_ok_and(|found| (1..=crate::format::VERSION).contains(&found.version))
     }
 
     /// Puts a store that cannot be opened out of the way, without removing anything. Returns where it is.
@@ -467,8 +468,7 @@ impl ShardStore {
         if bindings.is_empty() {
             return Ok(());
         }
-        let bytes = Binding::encode_all(&bindings);
-        let appended = self.active.append_bindings(&*self.place.disk, &[bytes], bindings.len() as u64)?;
+        let appended = self.active.append_bindings(&*self.place.disk, &bindings)?;
         mark(&mut self.unsynced, self.active.bindings.name());
         self.active.bindings.commit(appended);
         if let Some(records) = records {

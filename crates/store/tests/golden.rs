@@ -25,7 +25,7 @@ use seriatim_store::{
     sync_files,
 };
 
-const VERSIONS: [u32; 1] = [1];
+const VERSIONS: [u32; 2] = [1, 2];
 
 const LOG: LogId = LogId(0x5e71a71);
 const SHARD: ShardId = ShardId(1);
@@ -271,6 +271,20 @@ fn check_files(name: &str, commands: impl Fn() -> Commands, check: impl Fn(&Shar
     }
     assert_eq!(sequencer, [(SEQUENCER, Bytes::from_static(b"after"))]);
     check(&store);
-    let shared: Arc<dyn Disk> = Arc::new(disk);
+    let shared: Arc<dyn Disk> = Arc::new(disk.fork());
     check(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
+    check_after_power_cuts(&disk, check);
+}
+
+/// What an opening did to the files, such as to go on in a new one, may be lost.
+fn check_after_power_cuts(disk: &MemoryDisk, check: impl Fn(&ShardStore)) {
+    sync_files(disk, &disk.files()).unwrap();
+    for seed in 0..100 {
+        let disk = disk.fork();
+        for life in 0..3 {
+            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+            check(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
+            disk.crash(seed * 3 + life);
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
 /// `frames` records lie in `bytes` bytes from `offset` on. The run's places are `count` of them,
 /// after the first `skip`. (Where a part of a run was bound anew, or is bound apart from the rest, the parts
 /// keep their place, because the boundaries between their records are known only to the segment.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexRun {
     pub(super) segment: u32,
     pub(super) offset: u32,

@@ -298,15 +298,15 @@ fn a_segment_stays_while_a_name_or_the_map_needs_it() {
     assert_eq!(disk.files().len(), 3);
     // An idle shard: positions of others only, more than a log takes.
     let before = disk.files().len();
-    for first in (next + 1..next + 301).step_by(3) {
+    for first in (next + 1..next + 3001).step_by(3) {
         execute(&mut store, &[order(1, first, &[other(3)])]);
     }
     assert!(disk.files().len() > before + 2);
-    assert_eq!(owners(&store, next + 1, next + 1000), [(1, 300)]);
-    execute(&mut store, &[stable(next + 301), trim(next + 200)]);
-    assert_eq!(owners(&write_behind(&disk), next + 200, next + 1000), [(1, 101)]);
+    assert_eq!(owners(&store, next + 1, next + 10_000), [(1, 3000)]);
+    execute(&mut store, &[stable(next + 3001), trim(next + 2000)]);
+    assert_eq!(owners(&write_behind(&disk), next + 2000, next + 10_000), [(1, 1001)]);
     let full = disk.files().len();
-    execute(&mut store, &[trim(next + 300)]);
+    execute(&mut store, &[trim(next + 3000)]);
     remove_all(&disk, &mut store);
     assert!(disk.files().len() < full);
 }

@@ -18,6 +18,7 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, wire_struct};
 use seriatim_model::{Record, RecordId};
 
 use super::binding::Binding;
+use super::packed::Expected;
 use super::{Owner, Place, StoreError};
 use crate::disk::Disk;
 use crate::format::{Magic, encode_header, u32_at, u64_at};
@@ -300,6 +301,8 @@ pub(super) struct ActiveSegment {
     pub(super) number: u32,
     pub(super) records: AppendFile,
     pub(super) bindings: AppendFile,
+    /// What the entries of the binding log lead to expect.
+    pub(super) expected: Expected,
     /// How long the binding log was when the segment was made, or a store was opened with it, if it could have
     /// been made anew then.
     pub(super) bindings_began: u64,
@@ -316,7 +319,8 @@ impl ActiveSegment {
     pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
         let identity = FileIdentity { owner: place.owner, segment: number };
         let header = |magic| encode_header(magic, &identity, HEADER_BYTES as usize);
-        let bindings = [header(BINDINGS_MAGIC), Binding::encode_all(initial)].concat();
+        let mut expected = Expected::default();
+        let bindings = [header(BINDINGS_MAGIC), expected.batch(initial)].concat();
         let create = |name: String, bytes: Bytes, entries: u64| {
             place
                 .disk
@@ -332,6 +336,7 @@ impl ActiveSegment {
             number,
             records: create(place.records_file(number), header(RECORDS_MAGIC), 0)?,
             bindings: create(place.bindings_file(number), bindings.into(), initial.len() as u64)?,
+            expected,
             bindings_began,
         })
     }
@@ -348,7 +353,7 @@ impl ActiveSegment {
         self.or_cut_back(&*place.disk, outcome)
     }
 
-    fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+    pub(super) fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
         for file in [&self.records, &self.bindings] {
             let footer = file.trusted.footer();
             disk.write_at(&file.name, file.trusted.len, &[footer]).map_err(StoreError::at(&file.name))?;
@@ -379,11 +384,16 @@ impl ActiveSegment {
     }
 
     pub(super) fn append_bindings(
-        &self,
+        &mut self,
         disk: &dyn Disk,
-        chunks: &[Bytes],
-        count: u64,
+        bindings: &[Binding],
     ) -> Result<Appended, StoreError> {
-        self.or_cut_back(disk, self.bindings.append(disk, chunks, count))
+        let batch = self.expected.batch(bindings);
+        let outcome = self.bindings.append(disk, &[batch], bindings.len() as u64);
+        if outcome.is_err() {
+            // The next batch cannot refer to this one.
+            self.expected = Expected::default();
+        }
+        self.or_cut_back(disk, outcome)
     }
 }

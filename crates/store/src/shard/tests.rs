@@ -5,6 +5,7 @@ use seriatim_model::storage::{ReadFailure, ReadRange, Run, Stored};
 use seriatim_model::{Incarnation, LogConfig, Order, SessionId, ViewHistory, ViewNumber};
 
 use super::index::{Index, IndexRun};
+use super::packed::Expected;
 use super::*;
 use crate::disk::{MemoryDisk, sync_files};
 
@@ -373,10 +374,12 @@ fn a_checkpoint_brings_back_its_instant() {
     let store = journaled(&disk, Some(&checkpoint));
     assert_eq!((numbers(&store).len(), disk.files()), (0, before));
     // An entry that is whole, but not the one that was there.
-    let mut other = Vec::new();
-    crate::format::encode_frame(&Binding::Stable(Position(6)), &mut other);
     let name = store.active.bindings.name();
-    disk.write_at(name, store.active.bindings.len() - other.len() as u64, &[other.into()]).unwrap();
+    let [mut one, mut other] = [Expected::default(), Expected::default()];
+    one.batch(&store.contents.initial_bindings());
+    other.batch(&store.contents.initial_bindings());
+    let other = [one.batch(&[Binding::Stable(Position(7))]), other.batch(&[Binding::Stable(Position(6))])];
+    disk.write_at(name, store.active.bindings.len() - other[0].len() as u64, &other[1..]).unwrap();
     let mode = OpenMode::Journaled { checkpoint: Some(checkpoint) };
     assert!(matches!(try_open(&disk, mode), Err(OpenError::Damaged { file, .. }) if file == name));
 }
