@@ -33,6 +33,8 @@ pub(super) enum Binding {
     Discard(IdRun),
     /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
     Refer { view: ViewNumber, first: Position, run: IndexRun },
+    /// Names of the session from `first` on that are held, told again because a log is packed that told them.
+    Held { session: SessionId, first: u64, run: IndexRun },
 }
 
 wire_enum! {
@@ -47,6 +49,7 @@ wire_enum! {
         8 => Map { view, first, owned },
         9 => Discard(ids),
         10 => Refer { view, first, run },
+        11 => Held { session, first, run },
     }
 }
 

@@ -44,6 +44,12 @@ impl IndexRun {
         self.count > 0 && u32::from(self.skip) + u32::from(self.count) <= u32::from(self.frames)
     }
 
+    /// The same as it was written, if it is not a part of that.
+    pub(super) fn whole(&self) -> Option<Written> {
+        let Self { offset, bytes, skip, count, frames, .. } = *self;
+        (skip == 0 && count == frames).then_some(Written { count, offset, bytes })
+    }
+
     /// Where its bytes end.
     pub(super) fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.bytes)

@@ -1,6 +1,6 @@
 //! Opening a store: what its files hold, and how far they are believed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use seriatim_model::Position;
@@ -10,13 +10,17 @@ use super::binding::{Binding, Bound, OrderPart};
 use super::contents::{Contents, start_of_view};
 use super::index::IndexRun;
 use super::packed::Expected;
+use super::rewriting::Rewriting;
 use super::runs::Stretch;
 use super::segment::{
     ActiveSegment, AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, FileIdentity, Frames, HEADER_BYTES,
     RECORDS_MAGIC, Trusted, Written,
 };
 use super::trim::TrimFile;
-use super::{OpenMode, Owner, Place, Remembered, ShardCheckpoint, ShardOptions, ShardStore, StoreError};
+use super::{
+    BINDINGS_SUFFIX, OpenMode, Owner, Place, Remembered, ShardCheckpoint, ShardOptions, ShardStore,
+    StoreError,
+};
 use crate::error::OpenError;
 use crate::format::{Magic, PACKED_BINDINGS, VERSION, decode_frame, decode_header, is_blank, version_of};
 
@@ -32,12 +36,13 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         }
     };
     let mut trim = TrimFile::open(&place)?;
+    let packed_to = trim.packed_to();
     if let Some(checkpoint) = &checkpoint {
         trim.raise_to(checkpoint.trim);
     }
     let (mut loader, mut active) = match checkpoint {
         Some(checkpoint) => {
-            let mut loader = Loader::new(place, trim.first_segment(), checkpoint.stable);
+            let mut loader = Loader::new(place, &trim, checkpoint.stable);
             let active = loader.load_checkpoint(checkpoint)?;
             (loader, active)
         }
@@ -57,7 +62,11 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     // What a trim left for later is removed in this life.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
+    let replaced = loader.place.replaced_logs(packed_to)?;
     Ok(ShardStore {
+        replaced,
+        rewriting: Rewriting::new(packed_to),
+        under_way: None,
         removed_to,
         is_trimmed: true,
         unsynced,
@@ -75,7 +84,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
 /// the names of later positions is not.
 fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSegment), OpenError> {
     let load = |believed| {
-        let mut loader = Loader::new(place.clone(), trim.first_segment(), believed);
+        let mut loader = Loader::new(place.clone(), trim, believed);
         loader.load_what_is_whole().map(|active| (loader, active))
     };
     let (loader, active) = load(Position(u64::MAX))?;
@@ -161,10 +170,15 @@ impl Place {
         Ok(numbers)
     }
 
+    /// The segments whose packed logs count, and whose old ones are there still.
+    fn replaced_logs(&self, packed_to: u32) -> Result<VecDeque<u32>, OpenError> {
+        let names = self.disk.list(&self.dir).map_err(OpenError::io(&self.dir))?;
+        let old = names.iter().filter(|name| name.ends_with(BINDINGS_SUFFIX));
+        Ok(old.filter_map(|name| segment_number(name)).filter(|number| *number < packed_to).collect())
+    }
+
     fn delete_segment(&self, number: u32) -> Result<(), OpenError> {
-        self.segment_files(number)
-            .iter()
-            .try_for_each(|name| self.disk.delete(name).map_err(OpenError::io(name)))
+        self.all_files(number).iter().try_for_each(|name| self.disk.delete(name).map_err(OpenError::io(name)))
     }
 }
 
@@ -179,6 +193,8 @@ struct Loader {
     place: Place,
     /// The oldest segment that was not deleted.
     first_segment: u32,
+    /// Of segments below this the packed logs count.
+    packed_to: u32,
     /// How long the records of each segment are, in bytes.
     lengths: BTreeMap<u32, u64>,
     contents: Contents,
@@ -192,9 +208,10 @@ struct Stop {
 }
 
 impl Loader {
-    fn new(place: Place, first_segment: u32, believed: Position) -> Self {
+    fn new(place: Place, trim: &TrimFile, believed: Position) -> Self {
         let contents = Contents::new(place.owner.shard, believed);
-        Self { place, first_segment, lengths: BTreeMap::new(), contents }
+        let (first_segment, packed_to) = (trim.first_segment(), trim.packed_to());
+        Self { place, first_segment, packed_to, lengths: BTreeMap::new(), contents }
     }
 
     /// Brings the store to the checkpoint's instant, and removes what came later.
@@ -256,7 +273,10 @@ impl Loader {
 
     /// Loads a segment that has its footers.
     fn load_sealed(&mut self, number: u32) -> Result<(), OpenError> {
-        let [records, bindings] = self.place.segment_files(number);
+        let [records, mut bindings] = self.place.segment_files(number);
+        if number < self.packed_to {
+            bindings = self.place.packed_file(number);
+        }
         let sealed = "the footer of a sealed file is damaged";
         for (name, magic) in [(&records, RECORDS_MAGIC), (&bindings, BINDINGS_MAGIC)] {
             let len = self.place.len(name)?;
@@ -365,6 +385,10 @@ impl Loader {
             | Binding::Remember(_)
             | Binding::RememberLacking { .. }
             | Binding::Discard(_) => {}
+            Binding::Held { first, run, .. } => {
+                first.checked_add(run.count())?;
+                self.is_there(*run).then_some(())?;
+            }
         }
         Some(())
     }
@@ -489,7 +513,7 @@ fn not_made(error: StoreError) -> OpenError {
 
 /// What was written together in a binding log.
 #[derive(Debug)]
-enum Batches {
+pub(super) enum Batches {
     /// In version 1 each entry is a frame.
     Frames,
     Packed(Expected),
@@ -497,7 +521,7 @@ enum Batches {
 
 impl Batches {
     /// Those of a file that begins with a header.
-    fn of(file: &[u8]) -> Self {
+    pub(super) fn of(file: &[u8]) -> Self {
         match version_of(file) {
             ..PACKED_BINDINGS => Self::Frames,
             _ => Self::Packed(Expected::default()),
@@ -505,7 +529,7 @@ impl Batches {
     }
 
     /// Adds the entries at an offset of the file, if they are whole. Returns how many bytes they take.
-    fn next(&mut self, file: &Bytes, offset: usize, batch: &mut Vec<Binding>) -> Option<usize> {
+    pub(super) fn next(&mut self, file: &Bytes, offset: usize, batch: &mut Vec<Binding>) -> Option<usize> {
         match self {
             Self::Packed(expected) => expected.take_batch(&file[offset..], batch),
             Self::Frames => {

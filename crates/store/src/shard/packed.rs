@@ -50,6 +50,7 @@ const NAME: u8 = 5;
 const MAP: u8 = 6;
 const DISCARD: u8 = 7;
 const REFER: u8 = 8;
+const HELD: u8 = 9;
 
 /// How positions are told: they go on, leave out as many as before, leave out so many, are of another view as well.
 const GOES_ON: u8 = 0;
@@ -238,6 +239,13 @@ impl Expected {
                 put_number(out, ids.count);
                 DISCARD
             }
+            Binding::Held { session, first, run } => {
+                let at = out.len();
+                out.push(0);
+                let ids = IdRun { session: *session, first: *first, count: run.count.into() };
+                out[at] = self.put_names(out, Numbers::Put, ids) | self.put_place(out, *run) << 2;
+                HELD
+            }
             Binding::Refer { view, first, run } => {
                 let positions = self.put_positions(out, Kind::Runs, *view, *first, run.count.into());
                 let at = out.len();
@@ -340,7 +348,7 @@ impl Expected {
 
     fn put_place(&mut self, out: &mut Vec<u8>, run: IndexRun) -> u8 {
         let last = self.place;
-        let is_whole = run.skip == 0 && run.frames == run.count;
+        let is_whole = run.whole().is_some();
         let follows = run.segment == last.segment && u64::from(run.offset) == last.end();
         let is_alike = (run.count, run.bytes) == (last.count, last.bytes);
         if !(is_whole && follows) {
@@ -413,15 +421,15 @@ impl Expected {
         let kind = input.byte()?;
         if kind & BIND != 0 {
             let (view, first) = self.take_positions(input, Kind::Runs, kind & 3)?;
-            let run = self.take_place(input, kind >> 2 & 7).filter(is_whole)?;
+            let run = self.take_place(input, kind >> 2 & 7)?;
             self.note_positions(Kind::Runs, view.0, first.0, run.count.into());
-            return Some(Some(Binding::bind(view, first, run.segment, written(run))));
+            return Some(Some(Binding::bind(view, first, run.segment, run.whole()?)));
         }
         if kind & PUT != 0 {
             let (session, first) = self.take_names(input, Numbers::Put, kind & 3)?;
-            let run = self.take_place(input, kind >> 2 & 7).filter(is_whole)?;
+            let run = self.take_place(input, kind >> 2 & 7)?;
             self.note_numbers(Numbers::Put, IdRun { session, first, count: run.count.into() });
-            return Some(Some(Binding::put(session, first, run.segment, written(run))));
+            return Some(Some(Binding::put(session, first, run.segment, run.whole()?)));
         }
         let positions = kind >> 4;
         Some(Some(match kind & 15 {
@@ -459,6 +467,13 @@ impl Expected {
             DISCARD => {
                 let session = input.session()?;
                 Binding::Discard(IdRun { session, first: input.number()?, count: input.number()? })
+            }
+            HELD => {
+                let how = input.byte()?;
+                let (session, first) = self.take_names(input, Numbers::Put, how & 3)?;
+                let run = self.take_place(input, how >> 2)?;
+                self.note_numbers(Numbers::Put, IdRun { session, first, count: run.count.into() });
+                Binding::Held { session, first, run }
             }
             REFER => {
                 let (view, first) = self.take_positions(input, Kind::Runs, positions)?;
@@ -566,14 +581,6 @@ impl Expected {
         self.place = run;
         Some(run)
     }
-}
-
-fn is_whole(run: &IndexRun) -> bool {
-    run.skip == 0 && run.frames == run.count
-}
-
-fn written(run: IndexRun) -> Written {
-    Written { count: run.count, offset: run.offset, bytes: run.bytes }
 }
 
 /// Whether `run` is what comes next in the stretch of bytes that `last` is a part of.

@@ -276,7 +276,12 @@ impl AppendFile {
         self.trusted = appended.0;
     }
 
-    fn append(&self, disk: &dyn Disk, chunks: &[Bytes], entries: u64) -> Result<Appended, StoreError> {
+    pub(super) fn append(
+        &self,
+        disk: &dyn Disk,
+        chunks: &[Bytes],
+        entries: u64,
+    ) -> Result<Appended, StoreError> {
         disk.write_at(&self.name, self.trusted.len, chunks).map_err(StoreError::at(&self.name))?;
         let Trusted { len, entries: before, crc } = self.trusted;
         Ok(Appended(Trusted {
@@ -286,6 +291,12 @@ impl AppendFile {
         }))
     }
 
+    /// Adds the footer.
+    pub(super) fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        disk.write_at(&self.name, self.trusted.len, &[self.trusted.footer()])
+            .map_err(StoreError::at(&self.name))
+    }
+
     /// Gives back the room of what was written and does not count; durably, so that it cannot come back
     /// under what is going to be written there.
     fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
@@ -293,6 +304,24 @@ impl AppendFile {
         let failed = |source| StoreError::Failed { file: self.name.clone(), source };
         disk.truncate(&self.name, self.trusted.len).and_then(|()| disk.sync(&self.name)).map_err(failed)
     }
+}
+
+/// Makes a file of a segment, in place of one that may be there: a header, and these entries.
+pub(super) fn new_file(
+    place: &Place,
+    name: String,
+    magic: Magic,
+    segment: u32,
+    body: &[u8],
+    entries: u64,
+) -> Result<AppendFile, StoreError> {
+    let identity = FileIdentity { owner: place.owner, segment };
+    let bytes = Bytes::from([&encode_header(magic, &identity, HEADER_BYTES as usize), body].concat());
+    let created = place.disk.create(&name).and_then(|()| place.disk.truncate(&name, 0));
+    created.map_err(StoreError::at(&name))?;
+    let trusted = Trusted::of(&bytes, entries);
+    place.disk.write_at(&name, 0, &[bytes]).map_err(StoreError::at(&name))?;
+    Ok(AppendFile::new(name, trusted))
 }
 
 /// The segment that takes new records, and its binding log.
@@ -317,28 +346,13 @@ impl ActiveSegment {
 
     /// Makes the files of a new segment. Its binding log starts with the entries in `initial`.
     pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
-        let identity = FileIdentity { owner: place.owner, segment: number };
-        let header = |magic| encode_header(magic, &identity, HEADER_BYTES as usize);
         let mut expected = Expected::default();
-        let bindings = [header(BINDINGS_MAGIC), expected.batch(initial)].concat();
-        let create = |name: String, bytes: Bytes, entries: u64| {
-            place
-                .disk
-                .create(&name)
-                .and_then(|()| place.disk.truncate(&name, 0))
-                .map_err(StoreError::at(&name))?;
-            let trusted = Trusted::of(&bytes, entries);
-            place.disk.write_at(&name, 0, &[bytes]).map_err(StoreError::at(&name))?;
-            Ok(AppendFile::new(name, trusted))
-        };
-        let bindings_began = bindings.len() as u64;
-        Ok(Self {
-            number,
-            records: create(place.records_file(number), header(RECORDS_MAGIC), 0)?,
-            bindings: create(place.bindings_file(number), bindings.into(), initial.len() as u64)?,
-            expected,
-            bindings_began,
-        })
+        let batch = expected.batch(initial);
+        let (name, count) = (place.bindings_file(number), initial.len() as u64);
+        let records = new_file(place, place.records_file(number), RECORDS_MAGIC, number, &[], 0)?;
+        let bindings = new_file(place, name, BINDINGS_MAGIC, number, &batch, count)?;
+        let bindings_began = bindings.len();
+        Ok(Self { number, records, bindings, expected, bindings_began })
     }
 
     /// Adds the footers, and makes the next segment. If that fails, this one goes on as it was.
@@ -354,11 +368,8 @@ impl ActiveSegment {
     }
 
     pub(super) fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
-        for file in [&self.records, &self.bindings] {
-            let footer = file.trusted.footer();
-            disk.write_at(&file.name, file.trusted.len, &[footer]).map_err(StoreError::at(&file.name))?;
-        }
-        Ok(())
+        self.records.seal(disk)?;
+        self.bindings.seal(disk)
     }
 
     fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {

@@ -75,6 +75,13 @@ pub(super) fn remove_all(disk: &MemoryDisk, store: &mut ShardStore) {
     }
 }
 
+/// Commands that do nothing, until all logs that may be rewritten are.
+pub(super) fn rewrite_all(store: &mut ShardStore) {
+    for _ in 0..500 {
+        store.execute(&StorageCommand::Trim(Position(0))).unwrap();
+    }
+}
+
 /// A store that remembers a first view and has executed these commands.
 fn filled(disk: &MemoryDisk, commands: &[StorageCommand]) -> ShardStore {
     let mut store = write_behind(disk);
@@ -306,9 +313,18 @@ fn every_flipped_bit_below_the_trusted_lengths_is_found() {
     }
     store.execute(&StorageCommand::Stable(Position(100))).unwrap();
     store.execute(&StorageCommand::Trim(Position(3))).unwrap();
-    let (checkpoint, files) = store.checkpoint();
-    sync_files(&disk, &files).unwrap();
+    let mut checkpoint = Bytes::new();
+    for _ in 0..3 {
+        rewrite_all(&mut store);
+        let files;
+        (checkpoint, files) = store.checkpoint();
+        sync_files(&disk, &files).unwrap();
+    }
+    remove_all(&disk, &mut store);
     let expected = numbers(&store);
+    let files = disk.files();
+    let count = |suffix| files.iter().filter(|name| name.ends_with(suffix)).count();
+    assert_eq!((count(".packed"), count(".bindings"), count(".records")), (2, 1, 3));
     for name in disk.files() {
         for offset in 0..disk.len(&name).unwrap() {
             let damaged = disk.fork();

@@ -92,6 +92,7 @@ fn binding() -> impl Strategy<Value = Binding> {
             owned
         }),
         ids().prop_map(Binding::Discard),
+        (ids(), run()).prop_map(|(ids, run)| Binding::Held { session: ids.session, first: ids.first, run }),
     ]
 }
 
