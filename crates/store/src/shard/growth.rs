@@ -5,8 +5,8 @@ use std::sync::Arc;
 use seriatim_model::storage::{Ordered, Owned, ReadRange, Rebound, Run, ShardMemory, StorageCommand};
 use seriatim_model::wire::encode_one;
 use seriatim_model::{
-    IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
-    ShardId, View, ViewHistory, ViewNumber,
+    Durability, IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId,
+    SessionId, ShardId, View, ViewHistory, ViewNumber,
 };
 
 use super::index::{Index, IndexRun};
@@ -294,6 +294,30 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     let expected = content(&store);
     assert_eq!(expected.len(), 100);
     assert_eq!(content(&open(&disk.fork(), OpenMode::Journaled { checkpoint })), expected);
+    assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
+}
+
+#[test]
+fn a_store_without_a_journal_is_packed_after_an_orderly_end_too() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    let StorageCommand::Remember(mut memory) = remember(Order::ErwinBb, &[(1, 0)]) else { unreachable!() };
+    memory.config.durability = Durability::Memory;
+    store.execute(&StorageCommand::Remember(memory)).unwrap();
+    for first in (0..100).step_by(10) {
+        store.execute(&bind(1, first, 10)).unwrap();
+    }
+    store.execute(&StorageCommand::Stable(Position(100))).unwrap();
+    sync_files(&disk, &store.take_unsynced()).unwrap();
+    let (checkpoint, expected) = (store.checkpoint().0, content(&store));
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: Some(checkpoint) });
+    for _ in 0..2 {
+        rewrite_all(&mut store);
+        remove_all(&disk, &mut store);
+    }
+    let old = disk.files().iter().filter(|name| name.ends_with(".bindings")).count();
+    assert_eq!((old, content(&store)), (1, expected.clone()), "the active segment's");
+    disk.crash(7);
     assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use seriatim_model::Position;
 use seriatim_model::wire::decode_one;
+use seriatim_model::{Durability, Position};
 
 use super::binding::{Binding, Bound, OrderPart};
 use super::contents::{Contents, start_of_view};
@@ -26,7 +26,7 @@ use crate::format::{Magic, PACKED_BINDINGS, VERSION, decode_frame, decode_header
 
 /// Opens a store or makes an empty one.
 pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Result<ShardStore, OpenError> {
-    let is_write_behind = matches!(mode, OpenMode::WriteBehind);
+    let keeps_what_is_whole = matches!(mode, OpenMode::WriteBehind);
     let checkpoint = match mode {
         OpenMode::WriteBehind => None,
         OpenMode::Journaled { checkpoint: Some(bytes) } => Some(decode_checkpoint(&place, bytes)?),
@@ -51,7 +51,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     loader.contents.trim(trim.position(), usize::MAX);
     loader.contents.believe();
     // A checkpoint counts only when the segments before its active one are durable.
-    let first_unsynced = if is_write_behind { 0 } else { active.number };
+    let first_unsynced = if keeps_what_is_whole { 0 } else { active.number };
     let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
     let segments = segments.map(|number| loader.place.segment_files(number));
     let mut unsynced: BTreeSet<String> = segments.flatten().chain([trim.name().to_owned()]).collect();
@@ -62,6 +62,10 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     // What a trim left for later is removed in this life.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
+    // A store without a journal that was closed in order is opened at the instant of its end.
+    let memory = loader.contents.remembered.memory.as_ref();
+    let is_write_behind =
+        keeps_what_is_whole || memory.is_some_and(|memory| memory.config.durability == Durability::Memory);
     let replaced = loader.place.replaced_logs(packed_to)?;
     Ok(ShardStore {
         replaced,

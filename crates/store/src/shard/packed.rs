@@ -234,16 +234,12 @@ impl Expected {
                 MAP | positions << 4
             }
             Binding::Discard(ids) => {
-                out.extend_from_slice(&ids.session.0.to_le_bytes());
-                put_number(out, ids.first);
-                put_number(out, ids.count);
+                put_ids(out, *ids);
                 DISCARD
             }
             Binding::Held { session, first, run } => {
-                let at = out.len();
-                out.push(0);
                 let ids = IdRun { session: *session, first: *first, count: run.count.into() };
-                out[at] = self.put_names(out, Numbers::Put, ids) | self.put_place(out, *run) << 2;
+                self.put_held(out, ids, *run);
                 HELD
             }
             Binding::Refer { view, first, run } => {
@@ -254,6 +250,12 @@ impl Expected {
                 REFER | positions << 4
             }
         };
+    }
+
+    fn put_held(&mut self, out: &mut Vec<u8>, ids: IdRun, run: IndexRun) {
+        let at = out.len();
+        out.push(0);
+        out[at] = self.put_names(out, Numbers::Put, ids) | self.put_place(out, run) << 2;
     }
 
     fn put_part(&mut self, out: &mut Vec<u8>, part: &OrderPart) {
@@ -638,6 +640,12 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
 fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
     let difference = to.wrapping_sub(from).cast_signed();
     put_number(out, (difference << 1 ^ difference >> 63).cast_unsigned());
+}
+
+fn put_ids(out: &mut Vec<u8>, ids: IdRun) {
+    out.extend_from_slice(&ids.session.0.to_le_bytes());
+    put_number(out, ids.first);
+    put_number(out, ids.count);
 }
 
 fn put_encoded<T: Wire>(out: &mut Vec<u8>, value: &T) {
