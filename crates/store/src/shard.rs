@@ -434,7 +434,9 @@ impl ShardStore {
     /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm. With a journal, the last
     /// checkpoint is durable when the next one is asked for, or the store does not go on.
     pub fn checkpoint(&mut self) -> (Bytes, Vec<String>) {
-        self.rewriting.note_checkpoint();
+        if !self.is_write_behind {
+            self.rewriting.note_checkpoint();
+        }
         let checkpoint = ShardCheckpoint {
             version: crate::format::VERSION,
             segment: self.active.number,

@@ -41,7 +41,7 @@ const FIRST_PAUSE: u64 = 1000;
 
 /// How far the rewriting of binding logs is.
 ///
-/// Invariant: `packed_to` of the trim file ≤ `sure_to` ≤ `covered_to` ≤ `written_to`.
+/// Invariant: `sure_to` ≤ `covered_to` ≤ `written_to`, and the trim file's `packed_to` is never above `sure_to`.
 #[derive(Debug)]
 pub(super) struct Rewriting {
     /// Logs below this are rewritten, durably or not.
@@ -72,18 +72,32 @@ impl Rewriting {
         self.sure_to
     }
 
+    fn note_written(&mut self, number: u32) {
+        self.written_to = number + 1;
+        self.pause = FIRST_PAUSE;
+        self.check();
+    }
+
     /// A checkpoint is taken, and the one before it is durable.
     pub(super) fn note_checkpoint(&mut self) {
         self.sure_to = self.covered_to;
         self.covered_to = self.written_to;
-        assert!(self.sure_to <= self.covered_to, "what is sure was covered before");
+        self.check();
     }
 
     /// Everything was synced since the logs below `written_to` were rewritten.
     pub(super) fn note_synced(&mut self, written_to: u32) {
-        assert!(written_to <= self.written_to, "what was synced was written before");
         self.covered_to = self.covered_to.max(written_to);
         self.sure_to = self.sure_to.max(written_to);
+        self.check();
+    }
+
+    fn check(&self) {
+        let Self { written_to, covered_to, sure_to, .. } = *self;
+        assert!(
+            sure_to <= covered_to && covered_to <= written_to,
+            "what is sure is covered, and that is written"
+        );
     }
 
     fn begin(&mut self, place: &Place, number: u32) {
@@ -134,8 +148,7 @@ impl ShardStore {
             Ok(false) => self.rewriting.current = Some(current),
             Ok(true) => {
                 mark(&mut self.unsynced, current.out.name());
-                self.rewriting.written_to = current.number + 1;
-                self.rewriting.pause = FIRST_PAUSE;
+                self.rewriting.note_written(current.number);
             }
             Err(_) => self.rewriting.give_up(),
         }
