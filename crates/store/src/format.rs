@@ -3,6 +3,9 @@
 //! A header is `magic (8) · version (2) · critical flags (2) · ignorable flags (2) · 0 (2) · body ·
 //! zeros · crc32c (4)`, the checksum over everything before it. A frame is `crc32c (4) · length (4) ·
 //! body`, the checksum over the length and the body. Everything is little endian.
+//!
+//! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame. Everything else is
+//! the same in both.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Encoder, Wire, decode_one};
@@ -10,9 +13,12 @@ use seriatim_model::wire::{Encoder, Wire, decode_one};
 use crate::error::OpenError;
 
 /// The format that this program writes, and the newest that it reads.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
-/// Flags that a reader must know or refuse. Version 1 has none.
+/// The first version with packed binding logs.
+pub(crate) const PACKED_BINDINGS: u16 = 2;
+
+/// Flags that a reader must know or refuse. There are none so far.
 const KNOWN_CRITICAL_FLAGS: u16 = 0;
 
 /// Bytes before a header's body.
@@ -69,13 +75,17 @@ pub(crate) fn decode_header<T: Wire>(file: &str, magic: Magic, header: &Bytes) -
     T::decode(&mut decoder).map_err(|_| damaged("the header is not readable"))
 }
 
+/// The version in a header that was decoded.
+pub(crate) fn version_of(header: &[u8]) -> u16 {
+    u16_at(header, 8)
+}
+
 /// Appends `value` as a frame.
+#[cfg(test)]
 pub(crate) fn encode_frame<T: Wire>(value: &T, out: &mut Vec<u8>) {
     let mut encoder = Encoder::new();
     value.encode(&mut encoder);
     let body = encoder.finish_contiguous();
-    #[cfg(test)]
-    work::count(body.len());
     let length = (body.len() as u32).to_le_bytes();
     let crc = crc32c::crc32c_append(crc32c::crc32c(&length), &body);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -121,11 +131,11 @@ pub(crate) mod work {
         static ENCODED: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(super) fn count(bytes: usize) {
+    pub(crate) fn count(bytes: usize) {
         ENCODED.set(ENCODED.get() + bytes as u64);
     }
 
-    /// How many bytes of frames' bodies this thread has encoded.
+    /// How many bytes of binding logs' entries this thread has encoded.
     pub(crate) fn encoded() -> u64 {
         ENCODED.get()
     }
@@ -157,7 +167,8 @@ mod tests {
             bytes[60..].copy_from_slice(&crc.to_le_bytes());
             decode_header::<u64>("f", MAGIC, &bytes.into())
         };
-        assert!(matches!(with(8, 2), Err(OpenError::Version { found: 2, known: 1, .. })));
+        assert_eq!(with(8, 1).unwrap(), 7, "what older programs wrote is read");
+        assert!(matches!(with(8, 3), Err(OpenError::Version { found: 3, known: 2, .. })));
         assert!(matches!(with(10, 4), Err(OpenError::Features { flags: 4, .. })));
         assert_eq!(with(12, 1).unwrap(), 7, "ignorable flags are ignored");
     }

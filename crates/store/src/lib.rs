@@ -19,7 +19,8 @@
 //! logs/<log, 16 hex digits>/shard-<n>/
 //!     seg-00000001.records                records in arrival order, without positions
 //!     seg-00000001.bindings               (view, positions) or names → bytes of a segment; what else is remembered
-//!     trim                                the trim point and the oldest segment
+//!     seg-00000001.packed                 the same bindings rewritten, in their place once they are final
+//!     trim                                the trim point, the oldest segment, up to where packed logs count
 //! ```
 //!
 //! # How they work together
@@ -50,8 +51,9 @@
 //!
 //! # Formats
 //!
-//! Version 1. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
-//! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`. Values
+//! Version 2; files of version 1 are read, and get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
+//! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
+//! `shard/rewriting.rs`. Values
 //! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and
 //! `tests/golden.rs` says how to add the next.
 

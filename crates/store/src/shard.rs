@@ -14,7 +14,8 @@
 //! Where records come before their positions (LazyLog §5), they are held *by name* until the position of their
 //! name is final. An order copies nothing: it binds positions to where the records were put.
 //!
-//! The last segment is *active*; all others are *sealed*: they have footers and never change. Each
+//! The last segment is *active*; all others are *sealed*: they have footers and never change, but their binding logs
+//! are rewritten once, without what newer views hide, when all that they tell is final (`rewriting.rs`). Each
 //! binding log starts with what the store remembered when it was made, so old ones can go with their
 //! segments. A segment goes when all positions that its records ever had are trimmed, and all whose owner its
 //! binding log tells, when those whose names it tells are final, and when no record is held by name in it or in
@@ -38,13 +39,15 @@ mod index;
 mod load;
 mod names;
 mod order;
+mod packed;
 mod read;
+mod rewriting;
 mod runs;
 mod segment;
 mod trim;
 mod whole;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,6 +61,7 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
 use contents::{Contents, start_of_view};
+use rewriting::Rewriting;
 use segment::{ActiveSegment, Appended, Trusted, Written};
 pub use trim::Removal;
 use trim::TrimFile;
@@ -194,11 +198,27 @@ pub struct ShardStore {
     unsynced: BTreeSet<String>,
     /// The segments below this one have no files any more.
     removed_to: u32,
+    rewriting: Rewriting,
+    /// The segments whose packed binding logs count, and whose old ones are to be deleted.
+    replaced: VecDeque<u32>,
+    /// What was named last by [`ShardStore::next_removal`].
+    under_way: Option<UnderWay>,
     /// Whether nothing is remembered of positions below the trim point.
     is_trimmed: bool,
     failure: Option<String>,
     /// Whether it has no journal that would repeat what it loses.
     is_write_behind: bool,
+}
+
+/// Work on files that the store left to a thread that may wait.
+#[derive(Clone, Copy, Debug)]
+enum UnderWay {
+    /// Segments below this one are deleted.
+    Segments { to: u32 },
+    /// So many old binding logs are deleted.
+    Logs { count: usize },
+    /// Everything is synced that the packed logs of segments below this one rely on.
+    Sync { to: u32 },
 }
 
 /// What is remembered besides records and the trim point.
@@ -269,6 +289,9 @@ const LOGS: &str = "logs";
 /// How the names of files with records end.
 const RECORDS_SUFFIX: &str = ".records";
 
+/// How the names of binding logs end.
+const BINDINGS_SUFFIX: &str = ".bindings";
+
 /// The directory of everything that a node keeps of a log besides its journal.
 fn log_directory(log: LogId) -> String {
     format!("{LOGS}/{:016x}", log.0)
@@ -331,7 +354,7 @@ impl ShardStore {
     #[must_use]
     pub fn is_checkpoint(state: &Bytes) -> bool {
         decode_one::<ShardCheckpoint>(state.clone())
-            .is_ok_and(|found| found.version == crate::format::VERSION)
+            .is_ok_and(|found| (1..=crate::format::VERSION).contains(&found.version))
     }
 
     /// Puts a store that cannot be opened out of the way, without removing anything. Returns where it is.
@@ -382,7 +405,16 @@ impl ShardStore {
         if !self.is_trimmed {
             self.is_trimmed = self.contents.trim(self.trim.position(), FORGOTTEN_AT_ONCE);
         }
-        let outcome = match command {
+        let rewritten = self.rewrite_some();
+        let outcome = rewritten.and_then(|()| self.perform_command(command));
+        if let Err(error @ StoreError::Failed { .. }) = &outcome {
+            self.failure = Some(error.to_string());
+        }
+        outcome
+    }
+
+    fn perform_command(&mut self, command: &StorageCommand) -> Result<Kept, StoreError> {
+        match command {
             StorageCommand::Bind { view, runs } => self.bind_runs(*view, runs),
             StorageCommand::Remember(memory) => self.remember(memory, Binding::Remember(memory.clone())),
             StorageCommand::Stable(position) => self.note_stable(*position),
@@ -395,16 +427,16 @@ impl ShardStore {
             StorageCommand::Map { view, first, owned } => self.note_map(*view, *first, owned),
             StorageCommand::Discard(ids) => self.discard(*ids),
             StorageCommand::Rebind { view, same, runs } => self.rebind(*view, same, runs),
-        };
-        if let Err(error @ StoreError::Failed { .. }) = &outcome {
-            self.failure = Some(error.to_string());
         }
-        outcome
     }
 
     /// A checkpoint of the store as of now, and the files to be synced before it counts
-    /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm.
+    /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm. With a journal, the last
+    /// checkpoint is durable when the next one is asked for, or the store does not go on.
     pub fn checkpoint(&mut self) -> (Bytes, Vec<String>) {
+        if !self.is_write_behind {
+            self.rewriting.note_checkpoint();
+        }
         let checkpoint = ShardCheckpoint {
             version: crate::format::VERSION,
             segment: self.active.number,
@@ -467,8 +499,7 @@ impl ShardStore {
         if bindings.is_empty() {
             return Ok(());
         }
-        let bytes = Binding::encode_all(&bindings);
-        let appended = self.active.append_bindings(&*self.place.disk, &[bytes], bindings.len() as u64)?;
+        let appended = self.active.append_bindings(&*self.place.disk, &bindings)?;
         mark(&mut self.unsynced, self.active.bindings.name());
         self.active.bindings.commit(appended);
         if let Some(records) = records {
@@ -515,28 +546,47 @@ impl ShardStore {
         mark(&mut self.unsynced, self.trim.name());
         for number in dead {
             self.contents.forget_segment(number);
-            for name in self.place.segment_files(number) {
+            for name in self.place.all_files(number) {
                 self.unsynced.remove(&name);
             }
         }
         Ok(())
     }
 
-    /// Whether there are files of segments of which nothing is needed.
+    /// Whether there are files of which nothing is needed, or that have to be synced before others can go.
     #[must_use]
     pub fn has_removal(&self) -> bool {
-        self.removed_to < self.trim.first_segment()
+        self.next_under_way().is_some()
+    }
+
+    fn next_under_way(&self) -> Option<UnderWay> {
+        let dead = self.trim.first_segment();
+        let written_to = self.rewriting.written_to();
+        if self.removed_to < dead {
+            Some(UnderWay::Segments { to: dead.min(self.removed_to.saturating_add(REMOVED_AT_ONCE)) })
+        } else if !self.replaced.is_empty() {
+            Some(UnderWay::Logs { count: self.replaced.len().min(REMOVED_AT_ONCE as usize) })
+        } else if self.is_write_behind && self.rewriting.sure_to() < written_to {
+            Some(UnderWay::Sync { to: written_to })
+        } else {
+            None
+        }
     }
 
     /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
     /// called. A removal that never was, or that a crash ended, is repeated by the next life of the store.
     #[must_use]
-    pub fn next_removal(&self) -> Option<Removal> {
-        let end = self.trim.first_segment().min(self.removed_to.saturating_add(REMOVED_AT_ONCE));
-        if self.removed_to >= end {
-            return None;
-        }
-        let delete = (self.removed_to..end).flat_map(|number| self.place.segment_files(number)).collect();
+    pub fn next_removal(&mut self) -> Option<Removal> {
+        self.under_way = self.next_under_way();
+        let delete = match self.under_way? {
+            UnderWay::Segments { to } => {
+                (self.removed_to..to).flat_map(|number| self.place.all_files(number)).collect()
+            }
+            UnderWay::Logs { count } => {
+                self.replaced.iter().take(count).map(|number| self.place.bindings_file(*number)).collect()
+            }
+            UnderWay::Sync { .. } => vec![],
+        };
         // Without a journal, what made the names final that old logs tell is in later ones: it must not be lost
         // alone.
         let sync = match self.is_write_behind {
@@ -546,9 +596,14 @@ impl ShardStore {
         Some(Removal::new(sync, delete))
     }
 
-    /// What [`ShardStore::next_removal`] named is gone.
+    /// What [`ShardStore::next_removal`] named last is done.
     pub fn removed(&mut self) {
-        self.removed_to = self.trim.first_segment().min(self.removed_to.saturating_add(REMOVED_AT_ONCE));
+        match self.under_way.take() {
+            Some(UnderWay::Segments { to }) => self.removed_to = to,
+            Some(UnderWay::Logs { count }) => _ = self.replaced.drain(..count),
+            Some(UnderWay::Sync { to }) => self.rewriting.note_synced(to),
+            None => {}
+        }
     }
 }
 
@@ -585,11 +640,20 @@ impl Place {
     }
 
     fn bindings_file(&self, segment: u32) -> String {
-        format!("{}/seg-{segment:08}.bindings", self.dir)
+        format!("{}/seg-{segment:08}{BINDINGS_SUFFIX}", self.dir)
+    }
+
+    fn packed_file(&self, segment: u32) -> String {
+        format!("{}/seg-{segment:08}.packed", self.dir)
     }
 
     fn segment_files(&self, segment: u32) -> [String; 2] {
         [self.records_file(segment), self.bindings_file(segment)]
+    }
+
+    /// Also the one that may have taken the place of another.
+    fn all_files(&self, segment: u32) -> [String; 3] {
+        [self.records_file(segment), self.bindings_file(segment), self.packed_file(segment)]
     }
 }
 

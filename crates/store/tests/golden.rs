@@ -1,7 +1,8 @@
 //! Files of every released format version open for ever, and hold what was put into them.
 //!
 //! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard that
-//! the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after they were put.
+//! the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after they were put; and
+//! `golden/v2-packed` the first once binding logs were rewritten, which the first version did not do.
 //! A new format version gets new directories and leaves the old ones alone:
 //! raise the version in `format.rs`, add it to [`VERSIONS`], and run
 //! `SERIATIM_GOLDEN=write cargo test -p seriatim-store --test golden` once. It never overwrites files
@@ -25,7 +26,7 @@ use seriatim_store::{
     sync_files,
 };
 
-const VERSIONS: [u32; 1] = [1];
+const VERSIONS: [u32; 2] = [1, 2];
 
 const LOG: LogId = LogId(0x5e71a71);
 const SHARD: ShardId = ShardId(1);
@@ -87,7 +88,7 @@ fn expected() -> Vec<(u64, u64)> {
     (7..60).map(|n| (n, n)).chain((60..70).map(|n| (n, n + 40))).collect()
 }
 
-fn write(directory: &Path, (before, after): Commands) {
+fn write(directory: &Path, (before, after): Commands, checkpoints_before: usize) {
     let disk = MemoryDisk::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let (mut journal, _) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
@@ -95,6 +96,17 @@ fn write(directory: &Path, (before, after): Commands) {
     let mut store = ShardStore::open(Arc::clone(&shared), LOG, SHARD, mode, OPTIONS).unwrap();
     for command in &before {
         store.execute(command).unwrap();
+    }
+    for _ in 0..checkpoints_before {
+        // Logs are rewritten with each command, and count when a later checkpoint is durable.
+        for _ in 0..100 {
+            store.execute(&StorageCommand::Trim(Position(0))).unwrap();
+        }
+        sync_files(&disk, &store.checkpoint().1).unwrap();
+        while let Some(removal) = store.next_removal() {
+            removal.perform(&disk).unwrap();
+            store.removed();
+        }
     }
     journal.append(SEQUENCER, &[Bytes::from_static(b"before")]);
     let id = journal.begin_checkpoint();
@@ -239,21 +251,27 @@ fn check_names(store: &ShardStore) {
 #[test]
 fn files_of_all_versions_open() {
     for version in VERSIONS {
-        check_files(&format!("v{version}"), commands, check_content);
+        check_files(&format!("v{version}"), commands, 0, check_content);
     }
+    check_files("v2-packed", commands, 3, check_content);
 }
 
 #[test]
 fn files_with_names_of_all_versions_open() {
     for version in VERSIONS {
-        check_files(&format!("v{version}-names"), named_commands, check_names);
+        check_files(&format!("v{version}-names"), named_commands, 0, check_names);
     }
 }
 
-fn check_files(name: &str, commands: impl Fn() -> Commands, check: impl Fn(&ShardStore)) {
+fn check_files(
+    name: &str,
+    commands: impl Fn() -> Commands,
+    checkpoints_before: usize,
+    check: impl Fn(&ShardStore),
+) {
     let root = directory(name);
     if !root.exists() && std::env::var_os("SERIATIM_GOLDEN").is_some_and(|value| value == "write") {
-        write(&root, commands());
+        write(&root, commands(), checkpoints_before);
     }
     let disk = MemoryDisk::new();
     load(&disk, &root, &root);
@@ -271,6 +289,20 @@ fn check_files(name: &str, commands: impl Fn() -> Commands, check: impl Fn(&Shar
     }
     assert_eq!(sequencer, [(SEQUENCER, Bytes::from_static(b"after"))]);
     check(&store);
-    let shared: Arc<dyn Disk> = Arc::new(disk);
+    let shared: Arc<dyn Disk> = Arc::new(disk.fork());
     check(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
+    check_after_power_cuts(&disk, check);
+}
+
+/// What an opening did to the files, such as to go on in a new one, may be lost.
+fn check_after_power_cuts(disk: &MemoryDisk, check: impl Fn(&ShardStore)) {
+    sync_files(disk, &disk.files()).unwrap();
+    for seed in 0..100 {
+        let disk = disk.fork();
+        for life in 0..3 {
+            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+            check(&ShardStore::open(shared, LOG, SHARD, OpenMode::WriteBehind, OPTIONS).unwrap());
+            disk.crash(seed * 3 + life);
+        }
+    }
 }

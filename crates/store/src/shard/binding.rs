@@ -1,6 +1,5 @@
 //! Binding logs: which positions and names are where, and what else is remembered.
 
-use bytes::Bytes;
 use seriatim_model::storage::{Lacking, Owned, ShardMemory};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{IdRun, Position, SessionId, ViewNumber};
@@ -8,9 +7,8 @@ use seriatim_model::{IdRun, Position, SessionId, ViewNumber};
 use super::Remembered;
 use super::index::IndexRun;
 use super::segment::Written;
-use crate::format::encode_frame;
 
-/// An entry of a binding log. Framed as in `format.rs`.
+/// An entry of a binding log. Written as in `packed.rs`; logs of version 1 have frames as in `format.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
     /// The records in `bytes` bytes of `segment` from `offset` on are versions of `view` at `count`
@@ -35,6 +33,8 @@ pub(super) enum Binding {
     Discard(IdRun),
     /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
     Refer { view: ViewNumber, first: Position, run: IndexRun },
+    /// Names of the session from `first` on that are held, told again because a log is packed that told them.
+    Held { session: SessionId, first: u64, run: IndexRun },
 }
 
 wire_enum! {
@@ -49,6 +49,7 @@ wire_enum! {
         8 => Map { view, first, owned },
         9 => Discard(ids),
         10 => Refer { view, first, run },
+        11 => Held { session, first, run },
     }
 }
 
@@ -93,14 +94,6 @@ impl Binding {
     pub(super) fn put(session: SessionId, first: u64, segment: u32, written: Written) -> Self {
         let Written { count, offset, bytes } = written;
         Self::Put { session, first, count, segment, offset, bytes }
-    }
-
-    pub(super) fn encode_all(bindings: &[Self]) -> Bytes {
-        let mut out = Vec::new();
-        for binding in bindings {
-            encode_frame(binding, &mut out);
-        }
-        out.into()
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The same entries lead to the same contents, whether they are being written or read at an opening.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::storage::{Owned, ShardMemory};
-use seriatim_model::{IdRun, Position, Settled, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{IdRun, Position, RecordId, Settled, ShardId, ViewHistory, ViewNumber};
 
 use super::Remembered;
 use super::binding::{Binding, Bound, OrderPart};
@@ -27,6 +27,8 @@ pub(super) struct Contents {
     pub(super) names: Names,
     /// Invariant: nothing in it is below the stable bound.
     pub(super) given: Given,
+    /// Names that are held, and were told again since they were put.
+    told_again: BTreeSet<RecordId>,
     /// What each segment is needed for.
     segments: BTreeMap<u32, Need>,
 }
@@ -38,6 +40,8 @@ struct Need {
     positions: Position,
     /// A bound above all positions that its binding log says the names of, which matter until they are final.
     names: Position,
+    /// A bound above all positions that its binding log tells anything of.
+    told: Position,
 }
 
 impl Need {
@@ -57,6 +61,7 @@ impl Contents {
             map: Map::default(),
             names: Names::default(),
             given: Given::default(),
+            told_again: BTreeSet::new(),
             segments: BTreeMap::new(),
         }
     }
@@ -92,6 +97,16 @@ impl Contents {
         self.segments.iter().take_while(is_dead).map(|(number, _)| *number).collect()
     }
 
+    /// Whether all that the binding log of a segment tells is of final positions.
+    pub(super) fn is_told_final(&self, number: u32) -> bool {
+        let stable = self.remembered.stable;
+        self.segments.get(&number).is_some_and(|need| need.told <= stable && need.names <= stable)
+    }
+
+    pub(super) fn has_segment(&self, number: u32) -> bool {
+        self.segments.contains_key(&number)
+    }
+
     pub(super) fn forget_segment(&mut self, number: u32) {
         self.segments.remove(&number);
     }
@@ -106,7 +121,7 @@ impl Contents {
     }
 
     /// The names that are going to be forgotten when everything below `position` is final, and whose records were
-    /// put again since they got their positions. What gave them these may go before the records do: it has to be
+    /// put, or told, again since they got their positions. What gave them these may go before the records do: it has to be
     /// told again, or they would come back.
     pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
         let mut again = vec![];
@@ -116,13 +131,26 @@ impl Contents {
                 let here = self.index.within(view, first, first + run.count());
                 let bound: u64 =
                     here.filter(|(_, bound)| bound.segment == run.segment).map(|(_, b)| b.count()).sum();
-                if bound < run.count() {
-                    let ids = IdRun { first: number, count: run.count(), ..named.ids };
+                let ids = IdRun { first: number, count: run.count(), ..named.ids };
+                if bound < run.count() || self.is_told_again(ids) {
                     again.push(Binding::Name { view, first, ids, is_void: named.is_void });
                 }
             }
         }
         again
+    }
+
+    fn is_told_again(&self, ids: IdRun) -> bool {
+        !self.told_again.is_empty() && ids.ids().any(|id| self.told_again.contains(&id))
+    }
+
+    fn forget(&mut self, ids: IdRun) {
+        if !self.told_again.is_empty() {
+            let name = |number| RecordId { session: ids.session, number };
+            let told = self.told_again.range(name(ids.first)..name(ids.end())).copied();
+            told.collect::<Vec<_>>().iter().for_each(|id| _ = self.told_again.remove(id));
+        }
+        self.names.forget(ids);
     }
 
     /// The entries that tell the names of positions that are not final.
@@ -137,7 +165,7 @@ impl Contents {
     pub(super) fn take(&mut self, binding: Binding, log: u32) {
         match binding {
             Binding::Bind { view, first, count, segment, offset, bytes } => {
-                self.bind(view, first, IndexRun::new(segment, Written { count, offset, bytes }));
+                self.bind(view, first, IndexRun::new(segment, Written { count, offset, bytes }), log);
             }
             Binding::Stable(position) => self.raise_stable(position),
             Binding::Remember(memory) => self.take_memory(memory),
@@ -162,7 +190,14 @@ impl Contents {
                 }
             }
             Binding::Discard(ids) => self.discard(ids),
-            Binding::Refer { view, first, run } => self.bind(view, first, run),
+            Binding::Held { session, first, run } => {
+                if self.segments.contains_key(&run.segment) {
+                    self.names.insert(session, first, run);
+                    let ids = IdRun { session, first, count: run.count() };
+                    self.told_again.extend(ids.ids());
+                }
+            }
+            Binding::Refer { view, first, run } => self.bind(view, first, run, log),
         }
     }
 
@@ -214,7 +249,9 @@ impl Contents {
         self.index.trim_some(trim, &mut most) && self.map.trim_some(trim, &mut most)
     }
 
-    fn bind(&mut self, view: ViewNumber, first: Position, run: IndexRun) {
+    fn bind(&mut self, view: ViewNumber, first: Position, run: IndexRun, log: u32) {
+        let told = self.need_of(log);
+        told.told = told.told.max(first + run.count());
         if let Some(need) = self.segments.get_mut(&run.segment) {
             need.positions = need.positions.max(first + run.count());
             self.index.insert(view, first, run);
@@ -224,6 +261,7 @@ impl Contents {
     fn own(&mut self, view: ViewNumber, first: Position, owned: Owned, log: u32) {
         let need = self.need_of(log);
         need.positions = need.positions.max(first + owned.count);
+        need.told = need.told.max(first + owned.count);
         self.map.insert(view, first, owned);
     }
 
@@ -238,7 +276,7 @@ impl Contents {
                 OrderPart::Here(Bound { ids, is_void, place }) => {
                     self.own(view, first, Owned { shard: self.shard, count: ids.count }, log);
                     if let Some(run) = place {
-                        self.bind(view, first, run);
+                        self.bind(view, first, run, log);
                     }
                     self.name(view, first, Settled { ids, is_void }, log);
                 }
@@ -295,7 +333,7 @@ impl Contents {
             }
         }
         for ids in forgotten {
-            self.names.forget(ids);
+            self.forget(ids);
         }
     }
 
@@ -306,10 +344,10 @@ impl Contents {
         let mut next = discarded.first;
         let up_to = |first: u64, end: u64| IdRun { session, first, count: end.saturating_sub(first) };
         for ids in in_order(ordered.collect()) {
-            self.names.forget(up_to(next, ids.first.min(discarded.end())));
+            self.forget(up_to(next, ids.first.min(discarded.end())));
             next = next.max(ids.end());
         }
-        self.names.forget(up_to(next, discarded.end()));
+        self.forget(up_to(next, discarded.end()));
     }
 
     /// Names held without a final position.

@@ -474,6 +474,7 @@ impl Fates {
 
 #[test]
 fn with_a_journal_no_name_is_lost_and_none_comes_back() {
+    let mut packed = 0;
     for seed in 0..300 {
         let mut fates = Fates::new(seed, OpenMode::Journaled { checkpoint: None });
         for _ in 0..100 {
@@ -484,12 +485,20 @@ fn with_a_journal_no_name_is_lost_and_none_comes_back() {
                 _ => fates.step(),
             }
         }
+        packed += u64::from(has_packed_logs(&fates.store));
         fates.lose_power();
     }
+    assert!(packed > 50, "{packed}");
+}
+
+/// Whether there are packed logs that count.
+fn has_packed_logs(store: &ShardStore) -> bool {
+    store.trim.packed_to() > store.trim.first_segment()
 }
 
 #[test]
 fn without_a_journal_a_killed_process_loses_no_name() {
+    let mut packed = 0;
     for seed in 0..200 {
         let mut fates = Fates::new(seed, OpenMode::WriteBehind);
         for _ in 0..100 {
@@ -499,13 +508,15 @@ fn without_a_journal_a_killed_process_loses_no_name() {
                 fates.model.check(&fates.store);
             }
         }
+        packed += u64::from(has_packed_logs(&fates.store));
     }
+    assert!(packed > 50, "{packed}");
 }
 
 /// After a power cut a store holds what some of its commands, from the first on, led to; and all that was synced.
 #[test]
 fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
-    let (mut opened, mut cut) = (0, 0);
+    let (mut opened, mut cut, mut packed) = (0, 0, 0);
     for seed in 0..400 {
         let mut fates = Fates::new(seed, OpenMode::WriteBehind);
         let mut synced = 0;
@@ -516,13 +527,14 @@ fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
                 synced = fates.commands.len();
             }
         }
+        packed += u64::from(has_packed_logs(&fates.store));
         fates.disk.crash(seed);
         let Ok(store) = open(&fates.disk, OpenMode::WriteBehind) else { continue };
         opened += 1;
         cut += u64::from(synced < fates.commands.len());
         check_some_prefix(&store, &fates.commands, synced, seed);
     }
-    assert!(opened > 200 && cut > 100, "{opened} {cut}");
+    assert!(opened > 200 && cut > 100 && packed > 50, "{opened} {cut} {packed}");
 }
 
 #[test]

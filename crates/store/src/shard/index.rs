@@ -21,7 +21,7 @@ pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
 /// `frames` records lie in `bytes` bytes from `offset` on. The run's places are `count` of them,
 /// after the first `skip`. (Where a part of a run was bound anew, or is bound apart from the rest, the parts
 /// keep their place, because the boundaries between their records are known only to the segment.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexRun {
     pub(super) segment: u32,
     pub(super) offset: u32,
@@ -42,6 +42,12 @@ impl IndexRun {
     /// Whether it can be what was written: it has records, and no more than there are frames.
     pub(super) fn is_sound(&self) -> bool {
         self.count > 0 && u32::from(self.skip) + u32::from(self.count) <= u32::from(self.frames)
+    }
+
+    /// The same as it was written, if it is not a part of that.
+    pub(super) fn whole(&self) -> Option<Written> {
+        let Self { offset, bytes, skip, count, frames, .. } = *self;
+        (skip == 0 && count == frames).then_some(Written { count, offset, bytes })
     }
 
     /// Where its bytes end.

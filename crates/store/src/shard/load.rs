@@ -1,27 +1,32 @@
 //! Opening a store: what its files hold, and how far they are believed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use seriatim_model::Position;
 use seriatim_model::wire::decode_one;
+use seriatim_model::{Durability, Position};
 
 use super::binding::{Binding, Bound, OrderPart};
 use super::contents::{Contents, start_of_view};
 use super::index::IndexRun;
+use super::packed::Expected;
+use super::rewriting::Rewriting;
 use super::runs::Stretch;
 use super::segment::{
     ActiveSegment, AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, FileIdentity, Frames, HEADER_BYTES,
     RECORDS_MAGIC, Trusted, Written,
 };
 use super::trim::TrimFile;
-use super::{OpenMode, Owner, Place, Remembered, ShardCheckpoint, ShardOptions, ShardStore, StoreError};
+use super::{
+    BINDINGS_SUFFIX, OpenMode, Owner, Place, Remembered, ShardCheckpoint, ShardOptions, ShardStore,
+    StoreError,
+};
 use crate::error::OpenError;
-use crate::format::{Magic, VERSION, decode_frame, decode_header, is_blank};
+use crate::format::{Magic, PACKED_BINDINGS, VERSION, decode_frame, decode_header, is_blank, version_of};
 
 /// Opens a store or makes an empty one.
 pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Result<ShardStore, OpenError> {
-    let is_write_behind = matches!(mode, OpenMode::WriteBehind);
+    let keeps_what_is_whole = matches!(mode, OpenMode::WriteBehind);
     let checkpoint = match mode {
         OpenMode::WriteBehind => None,
         OpenMode::Journaled { checkpoint: Some(bytes) } => Some(decode_checkpoint(&place, bytes)?),
@@ -31,12 +36,13 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         }
     };
     let mut trim = TrimFile::open(&place)?;
+    let packed_to = trim.packed_to();
     if let Some(checkpoint) = &checkpoint {
         trim.raise_to(checkpoint.trim);
     }
-    let (mut loader, active) = match checkpoint {
+    let (mut loader, mut active) = match checkpoint {
         Some(checkpoint) => {
-            let mut loader = Loader::new(place, trim.first_segment(), checkpoint.stable);
+            let mut loader = Loader::new(place, &trim, checkpoint.stable);
             let active = loader.load_checkpoint(checkpoint)?;
             (loader, active)
         }
@@ -45,14 +51,26 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     loader.contents.trim(trim.position(), usize::MAX);
     loader.contents.believe();
     // A checkpoint counts only when the segments before its active one are durable.
-    let first_unsynced = if is_write_behind { 0 } else { active.number };
+    let first_unsynced = if keeps_what_is_whole { 0 } else { active.number };
     let segments = loader.contents.segments().filter(|number| *number >= first_unsynced);
     let segments = segments.map(|number| loader.place.segment_files(number));
-    let unsynced: BTreeSet<String> = segments.flatten().chain([trim.name().to_owned()]).collect();
+    let mut unsynced: BTreeSet<String> = segments.flatten().chain([trim.name().to_owned()]).collect();
+    if let Some(next) = loader.succeed_old(&active)? {
+        active = next;
+        unsynced.extend(loader.place.segment_files(active.number));
+    }
     // What a trim left for later is removed in this life.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
+    // A store without a journal that was closed in order is opened at the instant of its end.
+    let memory = loader.contents.remembered.memory.as_ref();
+    let is_write_behind =
+        keeps_what_is_whole || memory.is_some_and(|memory| memory.config.durability == Durability::Memory);
+    let replaced = loader.place.replaced_logs(packed_to)?;
     Ok(ShardStore {
+        replaced,
+        rewriting: Rewriting::new(packed_to),
+        under_way: None,
         removed_to,
         is_trimmed: true,
         unsynced,
@@ -70,7 +88,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
 /// the names of later positions is not.
 fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSegment), OpenError> {
     let load = |believed| {
-        let mut loader = Loader::new(place.clone(), trim.first_segment(), believed);
+        let mut loader = Loader::new(place.clone(), trim, believed);
         loader.load_what_is_whole().map(|active| (loader, active))
     };
     let (loader, active) = load(Position(u64::MAX))?;
@@ -80,7 +98,7 @@ fn load_what_is_shown(place: Place, trim: &TrimFile) -> Result<(Loader, ActiveSe
 
 fn decode_checkpoint(place: &Place, bytes: Bytes) -> Result<ShardCheckpoint, OpenError> {
     let mut checkpoint: ShardCheckpoint = decode_one(bytes).map_err(|_| unreadable(place))?;
-    if checkpoint.version != VERSION {
+    if !(1..=VERSION).contains(&checkpoint.version) {
         return Err(OpenError::Version {
             file: place.dir.clone(),
             found: checkpoint.version,
@@ -156,10 +174,15 @@ impl Place {
         Ok(numbers)
     }
 
+    /// The segments whose packed logs count, and whose old ones are there still.
+    fn replaced_logs(&self, packed_to: u32) -> Result<VecDeque<u32>, OpenError> {
+        let names = self.disk.list(&self.dir).map_err(OpenError::io(&self.dir))?;
+        let old = names.iter().filter(|name| name.ends_with(BINDINGS_SUFFIX));
+        Ok(old.filter_map(|name| segment_number(name)).filter(|number| *number < packed_to).collect())
+    }
+
     fn delete_segment(&self, number: u32) -> Result<(), OpenError> {
-        self.segment_files(number)
-            .iter()
-            .try_for_each(|name| self.disk.delete(name).map_err(OpenError::io(name)))
+        self.all_files(number).iter().try_for_each(|name| self.disk.delete(name).map_err(OpenError::io(name)))
     }
 }
 
@@ -174,6 +197,8 @@ struct Loader {
     place: Place,
     /// The oldest segment that was not deleted.
     first_segment: u32,
+    /// Of segments below this the packed logs count.
+    packed_to: u32,
     /// How long the records of each segment are, in bytes.
     lengths: BTreeMap<u32, u64>,
     contents: Contents,
@@ -187,9 +212,10 @@ struct Stop {
 }
 
 impl Loader {
-    fn new(place: Place, first_segment: u32, believed: Position) -> Self {
+    fn new(place: Place, trim: &TrimFile, believed: Position) -> Self {
         let contents = Contents::new(place.owner.shard, believed);
-        Self { place, first_segment, lengths: BTreeMap::new(), contents }
+        let (first_segment, packed_to) = (trim.first_segment(), trim.packed_to());
+        Self { place, first_segment, packed_to, lengths: BTreeMap::new(), contents }
     }
 
     /// Brings the store to the checkpoint's instant, and removes what came later.
@@ -221,6 +247,7 @@ impl Loader {
             number,
             records: AppendFile::new(self.place.records_file(number), records),
             bindings: AppendFile::new(self.place.bindings_file(number), bindings),
+            expected: Expected::default(),
             bindings_began: HEADER_BYTES,
         };
         self.load_trusted(&active)?;
@@ -250,7 +277,10 @@ impl Loader {
 
     /// Loads a segment that has its footers.
     fn load_sealed(&mut self, number: u32) -> Result<(), OpenError> {
-        let [records, bindings] = self.place.segment_files(number);
+        let [records, mut bindings] = self.place.segment_files(number);
+        if number < self.packed_to {
+            bindings = self.place.packed_file(number);
+        }
         let sealed = "the footer of a sealed file is damaged";
         for (name, magic) in [(&records, RECORDS_MAGIC), (&bindings, BINDINGS_MAGIC)] {
             let len = self.place.len(name)?;
@@ -296,18 +326,20 @@ impl Loader {
     /// Takes the entries of a segment's binding log up to the first that is not whole. Returns how many there
     /// were, and where it stopped before the end.
     fn take_bindings(&mut self, number: u32, bytes: &Bytes) -> (u64, Option<Stop>) {
-        let (mut offset, mut entries) = (HEADER_BYTES, 0);
-        while offset < bytes.len() as u64 {
-            let rest = bytes.slice(offset as usize..);
-            let Some((binding, len)) = decode_frame::<Binding>(&rest) else {
-                return (entries, Some(Stop { offset, what: "an entry is damaged" }));
+        let (mut offset, mut entries) = (HEADER_BYTES as usize, 0);
+        let (mut batches, mut batch) = (Batches::of(bytes), vec![]);
+        while offset < bytes.len() {
+            let stop = |what| Some(Stop { offset: offset as u64, what });
+            let Some(len) = batches.next(bytes, offset, &mut batch) else {
+                return (entries, stop("an entry is damaged"));
             };
-            if self.check(&binding).is_none() {
-                return (entries, Some(Stop { offset, what: "an entry names records that are not there" }));
+            // What was written together counts together.
+            if batch.iter().any(|binding| self.check(binding).is_none()) {
+                return (entries, stop("an entry names records that are not there"));
             }
-            self.contents.take(binding, number);
-            offset += len as u64;
-            entries += 1;
+            offset += len;
+            entries += batch.len() as u64;
+            batch.drain(..).for_each(|binding| self.contents.take(binding, number));
         }
         (entries, None)
     }
@@ -357,6 +389,10 @@ impl Loader {
             | Binding::Remember(_)
             | Binding::RememberLacking { .. }
             | Binding::Discard(_) => {}
+            Binding::Held { first, run, .. } => {
+                first.checked_add(run.count())?;
+                self.is_there(*run).then_some(())?;
+            }
         }
         Some(())
     }
@@ -392,7 +428,8 @@ impl Loader {
         let records = self.cut_records(newest, records)?;
         let bindings = self.cut_bindings(newest, bindings)?;
         let bindings_began = self.bindings_of_a_new_log();
-        let active = ActiveSegment { number: newest, records, bindings, bindings_began };
+        let expected = Expected::default();
+        let active = ActiveSegment { number: newest, records, bindings, expected, bindings_began };
         if (active.records.len(), active.bindings.len()) != lengths {
             self.sync(&active)?;
         }
@@ -445,17 +482,65 @@ impl Loader {
 
     /// How long a binding log would be that is made now.
     fn bindings_of_a_new_log(&self) -> u64 {
-        HEADER_BYTES + Binding::encode_all(&self.contents.initial_bindings()).len() as u64
+        HEADER_BYTES + Expected::default().batch(&self.contents.initial_bindings()).len() as u64
+    }
+
+    /// A file goes on as it began: one of an older version takes no more entries. Its segment is sealed, durably, and
+    /// the next one made.
+    fn succeed_old(&mut self, active: &ActiveSegment) -> Result<Option<ActiveSegment>, OpenError> {
+        let name = active.bindings.name();
+        if version_of(&self.place.read(name, 0, HEADER_BYTES)?) >= PACKED_BINDINGS {
+            return Ok(None);
+        }
+        active.seal(&*self.place.disk).map_err(not_made)?;
+        self.sync(active)?;
+        let next = self.create(active.number + 1)?;
+        self.sync(&next)?;
+        Ok(Some(next))
     }
 
     fn create(&mut self, number: u32) -> Result<ActiveSegment, OpenError> {
         self.contents.add_segment(number);
         let initial = self.contents.initial_bindings();
-        ActiveSegment::create(&self.place, number, &initial).map_err(|error| match error {
-            StoreError::Full { file, source } | StoreError::Failed { file, source } => {
-                OpenError::Io { file, source }
+        ActiveSegment::create(&self.place, number, &initial).map_err(not_made)
+    }
+}
+
+fn not_made(error: StoreError) -> OpenError {
+    match error {
+        StoreError::Full { file, source } | StoreError::Failed { file, source } => {
+            OpenError::Io { file, source }
+        }
+        other => unreachable!("a store that is being made has no past and no commands: {other}"),
+    }
+}
+
+/// What was written together in a binding log.
+#[derive(Debug)]
+pub(super) enum Batches {
+    /// In version 1 each entry is a frame.
+    Frames,
+    Packed(Expected),
+}
+
+impl Batches {
+    /// Those of a file that begins with a header.
+    pub(super) fn of(file: &[u8]) -> Self {
+        match version_of(file) {
+            ..PACKED_BINDINGS => Self::Frames,
+            _ => Self::Packed(Expected::default()),
+        }
+    }
+
+    /// Adds the entries at an offset of the file, if they are whole. Returns how many bytes they take.
+    pub(super) fn next(&mut self, file: &Bytes, offset: usize, batch: &mut Vec<Binding>) -> Option<usize> {
+        match self {
+            Self::Packed(expected) => expected.take_batch(&file[offset..], batch),
+            Self::Frames => {
+                let (binding, len) = decode_frame(&file.slice(offset..))?;
+                batch.push(binding);
+                Some(len)
             }
-            other => unreachable!("a store that is being made has no past and no commands: {other}"),
-        })
+        }
     }
 }

@@ -18,6 +18,7 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, wire_struct};
 use seriatim_model::{Record, RecordId};
 
 use super::binding::Binding;
+use super::packed::Expected;
 use super::{Owner, Place, StoreError};
 use crate::disk::Disk;
 use crate::format::{Magic, encode_header, u32_at, u64_at};
@@ -275,7 +276,12 @@ impl AppendFile {
         self.trusted = appended.0;
     }
 
-    fn append(&self, disk: &dyn Disk, chunks: &[Bytes], entries: u64) -> Result<Appended, StoreError> {
+    pub(super) fn append(
+        &self,
+        disk: &dyn Disk,
+        chunks: &[Bytes],
+        entries: u64,
+    ) -> Result<Appended, StoreError> {
         disk.write_at(&self.name, self.trusted.len, chunks).map_err(StoreError::at(&self.name))?;
         let Trusted { len, entries: before, crc } = self.trusted;
         Ok(Appended(Trusted {
@@ -283,6 +289,12 @@ impl AppendFile {
             entries: before + entries,
             crc: chunks.iter().fold(crc, |crc, chunk| crc32c::crc32c_append(crc, chunk)),
         }))
+    }
+
+    /// Adds the footer.
+    pub(super) fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        disk.write_at(&self.name, self.trusted.len, &[self.trusted.footer()])
+            .map_err(StoreError::at(&self.name))
     }
 
     /// Gives back the room of what was written and does not count; durably, so that it cannot come back
@@ -294,12 +306,32 @@ impl AppendFile {
     }
 }
 
+/// Makes a file of a segment, in place of one that may be there: a header, and these entries.
+pub(super) fn new_file(
+    place: &Place,
+    name: String,
+    magic: Magic,
+    segment: u32,
+    body: &[u8],
+    entries: u64,
+) -> Result<AppendFile, StoreError> {
+    let identity = FileIdentity { owner: place.owner, segment };
+    let bytes = Bytes::from([&encode_header(magic, &identity, HEADER_BYTES as usize), body].concat());
+    let created = place.disk.create(&name).and_then(|()| place.disk.truncate(&name, 0));
+    created.map_err(StoreError::at(&name))?;
+    let trusted = Trusted::of(&bytes, entries);
+    place.disk.write_at(&name, 0, &[bytes]).map_err(StoreError::at(&name))?;
+    Ok(AppendFile::new(name, trusted))
+}
+
 /// The segment that takes new records, and its binding log.
 #[derive(Debug)]
 pub(super) struct ActiveSegment {
     pub(super) number: u32,
     pub(super) records: AppendFile,
     pub(super) bindings: AppendFile,
+    /// What the entries of the binding log lead to expect.
+    pub(super) expected: Expected,
     /// How long the binding log was when the segment was made, or a store was opened with it, if it could have
     /// been made anew then.
     pub(super) bindings_began: u64,
@@ -314,26 +346,13 @@ impl ActiveSegment {
 
     /// Makes the files of a new segment. Its binding log starts with the entries in `initial`.
     pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
-        let identity = FileIdentity { owner: place.owner, segment: number };
-        let header = |magic| encode_header(magic, &identity, HEADER_BYTES as usize);
-        let bindings = [header(BINDINGS_MAGIC), Binding::encode_all(initial)].concat();
-        let create = |name: String, bytes: Bytes, entries: u64| {
-            place
-                .disk
-                .create(&name)
-                .and_then(|()| place.disk.truncate(&name, 0))
-                .map_err(StoreError::at(&name))?;
-            let trusted = Trusted::of(&bytes, entries);
-            place.disk.write_at(&name, 0, &[bytes]).map_err(StoreError::at(&name))?;
-            Ok(AppendFile::new(name, trusted))
-        };
-        let bindings_began = bindings.len() as u64;
-        Ok(Self {
-            number,
-            records: create(place.records_file(number), header(RECORDS_MAGIC), 0)?,
-            bindings: create(place.bindings_file(number), bindings.into(), initial.len() as u64)?,
-            bindings_began,
-        })
+        let mut expected = Expected::default();
+        let batch = expected.batch(initial);
+        let (name, count) = (place.bindings_file(number), initial.len() as u64);
+        let records = new_file(place, place.records_file(number), RECORDS_MAGIC, number, &[], 0)?;
+        let bindings = new_file(place, name, BINDINGS_MAGIC, number, &batch, count)?;
+        let bindings_began = bindings.len();
+        Ok(Self { number, records, bindings, expected, bindings_began })
     }
 
     /// Adds the footers, and makes the next segment. If that fails, this one goes on as it was.
@@ -348,12 +367,9 @@ impl ActiveSegment {
         self.or_cut_back(&*place.disk, outcome)
     }
 
-    fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
-        for file in [&self.records, &self.bindings] {
-            let footer = file.trusted.footer();
-            disk.write_at(&file.name, file.trusted.len, &[footer]).map_err(StoreError::at(&file.name))?;
-        }
-        Ok(())
+    pub(super) fn seal(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        self.records.seal(disk)?;
+        self.bindings.seal(disk)
     }
 
     fn cut_back(&self, disk: &dyn Disk) -> Result<(), StoreError> {
@@ -379,11 +395,16 @@ impl ActiveSegment {
     }
 
     pub(super) fn append_bindings(
-        &self,
+        &mut self,
         disk: &dyn Disk,
-        chunks: &[Bytes],
-        count: u64,
+        bindings: &[Binding],
     ) -> Result<Appended, StoreError> {
-        self.or_cut_back(disk, self.bindings.append(disk, chunks, count))
+        let batch = self.expected.batch(bindings);
+        let outcome = self.bindings.append(disk, &[batch], bindings.len() as u64);
+        if outcome.is_err() {
+            // The next batch cannot refer to this one.
+            self.expected = Expected::default();
+        }
+        self.or_cut_back(disk, outcome)
     }
 }

@@ -256,6 +256,7 @@ impl Soak {
 
 #[test]
 fn with_a_journal_power_cuts_lose_nothing() {
+    let mut packed = 0;
     for seed in 0..150 {
         let mut soak = Soak::new(seed, OpenMode::Journaled { checkpoint: None });
         for _ in 0..120 {
@@ -266,8 +267,10 @@ fn with_a_journal_power_cuts_lose_nothing() {
                 _ => soak.execute(),
             }
         }
+        packed += u64::from(soak.store.trim.packed_to() > soak.store.trim.first_segment());
         soak.lose_power();
     }
+    assert!(packed > 30, "{packed}");
 }
 
 #[test]

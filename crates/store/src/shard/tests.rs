@@ -5,6 +5,7 @@ use seriatim_model::storage::{ReadFailure, ReadRange, Run, Stored};
 use seriatim_model::{Incarnation, LogConfig, Order, SessionId, ViewHistory, ViewNumber};
 
 use super::index::{Index, IndexRun};
+use super::packed::Expected;
 use super::*;
 use crate::disk::{MemoryDisk, sync_files};
 
@@ -71,6 +72,13 @@ pub(super) fn remove_all(disk: &MemoryDisk, store: &mut ShardStore) {
     while let Some(removal) = store.next_removal() {
         removal.perform(disk).unwrap();
         store.removed();
+    }
+}
+
+/// Commands that do nothing, until all logs that may be rewritten are.
+pub(super) fn rewrite_all(store: &mut ShardStore) {
+    for _ in 0..500 {
+        store.execute(&StorageCommand::Trim(Position(0))).unwrap();
     }
 }
 
@@ -305,9 +313,18 @@ fn every_flipped_bit_below_the_trusted_lengths_is_found() {
     }
     store.execute(&StorageCommand::Stable(Position(100))).unwrap();
     store.execute(&StorageCommand::Trim(Position(3))).unwrap();
-    let (checkpoint, files) = store.checkpoint();
-    sync_files(&disk, &files).unwrap();
+    let mut checkpoint = Bytes::new();
+    for _ in 0..3 {
+        rewrite_all(&mut store);
+        let files;
+        (checkpoint, files) = store.checkpoint();
+        sync_files(&disk, &files).unwrap();
+    }
+    remove_all(&disk, &mut store);
     let expected = numbers(&store);
+    let files = disk.files();
+    let count = |suffix| files.iter().filter(|name| name.ends_with(suffix)).count();
+    assert_eq!((count(".packed"), count(".bindings"), count(".records")), (2, 1, 3));
     for name in disk.files() {
         for offset in 0..disk.len(&name).unwrap() {
             let damaged = disk.fork();
@@ -373,10 +390,12 @@ fn a_checkpoint_brings_back_its_instant() {
     let store = journaled(&disk, Some(&checkpoint));
     assert_eq!((numbers(&store).len(), disk.files()), (0, before));
     // An entry that is whole, but not the one that was there.
-    let mut other = Vec::new();
-    crate::format::encode_frame(&Binding::Stable(Position(6)), &mut other);
     let name = store.active.bindings.name();
-    disk.write_at(name, store.active.bindings.len() - other.len() as u64, &[other.into()]).unwrap();
+    let [mut one, mut other] = [Expected::default(), Expected::default()];
+    one.batch(&store.contents.initial_bindings());
+    other.batch(&store.contents.initial_bindings());
+    let other = [one.batch(&[Binding::Stable(Position(7))]), other.batch(&[Binding::Stable(Position(6))])];
+    disk.write_at(name, store.active.bindings.len() - other[0].len() as u64, &other[1..]).unwrap();
     let mode = OpenMode::Journaled { checkpoint: Some(checkpoint) };
     assert!(matches!(try_open(&disk, mode), Err(OpenError::Damaged { file, .. }) if file == name));
 }

@@ -1,4 +1,4 @@
-//! The trim point, in a file of its own that is overwritten in place.
+//! The trim point, in a file of its own that is overwritten in place; and which binding logs are packed ones.
 //!
 //! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it is
 //! never torn. It is synced before the first segment goes ([`Removal`]): a segment that is missing was trimmed.
@@ -55,9 +55,11 @@ struct Content {
     owner: Owner,
     trim: Position,
     first_segment: u32,
+    /// Zeros, as the files of version 1 had there, are no segment.
+    packed_to: u32,
 }
 
-wire_struct! { Content { owner, trim, first_segment } }
+wire_struct! { Content { owner, trim, first_segment, packed_to } }
 
 impl TrimFile {
     /// Reads the file of a store, or makes it.
@@ -66,7 +68,8 @@ impl TrimFile {
         place.disk.create(&name).map_err(OpenError::io(&name))?;
         let bytes = place.disk.read_at(&name, 0, FILE_BYTES).map_err(OpenError::io(&name))?;
         if is_blank(&bytes) {
-            let content = Content { owner: place.owner, trim: Position::ZERO, first_segment: 1 };
+            let content =
+                Content { owner: place.owner, trim: Position::ZERO, first_segment: 1, packed_to: 0 };
             let bytes = encode_header(MAGIC, &content, FILE_BYTES);
             place.disk.write_at(&name, 0, &[bytes]).map_err(OpenError::io(&name))?;
             return Ok(Self { name, content });
@@ -88,6 +91,11 @@ impl TrimFile {
         self.content.first_segment
     }
 
+    /// Of segments below this the packed binding logs count.
+    pub(super) fn packed_to(&self) -> u32 {
+        self.content.packed_to
+    }
+
     /// Takes over a trim point from a checkpoint.
     pub(super) fn raise_to(&mut self, trim: Position) {
         self.content.trim = self.content.trim.max(trim);
@@ -100,7 +108,16 @@ impl TrimFile {
         trim: Position,
         first_segment: u32,
     ) -> Result<(), StoreError> {
-        let content = Content { trim, first_segment, ..self.content };
+        self.overwrite(place, Content { trim, first_segment, ..self.content })
+    }
+
+    /// Lets the packed logs of segments below `packed_to` count.
+    pub(super) fn pack(&mut self, place: &Place, packed_to: u32) -> Result<(), StoreError> {
+        assert!(packed_to > self.content.packed_to, "what counts stays as it is");
+        self.overwrite(place, Content { packed_to, ..self.content })
+    }
+
+    fn overwrite(&mut self, place: &Place, content: Content) -> Result<(), StoreError> {
         let bytes: Bytes = encode_header(MAGIC, &content, FILE_BYTES);
         place.disk.write_at(&self.name, 0, &[bytes]).map_err(StoreError::at(&self.name))?;
         self.content = content;

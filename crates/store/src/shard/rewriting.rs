@@ -1,0 +1,395 @@
+//! Binding logs of sealed segments are rewritten once, as soon as all positions that they tell are final: without the
+//! versions that a newer view hides, without what is trimmed, without the names of records that have their positions,
+//! and with neighbours as one run. So what superseded versions took is free again, and a long log is opened quickly.
+//!
+//! ```text
+//! seg-N.bindings ──a piece with each command──▶ seg-N.packed ──what it relies on is durable──▶ trim: packed to N + 1
+//!                                                                                   └──▶ seg-N.bindings is deleted
+//! ```
+//!
+//! Which of the two files of a segment counts, the trim file says: below its bound the packed one. A packed log leaves
+//! out what commands after it led to, so the bound is raised only when these are durable as well: with a journal, when
+//! a checkpoint is durable that was taken after the rewriting; without one, when all files were synced. A crash before
+//! that leaves the old log as it was, and the rewriting is begun anew.
+//!
+//! A packed log tells nothing of names. Those that the old one told and that are held still are told again in the
+//! active log, before the packed one is whole. Segments are rewritten in order, so what a packed log leaves out of the
+//! fate of a name concerns only what earlier ones left out as well.
+
+use std::io;
+
+use seriatim_model::storage::Owned;
+use seriatim_model::{IdRun, Position, ViewNumber};
+
+use super::binding::{Binding, Bound, OrderPart};
+use super::contents::Contents;
+use super::index::{IndexRun, hidden_from};
+use super::load::Batches;
+use super::packed::Expected;
+use super::runs::Stretch;
+use super::segment::{AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, HEADER_BYTES, Trusted, Written, new_file};
+use super::{Place, ShardStore, StoreError, mark};
+
+/// How much of a log is rewritten with a command, in bytes, unless a single batch is longer.
+const PIECE_BYTES: u64 = if cfg!(test) { 400 } else { 32 << 10 };
+
+/// A map of more parts is not carried over to the next piece.
+const MAX_MAP_PARTS: usize = 64;
+
+/// After a failure, such as a full disk, so many commands pass before the next attempt; twice as many each time.
+const FIRST_PAUSE: u64 = 1000;
+
+/// How far the rewriting of binding logs is.
+///
+/// Invariant: `sure_to` ≤ `covered_to` ≤ `written_to`, and the trim file's `packed_to` is never above `sure_to`.
+#[derive(Debug)]
+pub(super) struct Rewriting {
+    /// Logs below this are rewritten, durably or not.
+    written_to: u32,
+    /// The last checkpoint was taken after logs below this were rewritten.
+    covered_to: u32,
+    /// Logs below this are rewritten, and all that this relies on is durable.
+    sure_to: u32,
+    /// The log that is being rewritten.
+    current: Option<Rewrite>,
+    /// So many commands are let pass.
+    wait: u64,
+    /// How many there are next time.
+    pause: u64,
+}
+
+impl Rewriting {
+    pub(super) fn new(packed_to: u32) -> Self {
+        let (written_to, covered_to, sure_to) = (packed_to, packed_to, packed_to);
+        Self { written_to, covered_to, sure_to, current: None, wait: 0, pause: FIRST_PAUSE }
+    }
+
+    pub(super) fn written_to(&self) -> u32 {
+        self.written_to
+    }
+
+    pub(super) fn sure_to(&self) -> u32 {
+        self.sure_to
+    }
+
+    fn note_written(&mut self, number: u32) {
+        self.written_to = number + 1;
+        self.pause = FIRST_PAUSE;
+        self.check();
+    }
+
+    /// A checkpoint is taken, and the one before it is durable.
+    pub(super) fn note_checkpoint(&mut self) {
+        self.sure_to = self.covered_to;
+        self.covered_to = self.written_to;
+        self.check();
+    }
+
+    /// Everything was synced since the logs below `written_to` were rewritten.
+    pub(super) fn note_synced(&mut self, written_to: u32) {
+        self.covered_to = self.covered_to.max(written_to);
+        self.sure_to = self.sure_to.max(written_to);
+        self.check();
+    }
+
+    fn check(&self) {
+        let Self { written_to, covered_to, sure_to, .. } = *self;
+        assert!(
+            sure_to <= covered_to && covered_to <= written_to,
+            "what is sure is covered, and that is written"
+        );
+    }
+
+    fn begin(&mut self, place: &Place, number: u32) {
+        match Rewrite::begin(place, number) {
+            Ok(rewrite) => self.current = Some(rewrite),
+            Err(_) => self.give_up(),
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.current = None;
+        self.wait = self.pause;
+        self.pause = self.pause.saturating_mul(2);
+    }
+}
+
+impl ShardStore {
+    /// Goes on with the rewriting of binding logs, by a piece at most. What fails is tried again later: the old logs
+    /// are still there.
+    pub(super) fn rewrite_some(&mut self) -> Result<(), StoreError> {
+        if self.rewriting.sure_to > self.trim.packed_to() {
+            return self.use_packed_logs();
+        }
+        if self.rewriting.wait > 0 {
+            self.rewriting.wait -= 1;
+            return Ok(());
+        }
+        let first = self.trim.first_segment();
+        let Some(mut current) = self.rewriting.current.take().filter(|current| current.number >= first)
+        else {
+            let number = self.rewriting.written_to.max(first);
+            if number < self.active.number && self.contents.is_told_final(number) {
+                self.rewriting.begin(&self.place, number);
+            }
+            return Ok(());
+        };
+        let outcome = current.go_on(&self.place, &self.contents, self.trim.position());
+        // What says that names are held is there before the log that said so is done without.
+        match self.note(std::mem::take(&mut current.held), None) {
+            Ok(()) => {}
+            Err(StoreError::Full { .. }) => {
+                self.rewriting.give_up();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        match outcome {
+            Ok(false) => self.rewriting.current = Some(current),
+            Ok(true) => {
+                mark(&mut self.unsynced, current.out.name());
+                self.rewriting.note_written(current.number);
+            }
+            Err(_) => self.rewriting.give_up(),
+        }
+        Ok(())
+    }
+
+    /// From now on the packed logs count, and the old ones may go once the trim file is durable.
+    fn use_packed_logs(&mut self) -> Result<(), StoreError> {
+        let (from, to) = (self.trim.packed_to().max(self.trim.first_segment()), self.rewriting.sure_to);
+        self.trim.pack(&self.place, to)?;
+        mark(&mut self.unsynced, self.trim.name());
+        for number in from..to {
+            self.unsynced.remove(&self.place.bindings_file(number));
+            self.replaced.push_back(number);
+        }
+        Ok(())
+    }
+}
+
+/// The rewriting of one log.
+#[derive(Debug)]
+struct Rewrite {
+    number: u32,
+    old: String,
+    /// Where the old log's entries end, and how far they were read.
+    end: u64,
+    at: u64,
+    /// How much is read at once: more than a piece where a batch is longer.
+    piece: u64,
+    batches: Batches,
+    out: AppendFile,
+    expected: Expected,
+    entries: Vec<Binding>,
+    /// What neighbours may still be joined with.
+    run: Option<(ViewNumber, Position, IndexRun)>,
+    map: Option<(ViewNumber, Position, Vec<Owned>)>,
+    /// Where the map ends.
+    map_end: Option<(ViewNumber, Position)>,
+    /// What is to be told again.
+    held: Vec<Binding>,
+    /// The last that it says is remembered, and stable.
+    memory: Option<Binding>,
+    stable: Option<Binding>,
+}
+
+impl Rewrite {
+    fn begin(place: &Place, number: u32) -> Result<Self, StoreError> {
+        let old = place.bindings_file(number);
+        let read = |offset, len| place.disk.read_at(&old, offset, len).map_err(StoreError::at(&old));
+        let len = place.disk.len(&old).map_err(StoreError::at(&old))?;
+        let footer = read(len.saturating_sub(FOOTER_BYTES), FOOTER_BYTES as usize)?;
+        let header = read(0, HEADER_BYTES as usize)?;
+        let trusted = Trusted::from_footer(&footer, len).ok_or_else(|| damaged(&old))?;
+        let out = new_file(place, place.packed_file(number), BINDINGS_MAGIC, number, &[], 0)?;
+        Ok(Self {
+            number,
+            end: trusted.len,
+            at: HEADER_BYTES,
+            piece: PIECE_BYTES,
+            batches: Batches::of(&header),
+            old,
+            out,
+            expected: Expected::default(),
+            entries: vec![],
+            run: None,
+            map: None,
+            map_end: None,
+            held: vec![],
+            memory: None,
+            stable: None,
+        })
+    }
+
+    /// Rewrites the next piece. Returns whether it was the last one.
+    fn go_on(&mut self, place: &Place, contents: &Contents, trim: Position) -> Result<bool, StoreError> {
+        let len = self.piece.min(self.end - self.at);
+        let bytes =
+            place.disk.read_at(&self.old, self.at, len as usize).map_err(StoreError::at(&self.old))?;
+        let (mut read, mut batch) = (0, vec![]);
+        while let Some(len) = self.batches.next(&bytes, read, &mut batch) {
+            read += len;
+            batch.drain(..).for_each(|binding| self.take(binding, contents, trim));
+        }
+        if read == 0 && self.at < self.end {
+            // The batch is longer than what was read, or it is damaged.
+            self.piece *= 2;
+            return if len == self.end - self.at { Err(damaged(&self.old)) } else { Ok(false) };
+        }
+        self.at += read as u64;
+        self.piece = PIECE_BYTES;
+        let is_last = self.at == self.end;
+        if is_last {
+            self.finish();
+        } else if self.map.as_ref().is_some_and(|(.., parts)| parts.len() > MAX_MAP_PARTS) {
+            self.flush_map();
+        }
+        self.flush(place)?;
+        if is_last {
+            self.out.seal(&*place.disk)?;
+        }
+        Ok(is_last)
+    }
+
+    fn flush(&mut self, place: &Place) -> Result<(), StoreError> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        let batch = self.expected.batch(&self.entries);
+        let appended = self.out.append(&*place.disk, &[batch], self.entries.len() as u64)?;
+        self.out.commit(appended);
+        self.entries.clear();
+        Ok(())
+    }
+
+    /// Takes over what of an entry still counts.
+    fn take(&mut self, binding: Binding, contents: &Contents, trim: Position) {
+        match binding {
+            Binding::Bind { view, first, count, segment, offset, bytes } => {
+                let written = Written { count, offset, bytes };
+                self.add_run(view, first, IndexRun::new(segment, written), contents, trim);
+            }
+            Binding::Refer { view, first, run } => self.add_run(view, first, run, contents, trim),
+            Binding::Map { view, mut first, owned } => {
+                for part in owned {
+                    self.add_owned(view, first, part, contents, trim);
+                    first += part.count;
+                }
+            }
+            Binding::Order { view, mut first, parts } => {
+                for part in parts {
+                    let owned = match part {
+                        OrderPart::Elsewhere(owned) => owned,
+                        OrderPart::Here(Bound { ids, place, .. }) => {
+                            self.tell_again(ids, contents);
+                            if let Some(run) = place {
+                                self.add_run(view, first, run, contents, trim);
+                            }
+                            Owned { shard: contents.shard(), count: ids.count }
+                        }
+                    };
+                    self.add_owned(view, first, owned, contents, trim);
+                    first += part.count();
+                }
+            }
+            Binding::Put { session, first, count, .. } => {
+                self.tell_again(IdRun { session, first, count: count.into() }, contents);
+            }
+            Binding::Held { session, first, run } => {
+                self.tell_again(IdRun { session, first, count: run.count() }, contents);
+            }
+            Binding::Name { ids, .. } => self.tell_again(ids, contents),
+            Binding::Discard(_) => {}
+            Binding::Remember(_) | Binding::RememberLacking { .. } => self.memory = Some(binding),
+            Binding::Stable(_) => self.stable = Some(binding),
+        }
+    }
+
+    /// Has those of the names told again that are held.
+    fn tell_again(&mut self, ids: IdRun, contents: &Contents) {
+        let held = contents.names.within(ids);
+        self.held.extend(held.map(|(first, run)| Binding::Held { session: ids.session, first, run }));
+    }
+
+    fn add_run(
+        &mut self,
+        view: ViewNumber,
+        first: Position,
+        run: IndexRun,
+        contents: &Contents,
+        trim: Position,
+    ) {
+        let count = shown(contents, view, first, run.count());
+        if count == 0 || first + count <= trim || !contents.has_segment(run.segment) {
+            return;
+        }
+        let run = run.head(count);
+        if let Some((last_view, last_first, last)) = &mut self.run
+            && *last_view == view
+            && *last_first + last.count() == first
+            && let Some(joined) = last.join(run)
+        {
+            *last = joined;
+            return;
+        }
+        self.flush_run();
+        self.run = Some((view, first, run));
+    }
+
+    fn flush_run(&mut self) {
+        self.entries.extend(self.run.take().map(|(view, first, run)| match run.whole() {
+            Some(written) => Binding::bind(view, first, run.segment, written),
+            None => Binding::Refer { view, first, run },
+        }));
+    }
+
+    fn add_owned(
+        &mut self,
+        view: ViewNumber,
+        first: Position,
+        owned: Owned,
+        contents: &Contents,
+        trim: Position,
+    ) {
+        let count = shown(contents, view, first, owned.count);
+        if count == 0 || first + count <= trim {
+            return;
+        }
+        let owned = owned.head(count);
+        if self.map_end != Some((view, first)) {
+            self.flush_map();
+        }
+        self.map_end = Some((view, first + count));
+        let (.., parts) = self.map.get_or_insert((view, first, vec![]));
+        match parts.last_mut().and_then(|last| last.join(owned).map(|joined| (last, joined))) {
+            Some((last, joined)) => *last = joined,
+            None => parts.push(owned),
+        }
+    }
+
+    fn flush_map(&mut self) {
+        let map = self.map.take();
+        self.entries.extend(map.map(|(view, first, owned)| Binding::Map { view, first, owned }));
+        self.map_end = None;
+    }
+
+    /// Adds what can only be said at the end.
+    fn finish(&mut self) {
+        self.flush_run();
+        self.flush_map();
+        self.entries.extend(self.memory.take());
+        self.entries.extend(self.stable.take());
+    }
+}
+
+/// How many of the positions no newer registered view hides.
+fn shown(contents: &Contents, view: ViewNumber, first: Position, count: u64) -> u64 {
+    let hidden = contents.history().and_then(|history| hidden_from(history, view));
+    hidden.map_or(count, |from| from.since(first).min(count))
+}
+
+fn damaged(file: &str) -> StoreError {
+    let source = io::Error::new(io::ErrorKind::InvalidData, "a sealed binding log is damaged");
+    StoreError::Failed { file: file.to_owned(), source }
+}
