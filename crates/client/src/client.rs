@@ -7,7 +7,7 @@ use rand::random;
 use seriatim_model::config::check_log_name;
 use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Order, Position, SessionId, ViewNumber};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
-use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
+use seriatim_protocol::control::{self, Condition, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::{Message, corfu, erwin, scalog, shard};
 use tokio::sync::{mpsc, oneshot};
 
@@ -395,11 +395,12 @@ impl Client {
         Err(ControlError::DeadlineExceeded { seconds, waiting_for })
     }
 
-    /// Whether a node answers, within a second.
-    pub async fn answers(&self, node: NodeId) -> bool {
-        // Of a log that there is not, every node says that it knows nothing.
-        let question: Question = Box::new(|request| erwin::Message::Status { request }.into());
-        self.ask_briefly((node, Endpoint::Sequencer), LogId(0), question).await.is_some()
+    /// How a node is, by its own word. None if it does not answer within a second.
+    pub async fn condition(&self, node: NodeId) -> Option<Condition> {
+        let question: Question = Box::new(|request| control::Message::AskCondition { request }.into());
+        let answer = self.ask_briefly((node, Endpoint::Node), LogId(0), question).await?;
+        let Message::Control(control::Message::ConditionIs { condition, .. }) = answer else { return None };
+        Some(condition)
     }
 
     /// Asks a node for the view change of a log that it carried out last. None if it does not answer within

@@ -153,6 +153,8 @@ pub struct Host {
     retry_at: Option<Time>,
     pub(crate) relay: Relay,
     pub(crate) visitors: Visitors,
+    /// How many suspicions turned out wrong, and how many microseconds journal writes take.
+    pub(crate) measured: (u64, u64),
     pub(crate) nodes: BTreeMap<NodeId, String>,
     /// The nodes that are taken for gone.
     pub(crate) suspected: BTreeSet<NodeId>,
@@ -222,6 +224,7 @@ impl Host {
             retry_at: None,
             relay: Relay::new(config.seed),
             visitors: Visitors::default(),
+            measured: (0, 0),
             join_at: Some(Time::ZERO),
             random,
             failure: None,
@@ -722,6 +725,7 @@ impl Host {
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(RoleKey { log, endpoint: role }, view)
             }
+            (_, control::Message::AskCondition { request }) => self.tell_condition(from, request),
             _ => {}
         }
     }

@@ -21,6 +21,7 @@
 //! due at once: it fires after the inbox was drained. That is all the batching there is.
 
 mod backlog;
+mod condition;
 mod detector;
 #[cfg(test)]
 mod executed_again;

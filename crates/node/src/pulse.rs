@@ -191,6 +191,7 @@ impl Heart {
             Heard::Beat(node, via, beat) => self.detector.heard(now, node, via, beat),
             Heard::Closed(node, via) => self.detector.disconnected(node, via).into_iter().collect(),
         };
+        self.vitals.was_wrong(self.detector.wrong_suspicions());
         self.tell(changes).await;
     }
 

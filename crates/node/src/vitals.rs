@@ -17,11 +17,18 @@ pub(crate) struct Vitals {
     writing: AtomicU64,
     /// The same of the driver's present step.
     stepping: AtomicU64,
+    /// How many suspicions of other nodes turned out wrong.
+    wrong_suspicions: AtomicU64,
 }
 
 impl Vitals {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), writing: AtomicU64::new(0), stepping: AtomicU64::new(0) }
+        Self {
+            started: Instant::now(),
+            writing: AtomicU64::new(0),
+            stepping: AtomicU64::new(0),
+            wrong_suspicions: AtomicU64::new(0),
+        }
     }
 
     /// A journal write begins, or has ended.
@@ -32,6 +39,15 @@ impl Vitals {
     /// The driver begins a step, or waits for something to do.
     pub(crate) fn steps(&self, goes_on: bool) {
         self.note(&self.stepping, goes_on);
+    }
+
+    /// So many suspicions of other nodes turned out wrong so far.
+    pub(crate) fn was_wrong(&self, times: u64) {
+        self.wrong_suspicions.store(times, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wrong_suspicions(&self) -> u64 {
+        self.wrong_suspicions.load(Ordering::Relaxed)
     }
 
     fn note(&self, since: &AtomicU64, goes_on: bool) {

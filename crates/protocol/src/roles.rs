@@ -47,6 +47,7 @@ impl Message {
                     | Control::AddShard { .. }
                     | Control::RemoveShard { .. }
             ),
+            (Self::Control(message), Endpoint::Node) => matches!(message, Control::AskCondition { .. }),
             (Self::Control(message), Endpoint::Controller) => {
                 matches!(message, Control::Recover { .. } | Control::LastChange { .. })
             }

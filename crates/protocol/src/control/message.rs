@@ -168,6 +168,19 @@ pub enum Ailment {
 
 wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {} } }
 
+/// How a node is, by its own word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// The nodes that it takes for gone.
+    pub suspects: Vec<NodeId>,
+    /// How many of its suspicions since it was started turned out wrong: the other node had been there all the time.
+    pub wrong_suspicions: u64,
+    /// How long a write of its journal has lately taken, its sync included, in microseconds; 0 before the first.
+    pub journal_write_us: u64,
+}
+
+wire_struct! { Condition { suspects, wrong_suspicions, journal_write_us } }
+
 /// When a step of a view change was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepTime {
@@ -477,6 +490,18 @@ pub enum Message {
         /// The steps, in order.
         steps: Vec<StepTime>,
     },
+    /// Client to node: how are you?
+    AskCondition {
+        /// Names the question.
+        request: u64,
+    },
+    /// The answer.
+    ConditionIs {
+        /// The question answered.
+        request: u64,
+        /// How the node is.
+        condition: Condition,
+    },
     /// Node to register: the log's roles are forgotten here.
     Retired {
         /// The log.
@@ -528,6 +553,8 @@ wire_enum! {
         42 => Recovered { request, done, lost, text },
         43 => LastChange { request },
         44 => LastChangeIs { request, view, steps },
+        45 => AskCondition { request },
+        46 => ConditionIs { request, condition },
     }
 }
 

@@ -49,7 +49,9 @@ mod selection;
 mod shape;
 mod timings;
 
-pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
+pub use message::{
+    Ailment, Condition, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime,
+};
 
 use seriatim_model::Address;
 

@@ -1,7 +1,7 @@
 //! `seriatim status`: how everything is.
 
 use serde_json::json;
-use seriatim_client::{Client, LogStatus, NodeStatus, Position};
+use seriatim_client::{Client, Condition, LogStatus, NodeStatus, Position};
 
 use crate::output::{Failure, Outcome, print_line};
 
@@ -11,25 +11,20 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
         let client = client.clone();
         tokio::spawn(async move { client.status(entry).await })
     });
-    let (asked, nodes): (Vec<_>, _) = (asked.collect(), who_answers(client, nodes).await?);
+    let (asked, nodes): (Vec<_>, _) = (asked.collect(), conditions(client, nodes).await?);
     let mut logs = vec![];
     for log in asked {
         logs.push(log.await?);
     }
     if as_json {
-        let nodes: Vec<_> = nodes
-            .iter()
-            .map(
-                |(node, answers)| json!({ "node": node.node.0, "address": node.address, "answers": answers }),
-            )
-            .collect();
+        let nodes: Vec<_> = nodes.iter().map(describe_node).collect();
         let logs: Vec<_> = logs.iter().map(describe).collect();
         print_line(json!({ "nodes": nodes, "logs": logs }));
         return Ok(());
     }
-    for (node, answers) in &nodes {
-        let silent = if *answers { "" } else { "  does not answer" };
-        print_line(format_args!("node {}  {}{silent}", node.node, node.address));
+    let usual_us = usual_write(nodes.iter().filter_map(|(_, condition)| condition.as_ref()));
+    for (node, condition) in &nodes {
+        print_line(format_args!("node {}  {}{}", node.node, node.address, remark(condition, usual_us)));
     }
     if logs.is_empty() {
         print_line("no logs; create one with: seriatim log create NAME");
@@ -75,13 +70,56 @@ pub(crate) async fn run(client: &Client, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// All nodes, each with whether it answers.
-async fn who_answers(client: &Client, nodes: Vec<NodeStatus>) -> Result<Vec<(NodeStatus, bool)>, Failure> {
+/// A journal whose writes take so many times as long as is usual in its cluster is worth a word.
+const SLOW: u64 = 10;
+
+/// How long journal writes usually take on these nodes, in microseconds: the lower median.
+fn usual_write<'a>(conditions: impl Iterator<Item = &'a Condition>) -> u64 {
+    let mut times: Vec<u64> =
+        conditions.map(|condition| condition.journal_write_us).filter(|us| *us > 0).collect();
+    times.sort_unstable();
+    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+/// What an operator should know of a node.
+fn remark(condition: &Option<Condition>, usual_us: u64) -> String {
+    let Some(condition) = condition else { return "  does not answer".into() };
+    let mut remark = String::new();
+    if !condition.suspects.is_empty() {
+        let nodes: Vec<String> = condition.suspects.iter().map(ToString::to_string).collect();
+        remark += &format!("  takes node {} for gone", nodes.join(", "));
+    }
+    if usual_us > 0 && condition.journal_write_us >= SLOW * usual_us {
+        let (took, times) = (condition.journal_write_us / 1000, condition.journal_write_us / usual_us);
+        remark +=
+            &format!("  slow disk: a journal write takes {took} ms, {times} times as long as usual here");
+    }
+    remark
+}
+
+fn describe_node((node, condition): &(NodeStatus, Option<Condition>)) -> serde_json::Value {
+    let suspects =
+        condition.as_ref().map(|condition| condition.suspects.iter().map(|node| node.0).collect::<Vec<_>>());
+    json!({
+        "node": node.node.0,
+        "address": node.address,
+        "answers": condition.is_some(),
+        "suspects": suspects,
+        "wrong_suspicions": condition.as_ref().map(|condition| condition.wrong_suspicions),
+        "journal_write_us": condition.as_ref().map(|condition| condition.journal_write_us),
+    })
+}
+
+/// All nodes, each with what it says of itself if it answers.
+async fn conditions(
+    client: &Client,
+    nodes: Vec<NodeStatus>,
+) -> Result<Vec<(NodeStatus, Option<Condition>)>, Failure> {
     let asked = nodes.into_iter().map(|node| {
         let client = client.clone();
         tokio::spawn(async move {
-            let answers = client.answers(node.node).await;
-            (node, answers)
+            let condition = client.condition(node.node).await;
+            (node, condition)
         })
     });
     let mut nodes = vec![];
@@ -137,4 +175,33 @@ fn describe(log: &LogStatus) -> serde_json::Value {
         described.extend(more);
     }
     described
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_client::NodeId;
+
+    use super::*;
+
+    fn takes(journal_write_us: u64) -> Condition {
+        Condition { journal_write_us, ..Condition::default() }
+    }
+
+    #[test]
+    fn a_disk_that_is_ten_times_slower_than_the_others_shows() {
+        let all = [takes(9000), takes(700), takes(800)];
+        let usual = usual_write(all.iter());
+        assert_eq!(usual, 800);
+        let slow = "  slow disk: a journal write takes 9 ms, 11 times as long as usual here";
+        assert_eq!(remark(&Some(all[0].clone()), usual), slow);
+        assert_eq!(remark(&Some(all[1].clone()), usual), "");
+        assert_eq!(usual_write([takes(0)].iter()), 0, "nothing was written yet");
+    }
+
+    #[test]
+    fn silence_and_suspicions_are_named() {
+        assert_eq!(remark(&None, 0), "  does not answer");
+        let suspects = Condition { suspects: vec![NodeId(2), NodeId(3)], ..Condition::default() };
+        assert_eq!(remark(&Some(suspects), 0), "  takes node 2, 3 for gone");
+    }
 }
