@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
+use seriatim_model::timers::Timers;
 use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
 };
@@ -19,8 +20,6 @@ use seriatim_protocol::parts::ShardChoice;
 use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{Message, Options};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-
-use crate::timers::Timers;
 
 /// How many commands and link events wait for the task.
 const QUEUE: usize = 8192;
@@ -151,7 +150,7 @@ struct Engine {
     started: Instant,
     machines: BTreeMap<u64, Slot>,
     /// When each is to be woken. Those that are gone may be in it.
-    timers: Timers,
+    timers: Timers<u64>,
     /// The machine that reads a log: it remembers what it learned of the log from one read to the next.
     readings: BTreeMap<LogId, u64>,
     last_handle: u64,

@@ -62,7 +62,6 @@ mod log;
 mod record;
 mod shards;
 mod subscription;
-mod timers;
 
 pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus, Recovery, ViewChange};
 pub use error::{AppendError, ConnectError, ControlError, ReadError};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::storage::{StorageCommand, StorageFailure};
+use seriatim_model::timers::Timers;
 use seriatim_model::{
     Address, Endpoint, Incarnation, Input, LogConfig, LogId, Member, NodeId, Peer, ShardId, Ticket, Time,
 };
@@ -30,7 +31,6 @@ use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
 use crate::role::Role;
 use crate::stranger::unknown_role;
-use crate::timers::Timers;
 use crate::turns::Turns;
 use crate::visitors::Visitors;
 
@@ -120,7 +120,7 @@ pub struct Host {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Journal,
     pub(crate) roles: BTreeMap<RoleKey, Role>,
-    pub(crate) timers: Timers,
+    pub(crate) timers: Timers<RoleKey>,
     pub(crate) turns: Turns,
     /// Inputs for roles that arose here.
     pub(crate) local: VecDeque<(RoleKey, RoleInput)>,
@@ -350,12 +350,7 @@ impl Host {
         if self.failure.is_some() {
             return;
         }
-        // A role may want to be woken again at once; one round a drain is enough for progress.
-        let mut due = vec![];
-        while let Some(key) = self.timers.take_due(now) {
-            due.push(key);
-        }
-        for key in due {
+        for key in self.timers.take_due(now) {
             self.step(now, key, Input::Timer);
         }
         self.drain_local(now);

@@ -36,7 +36,6 @@ mod retire;
 mod rhythm;
 mod role;
 mod stranger;
-mod timers;
 mod turns;
 mod visitors;
 mod watched;

@@ -11,6 +11,7 @@ pub mod position;
 pub mod record;
 pub mod storage;
 pub mod time;
+pub mod timers;
 pub mod view;
 pub mod wire;
 

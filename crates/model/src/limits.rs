@@ -102,10 +102,11 @@ pub const MAX_WAITING_READS: usize = 16 << 10;
 /// After how long without an answer a message is sent again.
 pub const RESEND_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a shard waits for a record that was ordered before its client put it, if that client's connection is closed
-/// or it was never heard of; and longer, if records have been coming late.
+/// How long a shard waits for a record that was ordered before its client put it, if that client's connection is closed;
+/// and longer, if records have been coming late.
 pub const MISSING_FOR: Duration = Duration::from_millis(100);
-/// How long it waits while a client says nothing whose connection stands: one that is not scheduled, or stopped.
+/// How long it waits while a client says nothing whose connection stands (one that is not scheduled, or stopped), or for
+/// the first word of one that is new.
 pub const MISSING_CONNECTED: Duration = Duration::from_secs(1);
 /// How long it waits at most, whatever comes from the client.
 pub const MISSING_MOST: Duration = Duration::from_secs(20);

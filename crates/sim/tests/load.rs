@@ -24,6 +24,27 @@ fn a_busy_cluster_is_a_well_one() {
 }
 
 #[test]
+fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
+    all_clean("overload", profiles::overload, &ORDERS, 0..3);
+    all_clean("burst", profiles::burst, &ORDERS, 0..3);
+    all_clean("large records", profiles::large_records, &ORDERS, 0..3);
+}
+
+#[test]
+fn an_overloaded_cluster_outlives_a_node() {
+    all_clean("overload and a crash", profiles::overload_crash, &ORDERS, 0..3);
+    all_clean("a long view change", profiles::long_view_change, &ORDERS, 0..2);
+}
+
+/// Where names alone are ordered, a batch of them may be a second's work of a disk that is ten times slower than the
+/// others, and what the checker asks of goodput is too much.
+#[test]
+fn an_overloaded_cluster_goes_at_the_pace_of_its_slowest_disk() {
+    let orders = [Order::ErwinBb, Order::Corfu, Order::Scalog];
+    all_clean("overload and a slow disk", profiles::overload_slow_disk, &orders, 0..3);
+}
+
+#[test]
 fn the_same_seed_is_the_same_run_under_load() {
     let [once, again] = [(); 2].map(|()| run(profiles::within_capacity(1), false));
     assert_eq!(once.hash, again.hash);

@@ -261,12 +261,13 @@ impl Unordered {
         self.active.insert(session, stable.max(session.opened_at()));
     }
 
-    /// Until when the clients of these names count as still sending.
-    pub(super) fn sending_until(&self, names: &[IdRun]) -> Time {
-        let heard = names.iter().filter_map(|names| self.heard.get(&names.session));
-        let until = heard.map(|heard| match heard.is_connected {
-            true => heard.at + limits::MISSING_CONNECTED,
-            false => heard.at + limits::MISSING_FOR,
+    /// Until when the clients of these names, which a batch waits for, count as still sending. One that was never heard of
+    /// here may be new: what it sent first waits behind all that others sent.
+    pub(super) fn sending_until(&self, waiting: &Waiting, names: &[IdRun]) -> Time {
+        let until = names.iter().map(|names| match self.heard.get(&names.session) {
+            Some(Heard { at, is_connected: false, .. }) => *at + limits::MISSING_FOR,
+            Some(Heard { at, .. }) => *at + limits::MISSING_CONNECTED,
+            None => waiting.since + limits::MISSING_CONNECTED,
         });
         until.max().unwrap_or(Time::ZERO)
     }

@@ -1,5 +1,5 @@
 //! A second after a load has ended, or as soon after that as what is on its way can be done with, everything that was
-//! asked for is acknowledged or refused.
+//! asked for is acknowledged or refused. A view change may bring over what the sequencing replicas held, once more.
 
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ pub(super) fn check(history: &History) -> Finding {
     let Some(load) = history.load.as_ref().filter(|load| load.capacity.load_for > Duration::ZERO) else {
         return Ok(());
     };
-    let work = load.capacity.time_for(&history.config, load.record_bytes, load.in_flight_bytes);
+    let brought_over = load.ring_bytes * u64::from(load.faults);
+    let bytes = load.in_flight_bytes + brought_over;
+    let work = load.capacity.time_for(&history.config, load.record_bytes, bytes);
     let until = load.ended + WITHIN + work;
     let is_late = |append: &&crate::history::Append| append.completed_at.is_none_or(|at| at > until);
     let late: Vec<_> = history.appends.iter().filter(is_late).collect();

@@ -42,8 +42,9 @@ pub(super) const PRESENTATION: Presentation = Presentation {
             "a client dies and leaves: the longest time in which no append of the others became final",
         );
         let bound = limits::MISSING_FOR.as_millis();
-        table
-            .remark(format_args!("a shard waits {bound} ms for records after the last word of their client"));
+        table.remark(format_args!(
+            "a shard waits {bound} ms for records once their client's connection closed"
+        ));
     },
     charts: |rows| vec![Chart::bars("The longest time in which nothing became final", rows, Figure::Gap)],
 };
@@ -186,9 +187,13 @@ fn messages(
         Left::Names => {
             let entries = vec![Content::Shard(ShardId(0)); COUNT as usize];
             let append = erwin::Message::Append { view: number, session, first, lowest: 0, entries };
-            let message = Message::from(append);
-            let to = |member: &seriatim_model::Member| (member.node, Endpoint::Sequencer, message.clone());
-            view.sequencers.iter().map(to).collect()
+            // It is no new client: the shard has heard of it before.
+            let heard = shard::Message::Put { view: number, session, first, records: vec![] };
+            let names = (Endpoint::Sequencer, Message::from(append));
+            let puts = (Endpoint::Shard(ShardId(0)), Message::from(heard));
+            let shard = view.shards[0].replicas.iter().map(|member| (member, &puts));
+            let to_all = shard.chain(view.sequencers.iter().map(|member| (member, &names)));
+            to_all.map(|(member, (endpoint, message))| (member.node, *endpoint, message.clone())).collect()
         }
         Left::Records => {
             let records = vec![Record::new(b"never named", 0); COUNT as usize];
