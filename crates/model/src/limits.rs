@@ -169,6 +169,8 @@ pub struct Limits {
     pub order_every: Duration,
     /// See [`UNNAMED_FOR`].
     pub unnamed_for: Duration,
+    /// See [`MISSING_CONNECTED`].
+    pub missing_connected: Duration,
     /// See [`HEARTBEAT_EVERY`].
     pub heartbeat_every: Duration,
     /// See [`HEARTBEATS_MISSED`].
@@ -190,6 +192,7 @@ impl Default for Limits {
             session_idle_positions: SESSION_IDLE_POSITIONS,
             order_every: ORDER_EVERY,
             unnamed_for: UNNAMED_FOR,
+            missing_connected: MISSING_CONNECTED,
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
             replace_after: REPLACE_AFTER,

@@ -103,8 +103,8 @@ pub const MUTATIONS: [Mutation; 57] = [
     mutation(Deviation::PositionsByArrival, "total_order", 5, profiles::cuts),
     mutation(Deviation::CutsLost, "total_order", 5, profiles::cuts),
     mutation(Deviation::SubmittedTwice, "at_most_once", 10, profiles::cuts),
-    mutation(Deviation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::overload),
+    mutation(Deviation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::large_records),
     mutation(Deviation::NeverBusy, "memory_bound", 10, profiles::burst),
     mutation(Deviation::AttemptByTheClock, "recovers", 10, profiles::long_view_change),
-    mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload),
+    mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
 ];

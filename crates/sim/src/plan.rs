@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::limits::{Limits, MAP_RUNS, REPLACE_AFTER};
+use seriatim_model::limits::{Limits, MAP_RUNS, MISSING_CONNECTED, MISSING_FOR, REPLACE_AFTER};
 use seriatim_model::{Durability, LogConfig, NodeId, Order};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
@@ -188,6 +188,8 @@ impl Plan {
         // Drawn apart, so that the seeds known by their numbers stay what they are.
         let mut apart = Random::new(seed ^ 0x0E4D);
         plan.options.limits.unnamed_for = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
+        let connected = if seed.is_multiple_of(4) { MISSING_CONNECTED } else { MISSING_FOR };
+        plan.options.limits.missing_connected = connected;
         plan.options.limits.order_every = apart.pick(&[0, 0, 500, 5000].map(Duration::from_micros));
         plan.faults = plan.some_faults(&mut random);
         plan.workload.ends = random.percent(40);

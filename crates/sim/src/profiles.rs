@@ -4,7 +4,7 @@ mod overload;
 
 use std::time::Duration;
 
-use seriatim_model::limits::Limits;
+use seriatim_model::limits::{Limits, MISSING_FOR};
 use seriatim_model::{Durability, LogConfig, Order};
 use seriatim_store::{JournalOptions, ShardOptions};
 
@@ -268,6 +268,7 @@ pub fn lost_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10);
     let mut plan = quiet(seed).ordered(Order::ErwinSt);
     plan.config.replicas = random.pick(&[1, 2, 2]);
+    plan.options.limits.missing_connected = MISSING_FOR;
     plan.network.noise_permille = (random.between(0, 100), 20, 20);
     plan.workload = Workload { appends: 40, ..busy() };
     for round in 0..4 {
@@ -288,6 +289,7 @@ pub fn undecided_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11);
     let mut plan = quiet(seed).ordered(Order::ErwinSt);
     plan.config.shards = 1;
+    plan.options.limits.missing_connected = MISSING_FOR;
     plan.workload = Workload { appends: 40, window: 3, ..busy() };
     for round in 0..4 {
         let from = 20 + round * 700;
@@ -330,6 +332,7 @@ pub fn orphans(seed: u64) -> Plan {
     let mut plan = quiet(seed).ordered(Order::ErwinSt);
     plan.config.replicas = random.pick(&[1, 2, 2]);
     plan.options.limits.unnamed_for = random.millis(20, 200);
+    plan.options.limits.missing_connected = MISSING_FOR;
     plan.network.noise_permille = (random.between(0, 100), 20, 20);
     plan.workload = Workload { appends: 40, resume_percent: 40, ends: random.percent(50), ..busy() };
     for round in 0..5 {

@@ -259,7 +259,8 @@ impl Replica {
         for (view, batch) in &due {
             let waiting = &self.unordered.waiting[&(*view, *batch)];
             let ids = self.unordered.resolve(self.shard, waiting).missing;
-            let sending_until = self.unordered.sending_until(waiting, &ids).min(waiting.at_most);
+            let until = self.unordered.sending_until(waiting, &ids, self.options.limits);
+            let sending_until = until.min(waiting.at_most);
             let is_primary = matches!(waiting.part, Part::Primary { .. });
             let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
             waiting.is_last_call = is_primary && now >= sending_until;

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use seriatim_model::limits::Limits;
 use seriatim_model::storage::Ordered;
 use seriatim_model::{
     Address, IdRun, NodeId, Peer, Position, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
@@ -263,11 +264,12 @@ impl Unordered {
 
     /// Until when the clients of these names, which a batch waits for, count as still sending. One that was never heard of
     /// here may be new: what it sent first waits behind all that others sent.
-    pub(super) fn sending_until(&self, waiting: &Waiting, names: &[IdRun]) -> Time {
+    pub(super) fn sending_until(&self, waiting: &Waiting, names: &[IdRun], limits: Limits) -> Time {
+        let connected = limits.missing_connected;
         let until = names.iter().map(|names| match self.heard.get(&names.session) {
             Some(Heard { at, is_connected: false, .. }) => *at + limits::MISSING_FOR,
-            Some(Heard { at, .. }) => *at + limits::MISSING_CONNECTED,
-            None => waiting.since + limits::MISSING_CONNECTED,
+            Some(Heard { at, .. }) => *at + connected,
+            None => waiting.since + connected,
         });
         until.max().unwrap_or(Time::ZERO)
     }

@@ -131,7 +131,7 @@ pub fn long_view_change(seed: u64) -> Plan {
     let ring_bytes = plan.options.limits.ring_bytes as u64;
     plan.capacity = plan.capacity.map(|capacity| Capacity {
         message_ns: 5_000,
-        disk_bytes: ring_bytes / 2,
+        disk_bytes: ring_bytes / 3,
         load_for: Duration::from_secs(4),
         saturates: false,
         ..capacity
