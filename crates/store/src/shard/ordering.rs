@@ -266,6 +266,28 @@ fn a_discard_that_finds_nothing_without_a_position_is_not_kept() {
 }
 
 #[test]
+fn a_trim_may_take_a_record_whose_name_was_put_again_when_the_journal_lost_both() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    execute(&mut store, &[remember(&[(1, 0)], 0), put(5, 0..1), put(6, 0..9), put(6, 9..18)]);
+    execute(&mut store, &[order(1, 0, &[data(5, 0, 1), data(6, 0, 9)])]);
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    // The record is final, so a late put of it is a new one; and then its first segment goes.
+    execute(&mut store, &[stable(10), put(5, 0..1), trim(10)]);
+    assert_eq!(store.recovery().put, [ids(5, 0, 1), ids(6, 9, 9)]);
+    sync_files(&disk, &[store.trim.name().to_owned()]).unwrap();
+    remove_all(&disk, &mut store);
+    // The journal has kept none of that, and nobody was told that the second put was.
+    let mut store = journaled(&disk, Some(&checkpoint));
+    let recovery = store.recovery();
+    assert_eq!((recovery.trim, recovery.stable), (Position(10), Position(0)));
+    assert_eq!(recovery.put, [ids(6, 9, 9)]);
+    assert_eq!(store.execute(&put(5, 0..1)).unwrap(), Kept::Command);
+    assert_eq!(found(&store, ids(5, 0, 1)), [0]);
+}
+
+#[test]
 fn a_damaged_record_can_be_put_again() {
     let disk = MemoryDisk::new();
     let mut store = filled(&disk, &[put(5, 0..10)]);
