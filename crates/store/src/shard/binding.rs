@@ -29,7 +29,8 @@ pub(super) enum Binding {
     Name { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
     /// Which shards the positions from `first` on belong to, as versions of `view`.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
-    /// The session's names from this number on that have no position are held no longer.
+    /// Those of these names that have no position are held no longer. None had one when this was written, except in
+    /// logs of earlier builds.
     Discard(IdRun),
     /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
     Refer { view: ViewNumber, first: Position, run: IndexRun },

@@ -337,17 +337,34 @@ impl Contents {
         }
     }
 
-    /// Forgets the session's names from a number on that have no position.
+    /// Forgets those of the names that have no position.
     fn discard(&mut self, discarded: IdRun) {
-        let IdRun { session, .. } = discarded;
+        self.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
+    }
+
+    /// What of these names has no position, as far as any of it is held.
+    ///
+    /// An entry that says that names are discarded names only these. Those that have positions are told by earlier
+    /// logs, which may be gone when it is read: by then the positions are final, but a newer view or order may have
+    /// given them to other names.
+    pub(super) fn discarded(&self, ids: IdRun) -> Vec<IdRun> {
+        let mut without = self.without_position(ids);
+        without.retain(|ids| self.names.within(*ids).next().is_some());
+        without
+    }
+
+    fn without_position(&self, names: IdRun) -> Vec<IdRun> {
+        let IdRun { session, .. } = names;
         let ordered = self.given.iter().map(|(_, _, named)| named.ids).filter(|ids| ids.session == session);
-        let mut next = discarded.first;
+        let (mut without, mut next, end) = (vec![], names.first, names.first.saturating_add(names.count));
         let up_to = |first: u64, end: u64| IdRun { session, first, count: end.saturating_sub(first) };
         for ids in in_order(ordered.collect()) {
-            self.forget(up_to(next, ids.first.min(discarded.end())));
+            without.push(up_to(next, ids.first.min(end)));
             next = next.max(ids.end());
         }
-        self.forget(up_to(next, discarded.end()));
+        without.push(up_to(next, end));
+        without.retain(|ids| ids.count > 0);
+        without
     }
 
     /// Names held without a final position.

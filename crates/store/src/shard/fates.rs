@@ -219,6 +219,8 @@ struct Fates {
     commands: Vec<StorageCommand>,
     /// What the journal has of the commands.
     journal: Vec<Option<StorageCommand>>,
+    /// The names that each of the commands made the model forget, because they were final or discarded.
+    forgotten: Vec<BTreeSet<RecordId>>,
     model: Model,
     /// The last checkpoint, and how many commands it covers, and what they led to.
     checkpoint: (Option<Bytes>, usize, Model),
@@ -247,6 +249,7 @@ impl Fates {
             random: seed,
             commands: vec![],
             journal: vec![],
+            forgotten: vec![],
             model: Model::default(),
             checkpoint: (None, 0, Model::default()),
             numbers: [0; 3],
@@ -272,7 +275,9 @@ impl Fates {
 
     fn execute(&mut self, command: StorageCommand) {
         let kept = self.store.execute(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let names = self.model.names.clone();
         self.model.execute(&command);
+        self.forgotten.push(&names - &self.model.names);
         self.journal.push(kept.of(&command));
         self.commands.push(command);
         self.remove_some();
@@ -438,8 +443,7 @@ impl Fates {
         self.disk.crash(seed);
         let (checkpoint, covered, model) = self.checkpoint.clone();
         let kept = covered + self.below((self.commands.len() - covered) as u64 + 1) as usize;
-        let before = self.model.clone();
-        self.commands.truncate(kept);
+        let (lost, forgotten) = (self.commands.split_off(kept), self.forgotten.split_off(kept));
         self.journal.truncate(kept);
         self.store = open(&self.disk, OpenMode::Journaled { checkpoint }).unwrap();
         // The trim point was there before the commands that are executed again, not before the others.
@@ -457,9 +461,14 @@ impl Fates {
         }
         let is_overtaken = kept_trim < trim;
         if is_overtaken {
-            // Nor had the journal to keep what made names final, or discarded them, before a trim took them.
+            // Nor had the journal to keep what made names final, or discarded them, before that trim took them. They
+            // may be gone even if they were put again: the journal lost that as well, so it was never persisted.
+            let raised = lost.iter().position(|command| *command == StorageCommand::Trim(trim));
+            let raised = raised.expect("what the journal lost raised the trim point");
             let names: BTreeSet<_> = self.store.recovery().put.iter().flat_map(|ids| ids.ids()).collect();
-            self.model.names.retain(|id| names.contains(id) || before.names.contains(id));
+            let may_be_gone =
+                |id: &RecordId| forgotten[..raised].iter().any(|forgotten| forgotten.contains(id));
+            self.model.names.retain(|id| names.contains(id) || !may_be_gone(id));
         }
         self.model.check(&self.store);
         if kept == 0 {

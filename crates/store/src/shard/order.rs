@@ -211,12 +211,13 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Forgets what was put for a session from a number on, and has no position.
+    /// Forgets those of the names that have no position.
     pub(super) fn discard(&mut self, ids: IdRun) -> Result<Kept, StoreError> {
-        if self.contents.names.within(ids).next().is_none() {
+        let discarded = self.contents.discarded(ids);
+        if discarded.is_empty() {
             return Ok(Kept::Nothing);
         }
-        self.note(vec![Binding::Discard(ids)], None)?;
+        self.note(discarded.into_iter().map(Binding::Discard).collect(), None)?;
         Ok(Kept::Command)
     }
 }

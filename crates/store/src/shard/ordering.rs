@@ -13,7 +13,7 @@ use seriatim_model::{
 };
 
 use super::tests::{harm, remove_all};
-use super::{OpenMode, ShardOptions, ShardStore, StoreError};
+use super::{Kept, OpenMode, ShardOptions, ShardStore, StoreError};
 use crate::disk::{Disk, MemoryDisk, sync_files};
 
 const SHARD: ShardId = ShardId(0);
@@ -233,6 +233,58 @@ fn what_is_discarded_goes_and_what_is_ordered_stays() {
     assert_eq!(store.recovery().put, write_behind(&disk).recovery().put);
     execute(&mut store, &[stable(2), discard(5, 0)]);
     assert_eq!(store.recovery().put, [ids(6, 0, 2)]);
+}
+
+#[test]
+fn what_a_discard_spared_stays_when_the_log_is_gone_that_told_its_position() {
+    let disk = MemoryDisk::new();
+    // A name gets a position as a no-op, and its record comes late: it is in a later segment than the order.
+    let mut store = journaled(&disk, None);
+    execute(
+        &mut store,
+        &[remember(&[(1, 0)], 0), order(1, 0, &[void(5, 0, 1)]), put(6, 0..9), put(6, 9..18)],
+    );
+    execute(&mut store, &[put(5, 0..3), discard(5, 0)]);
+    assert_eq!(store.recovery().put, [ids(5, 0, 1), ids(6, 0, 18)]);
+    // The next view has another record there, so the name waits for a position again.
+    execute(&mut store, &[remember(&[(2, 0)], 0), order(2, 0, &[data(6, 0, 18)]), stable(18), trim(18)]);
+    remove_all(&disk, &mut store);
+    assert!(store.trim.first_segment() > 1, "the log with the order is deleted");
+    let checkpoint = store.checkpoint().0;
+    for store in [store, write_behind(&disk.fork()), journaled(&disk.fork(), Some(&checkpoint))] {
+        assert_eq!((store.recovery().put, found(&store, ids(5, 0, 3))), (vec![ids(5, 0, 1)], vec![0]));
+    }
+}
+
+#[test]
+fn a_discard_that_finds_nothing_without_a_position_is_not_kept() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[put(5, 0..4), order(1, 0, &[data(5, 0, 4)])]);
+    let used = disk.used();
+    assert_eq!(store.execute(&discard(5, 0)).unwrap(), Kept::Nothing);
+    assert_eq!((disk.used(), store.recovery().put), (used, vec![ids(5, 0, 4)]));
+}
+
+#[test]
+fn a_trim_may_take_a_record_whose_name_was_put_again_when_the_journal_lost_both() {
+    let disk = MemoryDisk::new();
+    let mut store = journaled(&disk, None);
+    execute(&mut store, &[remember(&[(1, 0)], 0), put(5, 0..1), put(6, 0..9), put(6, 9..18)]);
+    execute(&mut store, &[order(1, 0, &[data(5, 0, 1), data(6, 0, 9)])]);
+    let (checkpoint, files) = store.checkpoint();
+    sync_files(&disk, &files).unwrap();
+    // The record is final, so a late put of it is a new one; and then its first segment goes.
+    execute(&mut store, &[stable(10), put(5, 0..1), trim(10)]);
+    assert_eq!(store.recovery().put, [ids(5, 0, 1), ids(6, 9, 9)]);
+    sync_files(&disk, &[store.trim.name().to_owned()]).unwrap();
+    remove_all(&disk, &mut store);
+    // The journal has kept none of that, and nobody was told that the second put was.
+    let mut store = journaled(&disk, Some(&checkpoint));
+    let recovery = store.recovery();
+    assert_eq!((recovery.trim, recovery.stable), (Position(10), Position(0)));
+    assert_eq!(recovery.put, [ids(6, 9, 9)]);
+    assert_eq!(store.execute(&put(5, 0..1)).unwrap(), Kept::Command);
+    assert_eq!(found(&store, ids(5, 0, 1)), [0]);
 }
 
 #[test]
