@@ -177,6 +177,8 @@ pub struct Limits {
     pub heartbeats_missed: u32,
     /// See [`REPLACE_AFTER`].
     pub replace_after: Duration,
+    /// See [`ATTEMPT_FOR`].
+    pub attempt_for: Duration,
     /// See [`MAP_RUNS`].
     pub map_runs: usize,
 }
@@ -196,6 +198,7 @@ impl Default for Limits {
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
             replace_after: REPLACE_AFTER,
+            attempt_for: ATTEMPT_FOR,
             map_runs: MAP_RUNS,
         }
     }

@@ -161,7 +161,7 @@ impl Controller {
             node,
             register: Address::Node(register, Endpoint::Register),
             options,
-            pace: Pace::new(random),
+            pace: Pace::new(random, options),
             phase: Phase::Idle,
             ask_at: Time::ZERO,
             looked_at: Time::ZERO,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use seriatim_model::{ViewNumber, limits};
 
+use crate::deviation::{Deviation, Options};
+
 /// The longest pause before a phase's questions are asked again.
 const ASK_MOST: Duration = Duration::from_millis(400);
 /// How often pauses and patience double while no view comes about.
@@ -18,12 +20,23 @@ pub(super) struct Pace {
     /// How many attempts were given up since the last view.
     given_up: u32,
     ask_pause: Duration,
+    /// How long an attempt goes on without progress, the first time.
+    attempt_for: Duration,
+    /// How often that doubles.
+    doublings: u32,
 }
 
 impl Pace {
     /// `random` differs from that of every other controller, past or present.
-    pub(super) fn new(random: u64) -> Self {
-        Self { random, attempts: 0, given_up: 0, ask_pause: limits::RESEND_AFTER }
+    pub(super) fn new(random: u64, options: Options) -> Self {
+        Self {
+            random,
+            attempts: 0,
+            given_up: 0,
+            ask_pause: limits::RESEND_AFTER,
+            attempt_for: options.limits.attempt_for,
+            doublings: if options.deviates(Deviation::AttemptByTheClock) { 0 } else { MOST_DOUBLINGS },
+        }
     }
 
     /// A new attempt. Returns what names its claimant.
@@ -72,7 +85,7 @@ impl Pace {
 
     /// For how long an attempt may make no progress: longer after each that was given up.
     pub(super) fn patience(&self) -> Duration {
-        limits::ATTEMPT_FOR * (1 << self.given_up.min(MOST_DOUBLINGS))
+        self.attempt_for * (1 << self.given_up.min(self.doublings))
     }
 }
 
@@ -82,7 +95,7 @@ mod tests {
 
     #[test]
     fn attempts_that_come_to_nothing_are_given_more_time() {
-        let mut pace = Pace::new(7);
+        let mut pace = Pace::new(7, Options::default());
         assert_eq!(pace.patience(), limits::ATTEMPT_FOR);
         (0..9).for_each(|_| pace.gives_up());
         assert_eq!(pace.patience(), limits::ATTEMPT_FOR * 16);
@@ -92,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_claimant_is_left_alone_for_longer_after_each_claim_that_came_to_nothing() {
-        let pace = Pace::new(7);
+        let pace = Pace::new(7, Options::default());
         assert_eq!(pace.backoff_after(ViewNumber(1), ViewNumber::NONE), pace.backoff());
         assert_eq!(pace.backoff_after(ViewNumber(8), ViewNumber(5)), pace.backoff() * 4);
         assert_eq!(pace.backoff_after(ViewNumber(99), ViewNumber(5)), pace.backoff() * 16);
@@ -100,7 +113,7 @@ mod tests {
 
     #[test]
     fn questions_are_asked_less_and_less_often_until_there_are_others() {
-        let mut pace = Pace::new(7);
+        let mut pace = Pace::new(7, Options::default());
         let pauses: Vec<u128> = (0..5).map(|_| pace.next_question().as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 400, 400]);
         pace.restart_questions();

@@ -14,6 +14,8 @@ use crate::random::Random;
 
 /// How long clients ask for more.
 const LOAD_FOR: Duration = Duration::from_millis(2500);
+/// How long an attempt at a view goes on without progress, where one takes much longer in all.
+const ATTEMPT_FOR: Duration = Duration::from_millis(100);
 
 /// Three nodes with everything on each of them, as `seriatim dev` has them, at about a hundredth of what they can do and
 /// of what they may hold.
@@ -131,11 +133,12 @@ pub fn long_view_change(seed: u64) -> Plan {
     let ring_bytes = plan.options.limits.ring_bytes as u64;
     plan.capacity = plan.capacity.map(|capacity| Capacity {
         message_ns: 5_000,
-        disk_bytes: ring_bytes / 3,
+        disk_bytes: ring_bytes / 2,
         load_for: Duration::from_secs(4),
         saturates: false,
         ..capacity
     });
+    plan.options.limits.attempt_for = ATTEMPT_FOR;
     plan.faults.push(at(&mut random, FaultKind::Kill, Target::Follower, 3000, 3500));
     plan
 }
