@@ -186,6 +186,8 @@ impl LimitsSection {
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
             order_every: usual.order_every,
             unnamed_for: unnamed_for.map_or(usual.unnamed_for, Duration::from_millis),
+            missing_connected: usual.missing_connected,
+            attempt_for: usual.attempt_for,
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
             map_runs: usual.map_runs,
             journal_backlog_bytes: usual.journal_backlog_bytes,
