@@ -1,4 +1,4 @@
-//! What a node says of itself when a client asks how it is.
+//! The word of a node about itself, for a client that asks how it is.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::host::Host;
 const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
 
 impl Host {
-    /// What others have measured: how many suspicions turned out wrong, and how long journal writes take.
+    /// Takes note of measurements: how many suspicions turned out wrong, and how long journal writes take.
     pub fn note_condition(&mut self, wrong_suspicions: u64, journal_write: Duration) {
         let journal_write_us = u64::try_from(journal_write.as_micros()).unwrap_or(u64::MAX);
         self.measured = (wrong_suspicions, journal_write_us);

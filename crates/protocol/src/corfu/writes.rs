@@ -24,7 +24,7 @@ struct Replica {
     pace: Conversation,
     /// What is to be sent.
     due: BTreeSet<Position>,
-    /// What was sent and not answered, and how long it is.
+    /// The positions that were sent and not answered, and how long their records are.
     sent: BTreeMap<Position, usize>,
     in_flight: usize,
 }
@@ -58,14 +58,14 @@ impl Replica {
         is_late
     }
 
-    /// What was sent to this position is not on its way any more. Says whether it was.
+    /// Nothing is on its way to this position any more. Returns how long its record is, if one was.
     fn lands(&mut self, position: Position) -> Option<usize> {
         let bytes = self.sent.remove(&position)?;
         self.in_flight -= bytes;
         Some(bytes)
     }
 
-    /// What was sent to this position is sent again.
+    /// The record at this position is sent again.
     fn again(&mut self, position: Position) {
         if self.lands(position).is_some() {
             self.due.insert(position);

@@ -41,7 +41,7 @@ struct Progress {
     /// Its bit in [`Target::stored`].
     bit: u16,
     sent: u64,
-    /// What it refused, which goes to it again.
+    /// The names that it refused, whose records go to it again.
     refused: Names,
     /// Which of these is next; then what was not sent, and then those before it. While it is fenced, all have their turn
     /// so: it keeps what it cannot acknowledge.
@@ -383,7 +383,7 @@ impl LogClient {
         }
     }
 
-    /// What was sent of these to a replica, and not answered, goes to it again.
+    /// Those of these that were sent to a replica, and not answered, go to it again.
     fn send_again(&mut self, from: (ShardId, NodeId), ids: IdRun) {
         let (base, end) = (self.base, self.end());
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };

@@ -1,4 +1,4 @@
-//! What a client knows of a replica that it sends to: whether it is slow, full or gone, and how much may be on its way to
+//! A client's knowledge of a replica that it sends to: whether it is slow, full or gone, and how much may be on its way to
 //! it.
 
 use std::time::Duration;

@@ -252,7 +252,7 @@ impl LogClient {
         self.pace.refused(now, disk_full, jitter);
     }
 
-    /// What was sent from this number on is to be sent again.
+    /// Everything from this number on is to be sent again.
     fn sent_below(&mut self, end: u64) {
         let end = end.max(self.base).min(self.sent);
         let again = self.pending.range((end - self.base) as usize..(self.sent - self.base) as usize);

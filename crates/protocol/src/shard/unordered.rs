@@ -39,6 +39,8 @@ pub(super) struct Unordered {
     decided: BTreeMap<SessionId, u64>,
     /// When something last came of a session, as long as that may matter.
     heard: BTreeMap<SessionId, Heard>,
+    /// At how many it is looked for those that do not matter any more.
+    prune_at: usize,
     /// How late records have lately come at most, twice.
     lateness: Duration,
     /// Above which position nothing of a session was bound as far as this replica can tell: where the session was
@@ -178,8 +180,10 @@ impl Unordered {
         if self.held_count == 0 {
             self.unnamed_at = now + unnamed_for / LOOKS;
         }
-        if self.heard.len() >= MOST_HEARD {
+        if self.heard.len() >= self.prune_at.max(MOST_HEARD) {
             self.heard.retain(|_, heard| now < heard.at + limits::MISSING_CONNECTED);
+            // Where so many are active, it is not looked at all of them for each word.
+            self.prune_at = 2 * self.heard.len();
         }
         self.heard.insert(session, Heard { at: now, from, is_connected: true });
     }

@@ -81,7 +81,7 @@ fn usual_write<'a>(conditions: impl Iterator<Item = &'a Condition>) -> u64 {
     times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// What an operator should know of a node.
+/// A remark on a node, for its operator.
 fn remark(condition: &Option<Condition>, usual_us: u64) -> String {
     let Some(condition) = condition else { return "  does not answer".into() };
     let mut remark = String::new();

@@ -147,7 +147,7 @@ fn bytes_below(directory: &Path) -> u64 {
         .sum()
 }
 
-/// What is wrong with what came of a load, if anything is.
+/// The rule that the outcome of a load breaks, if it breaks one.
 fn objection(cell: Cell, outcome: &Outcome) -> Option<&'static str> {
     // Two copies, and what surrounds short records.
     let records = 2 * outcome.appended * (cell.record_bytes as u64 + 200);
