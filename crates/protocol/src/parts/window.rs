@@ -8,7 +8,7 @@ const MOST: usize = 16;
 /// A congestion window (as TCP's, RFC 5681): it grows by what is acknowledged, and halves when the replica had no room.
 /// Without it a client that is told `Busy` sends everything again that it has, for one batch of it to be taken.
 ///
-/// Invariant: `bytes` is between one batch, which is always allowed on its way, and [`MOST`] of them.
+/// Invariant: `bytes` is between one batch, which is always allowed on its way, and sixteen of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// A full batch.
