@@ -216,7 +216,7 @@ impl Driver {
     /// Lets the host settle and performs its effects, all at once.
     fn perform(&mut self) {
         let now = self.now();
-        self.host.note_condition(self.vitals.wrong_suspicions(), self.syncer.progress().write_time());
+        self.host.note_condition(self.vitals.wrong_suspicions(), self.syncer.write_time());
         self.host.settle(now);
         self.send();
         self.ask();

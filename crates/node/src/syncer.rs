@@ -62,6 +62,11 @@ impl Syncer {
     pub(crate) fn progress(&self) -> DiskProgress {
         self.progress.clone()
     }
+
+    /// How long a journal write took lately; see [`DiskProgress::write_time`].
+    pub(crate) fn write_time(&self) -> Duration {
+        self.progress.write_time()
+    }
 }
 
 /// A thread that does one job after the other.

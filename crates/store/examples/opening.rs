@@ -92,7 +92,7 @@ impl Shape {
         }
     }
 
-    /// What a batch of records is: commands, and how many runs they have.
+    /// A batch of records as commands, and how many runs they have.
     fn batch(self, from: u64, end: u64) -> (Vec<StorageCommand>, u64) {
         match self {
             Self::Plain | Self::Stripes => {
@@ -183,7 +183,7 @@ fn make(dir: &Path, shape: Shape, records: u64, batch: u64) {
     }
     let mut checkpoint = Bytes::new();
     for _ in 0..3 {
-        // What is left to be rewritten goes on with commands that do nothing.
+        // Commands that do nothing rewrite the rest.
         for _ in 0..IDLE_COMMANDS {
             store.execute(&StorageCommand::Trim(Position(0))).expect("nothing is written");
         }

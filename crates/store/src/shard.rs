@@ -201,7 +201,7 @@ pub struct ShardStore {
     rewriting: Rewriting,
     /// The segments whose packed binding logs count, and whose old ones are to be deleted.
     replaced: VecDeque<u32>,
-    /// What was named last by [`ShardStore::next_removal`].
+    /// The removal that [`ShardStore::next_removal`] named last.
     under_way: Option<UnderWay>,
     /// Whether nothing is remembered of positions below the trim point.
     is_trimmed: bool,
@@ -596,7 +596,7 @@ impl ShardStore {
         Some(Removal::new(sync, delete))
     }
 
-    /// What [`ShardStore::next_removal`] named last is done.
+    /// The removal that [`ShardStore::next_removal`] named last is done.
     pub fn removed(&mut self) {
         match self.under_way.take() {
             Some(UnderWay::Segments { to }) => self.removed_to = to,

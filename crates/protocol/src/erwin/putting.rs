@@ -383,11 +383,11 @@ impl LogClient {
         }
     }
 
-    /// Those of these that were sent to a replica, and not answered, go to it again.
+    /// Of these records, the ones that were sent to a replica and not answered go to it again.
     fn send_again(&mut self, from: (ShardId, NodeId), ids: IdRun) {
         let (base, end) = (self.base, self.end());
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
-        for number in ids.first.max(base)..ids.end().min(end) {
+        for number in ids.first.max(base)..ids.end().min(end).min(progress.sent) {
             let pending = &self.pending[(number - base) as usize];
             let goes_there = pending.target.shard == Some(from.0) && !pending.settled;
             if goes_there && progress.awaits(RecordId { session: ids.session, number }, &pending.target) {

@@ -29,7 +29,7 @@ pub(super) enum Binding {
     Name { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
     /// Which shards the positions from `first` on belong to, as versions of `view`.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },
-    /// Those of these names that have no position are held no longer. None had one when this was written, except in
+    /// The names among these that have no position are held no longer. None had one when this was written, except in
     /// logs of earlier builds.
     Discard(IdRun),
     /// The records of a run are versions of `view` at the positions from `first` on, and of another view as well.
