@@ -53,7 +53,9 @@ impl Replica {
                 is_first || bytes <= limits.batch_bytes
             });
             let first: Vec<Position> = first.map(|(position, _)| *position).collect();
-            first.into_iter().for_each(|position| self.again(position));
+            for position in first {
+                self.again(position);
+            }
         }
         is_late
     }
@@ -65,11 +67,9 @@ impl Replica {
         Some(bytes)
     }
 
-    /// The record at this position is sent again.
-    fn again(&mut self, position: Position) {
-        if self.lands(position).is_some() {
-            self.due.insert(position);
-        }
+    /// The record at this position is sent again. Says whether it was on its way.
+    fn again(&mut self, position: Position) -> bool {
+        self.lands(position).is_some() && self.due.insert(position)
     }
 
     /// The connection broke: everything that was not answered is due again, after a while.
@@ -251,8 +251,8 @@ impl LogClient {
         for span in spans {
             let shard = view.placement.shard_of(span.first);
             let Some(replica) = self.writes.replicas.get_mut(&(shard, node)) else { continue };
-            span.positions().for_each(|position| replica.again(position));
-            if !replica.pace.pauses(now) {
+            let refused = span.positions().filter(|position| replica.again(*position)).count();
+            if refused > 0 {
                 replica.pace.refused(now, disk_full, jitter);
             }
         }

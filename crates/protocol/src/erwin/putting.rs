@@ -387,14 +387,22 @@ impl LogClient {
     fn send_again(&mut self, from: (ShardId, NodeId), ids: IdRun) {
         let (base, end) = (self.base, self.end());
         let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
+        let mut refused: Option<IdRun> = None;
         for number in ids.first.max(base)..ids.end().min(end).min(progress.sent) {
             let pending = &self.pending[(number - base) as usize];
             let goes_there = pending.target.shard == Some(from.0) && !pending.settled;
             if goes_there && progress.awaits(RecordId { session: ids.session, number }, &pending.target) {
                 progress.lands(pending.record.size());
-                progress.refused.add(IdRun { first: number, count: 1, ..ids });
+                match &mut refused {
+                    Some(run) if run.end() == number => run.count += 1,
+                    _ => {
+                        let next = IdRun { first: number, count: 1, ..ids };
+                        progress.refused.extend(refused.replace(next));
+                    }
+                }
             }
         }
+        progress.refused.extend(refused);
     }
 
     fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {

@@ -103,25 +103,64 @@ impl Conversation {
         self.heard_at = now;
     }
 
-    /// The replica had no room.
+    /// The replica had no room. Several messages that were on their way at once are refused at once, and that counts once.
     pub fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
-        self.window.refused();
         self.heard_at = now;
         // A disk that was full stays the reason until something is held again.
         self.busy = Some(disk_full || self.busy == Some(true));
-        self.pause = (self.pause * 2).clamp(BUSY_FIRST, BUSY_MOST);
-        self.not_before = now + self.pause.mul_f64(jitter);
+        self.backs_off(now, BUSY_FIRST, jitter);
     }
 
     /// The replica is not in the view yet, or not any more.
     pub fn fenced(&mut self, now: Time) {
+        self.backs_off(now, LOOKUP_FIRST, 1.0);
+    }
+
+    /// Half the window, and a pause of twice the last one; nothing more of either while a pause is not over.
+    fn backs_off(&mut self, now: Time, least: Duration, jitter: f64) {
+        if self.pauses(now) {
+            return;
+        }
         self.window.refused();
-        self.pause = (self.pause * 2).clamp(LOOKUP_FIRST, BUSY_MOST);
-        self.not_before = now + self.pause;
+        self.pause = (self.pause * 2).clamp(least, BUSY_MOST);
+        self.not_before = now + self.pause.mul_f64(jitter);
     }
 
     /// The connection broke.
     pub fn disconnected(&mut self, now: Time) {
         self.not_before = now + RECONNECT_AFTER;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn refusals_of_one_window_are_one_refusal() {
+        let mut once = Conversation::new(Time::ZERO, 1 << 20);
+        once.refused(after(1), false, 1.0);
+        let mut often = once.clone();
+        (0..9).for_each(|_| often.refused(after(1), false, 1.0));
+        assert_eq!(often.resumes_at(), once.resumes_at());
+        assert_eq!(often.pause, BUSY_FIRST);
+        assert!((0..64 << 20).step_by(1 << 18).all(|bytes| often.has_room(bytes) == once.has_room(bytes)));
+        // After the pause it is news.
+        often.refused(after(1) + BUSY_FIRST, false, 1.0);
+        assert_eq!(often.pause, 2 * BUSY_FIRST);
+    }
+
+    #[test]
+    fn a_disk_that_was_full_stays_the_reason_until_something_is_taken() {
+        let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
+        conversation.refused(after(1), true, 1.0);
+        conversation.refused(after(2), false, 1.0);
+        assert_eq!(conversation.busy(), Some(true));
+        conversation.takes(1);
+        assert_eq!(conversation.busy(), None);
     }
 }

@@ -65,7 +65,7 @@ impl Replica {
             return;
         }
         let from = (client.peer(), session);
-        self.unordered.hear(now, self.stable, from, self.options.limits.unnamed_for);
+        self.unordered.hear(now, self.stable, from, self.options.limits);
         let mut sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
         for ids in self.turn_away(&mut sorted.fresh) {
@@ -177,7 +177,7 @@ impl Replica {
             if resolved.missing.is_empty() {
                 let waiting = self.unordered.waiting.remove(&name).expect("just seen");
                 let has_voids = resolved.runs.iter().any(|run| run.is_void);
-                self.unordered.completes(now, &waiting, has_voids);
+                self.unordered.completes(now, &waiting, has_voids, self.options.limits);
                 self.place(name, waiting, resolved.runs, out);
             }
         }

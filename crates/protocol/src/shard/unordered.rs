@@ -167,21 +167,21 @@ impl Unordered {
         !self.active.contains_key(&session) && stable.since(last) > idle_positions
     }
 
-    /// Something came of a session. What nobody names is to be noticed after `unnamed_for`.
+    /// Something came of a session.
     pub(super) fn hear(
         &mut self,
         now: Time,
         stable: Position,
         (from, session): (Peer, SessionId),
-        unnamed_for: Duration,
+        limits: Limits,
     ) {
         self.note_active(stable, session);
         self.silent.remove(&session);
         if self.held_count == 0 {
-            self.unnamed_at = now + unnamed_for / LOOKS;
+            self.unnamed_at = now + limits.unnamed_for / LOOKS;
         }
         if self.heard.len() >= self.prune_at.max(MOST_HEARD) {
-            self.heard.retain(|_, heard| now < heard.at + limits::MISSING_CONNECTED);
+            self.heard.retain(|_, heard| now < heard.at + limits.missing_connected);
             // Where so many are active, it is not looked at all of them for each word.
             self.prune_at = 2 * self.heard.len();
         }
@@ -207,9 +207,9 @@ impl Unordered {
 
     /// Nothing is missing of a batch any more. How late its records came is remembered, and fades by an eighth with each
     /// batch; those that never came say nothing about others.
-    pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, has_voids: bool) {
+    pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, has_voids: bool, limits: Limits) {
         let took = if has_voids { Duration::ZERO } else { now - waiting.since };
-        self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits::MISSING_CONNECTED);
+        self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits.missing_connected);
     }
 
     /// The names that batches wait for.
@@ -538,7 +538,7 @@ mod tests {
         let mut unordered = Unordered::default();
         let names = IdRun { session: SessionId::new(opened_at, 7), first: 0, count: 1 };
         let client = Peer::Client(ConnectionId(1));
-        unordered.hear(Time::ZERO, Position(10), (client, names.session), Duration::ZERO);
+        unordered.hear(Time::ZERO, Position(10), (client, names.session), Limits::default());
         unordered.hold(names);
         (unordered, names)
     }
