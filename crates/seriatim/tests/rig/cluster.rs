@@ -11,21 +11,28 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::process::{PATIENCE, Process, own_host, said};
+use crate::surroundings::Surroundings;
 
 /// A cluster that can be killed and started again. Dropping it kills it and deletes its data.
 pub(crate) struct Cluster {
     process: Option<Process>,
     address: String,
     options: &'static [&'static str],
+    surroundings: Surroundings,
     directory: TempDir,
 }
 
 impl Cluster {
     /// Starts a new cluster with these options of `dev`, and waits until it serves.
     pub(crate) async fn start(options: &'static [&'static str]) -> Self {
+        Self::start_in(Surroundings::default(), options).await
+    }
+
+    /// The same, there.
+    pub(crate) async fn start_in(surroundings: Surroundings, options: &'static [&'static str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the cluster");
         let address = format!("{}:0", own_host());
-        let mut cluster = Self { process: None, address, options, directory };
+        let mut cluster = Self { process: None, address, options, surroundings, directory };
         cluster.spawn();
         cluster.ready().await;
         cluster
@@ -63,7 +70,7 @@ impl Cluster {
         let fixed = ["dev", "--listen", &self.address, "--data"].map(OsStr::new);
         let options = self.options.iter().map(OsStr::new);
         let arguments = fixed.into_iter().chain([data.as_os_str()]).chain(options);
-        self.process = Some(Process::spawn(arguments, self.words()));
+        self.process = Some(Process::spawn(arguments, self.words(), &self.surroundings));
     }
 
     /// Waits until it serves.

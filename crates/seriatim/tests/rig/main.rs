@@ -7,7 +7,7 @@
 //! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
 //! * [`shards`]: shards that join and leave under load;
 //! * [`disks`]: a disk that fills up, bytes that change;
-//! * [`load`]: more load than the machine can carry;
+//! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`bench`]: what `seriatim bench` writes;
 //! * [`acceptance`], [`output`]: the command line, as scripts use it.
@@ -32,4 +32,5 @@ mod output;
 mod process;
 mod serve;
 mod shards;
+mod surroundings;
 mod workload;

@@ -1,6 +1,7 @@
 //! A real cluster of several processes: each node is a `serve` of its own, which can be killed, paused and
 //! started again alone.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::cluster::connect;
 use crate::process::{PATIENCE, Process, own_host, said};
+use crate::surroundings::Surroundings;
 
 /// Where the nodes have their view register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(crate) enum Register {
 /// A cluster of several processes. Dropping it kills them and deletes their data.
 pub(crate) struct Members {
     processes: Vec<Option<Process>>,
+    /// Where nodes are started that are not started like the others.
+    surroundings: BTreeMap<NodeId, Surroundings>,
     host: String,
     etcd: Option<Etcd>,
     directory: TempDir,
@@ -40,22 +44,32 @@ impl Members {
 
     /// The same, and has each node's directory prepared before the node is started.
     pub(crate) async fn start_with(count: u32, prepare: impl Fn(NodeId, &Path)) -> Self {
-        Self::begin(count, Register::First, prepare).await
+        Self::begin(count, Register::First, BTreeMap::new(), prepare).await
+    }
+
+    /// Starts `count` nodes, the first of which has the register, some of them in other surroundings than the others.
+    pub(crate) async fn start_in(count: u32, surroundings: BTreeMap<NodeId, Surroundings>) -> Self {
+        Self::begin(count, Register::First, surroundings, |_, _| {}).await
     }
 
     /// Starts `count` nodes with their register there, and waits until all have joined.
     pub(crate) async fn start_on(register: Register, count: u32) -> Self {
-        Self::begin(count, register, |_, _| {}).await
+        Self::begin(count, register, BTreeMap::new(), |_, _| {}).await
     }
 
-    async fn begin(count: u32, register: Register, prepare: impl Fn(NodeId, &Path)) -> Self {
+    async fn begin(
+        count: u32,
+        register: Register,
+        surroundings: BTreeMap<NodeId, Surroundings>,
+        prepare: impl Fn(NodeId, &Path),
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the cluster");
         let host = own_host();
         let etcd = match register {
             Register::First => None,
             Register::Etcd => Some(Etcd::start(&host, directory.path()).await),
         };
-        let mut members = Self { processes: vec![], host, etcd, directory };
+        let mut members = Self { processes: vec![], surroundings, host, etcd, directory };
         for number in 1..=count {
             members.processes.push(None);
             fs::write(members.config(NodeId(number)), members.configuration(number, register))
@@ -121,7 +135,9 @@ impl Members {
     pub(crate) fn spawn(&mut self, node: NodeId) {
         let config = self.config(node);
         let arguments = ["serve".as_ref(), "--config".as_ref(), config.as_os_str()];
-        let process = Process::spawn(arguments, self.words(node));
+        let usual = Surroundings::default();
+        let surroundings = self.surroundings.get(&node).unwrap_or(&usual);
+        let process = Process::spawn(arguments, self.words(node), surroundings);
         let before = self.processes[node.0 as usize - 1].replace(process);
         assert!(before.is_none(), "node {node} runs already");
     }
@@ -163,6 +179,11 @@ impl Members {
     /// Starts the etcd of the nodes again, and waits until it listens.
     pub(crate) async fn restart_etcd(&mut self) {
         self.etcd = Some(Etcd::start(&self.host, self.directory.path()).await);
+    }
+
+    /// The most memory that the nodes that run ever had, in bytes: the sum over all of them.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.processes.iter().flatten().map(Process::peak_memory).sum()
     }
 
     /// What each node said on standard error, over all its lives.

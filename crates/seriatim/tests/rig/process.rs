@@ -11,6 +11,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
+use crate::surroundings::Surroundings;
+
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_seriatim");
 
@@ -29,17 +31,14 @@ impl Process {
     pub(crate) fn spawn<S: AsRef<OsStr>>(
         arguments: impl IntoIterator<Item = S>,
         words: impl Into<PathBuf>,
+        surroundings: &Surroundings,
     ) -> Self {
         let words = words.into();
         let file = OpenOptions::new().create(true).append(true).open(&words).expect("a file for its words");
-        let mut child = Command::new(BINARY)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file)
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the binary starts");
+        let mut command = Command::new(BINARY);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).kill_on_drop(true);
+        command.envs(surroundings.preload.iter().map(|library| ("LD_PRELOAD", library)));
+        let mut child = surroundings.within(|| command.spawn()).expect("the binary starts");
         let output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         Self { child, output, words }
     }
