@@ -34,6 +34,8 @@ fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
 fn an_overloaded_cluster_outlives_a_node() {
     all_clean("overload and a crash", profiles::overload_crash, &ORDERS, 0..3);
     all_clean("a long view change", profiles::long_view_change, &ORDERS, 0..2);
+    // Each replica that was taken back cost another its place, which asked its own node's controller to undo that.
+    all_clean("a long view change", profiles::long_view_change, &[Order::Corfu], 22..24);
 }
 
 /// Where names alone are ordered, a batch of them may be a second's work of a disk that is ten times slower than the

@@ -447,6 +447,9 @@ impl Controller {
             self.tolerated = view_nodes(view).into_iter().filter(|node| self.silent.contains(node)).collect();
             self.look_at = None;
         }
+        if known.is_some_and(|(known, _)| view.number > known) {
+            self.growth.happened(now);
+        }
         self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
         self.dropped.retain(|role| named(entry).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
@@ -736,7 +739,6 @@ impl Controller {
         }
         let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
         self.answer_order(true, false, text, out);
-        self.growth.happened(now);
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();

@@ -29,8 +29,9 @@ impl Growth {
         self.not_before
     }
 
-    /// A view was registered. The next one that only grows waits: longer, if the last did not last much longer than it
-    /// had to.
+    /// A view was registered, whoever formed it. The next one that only grows waits: longer, if the last did not last
+    /// much longer than it had to. So a replica that is slow to answer, and left out for that, gets ever more time for
+    /// what keeps it.
     pub(super) fn happened(&mut self, now: Time) {
         let lasted = now >= self.last + self.pause + GROWN_WELL;
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
