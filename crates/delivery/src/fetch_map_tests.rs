@@ -265,6 +265,48 @@ fn the_map_stays_when_the_view_changes_and_goes_where_a_loss_was_accepted() {
 }
 
 #[test]
+fn what_a_shard_had_that_has_left_meanwhile_is_trimmed_whatever_the_others_said_before() {
+    for leaves in [0, 1] {
+        let mut fetch = Fetch::new(CONTROL, mapped_entry(1, 2), Options::default());
+        let mut step = |input| {
+            let mut out = vec![];
+            fetch.step(Time(1), input, &mut out);
+            (to_shards(&out), replies(&out))
+        };
+        let read = Request::Read { from: Position(7), max: 2, wait: SECOND, answer_within: SECOND };
+        let (asked, _) = step(Input::Request { token: 1, request: read });
+        // One shard has the second position and says so. The first is the other's, which does not answer.
+        for (node, shard, message) in asked {
+            let shard::Message::Read { request, .. } = message else { continue };
+            if shard != leaves {
+                let message =
+                    shard::Message::Records { request, records: vec![stored(8)], upto: Position(9) };
+                assert_eq!(step(from_shard(node, shard, message)).1, []);
+            }
+        }
+        // The log is trimmed, the other shard leaves, and one joins.
+        let mut entry = mapped_entry(2, 3);
+        entry.history.push(ViewNumber(2), Position(20));
+        let shards = &mut entry.view.as_mut().unwrap().shards;
+        shards.retain(|members| members.shard != ShardId(leaves));
+        let (asked, _) = step(from_register(control::Message::Registered { entry }));
+        let mut answers = vec![];
+        for (node, shard, message) in asked.into_iter().rev() {
+            let shard::Message::Read { request, .. } = message else { continue };
+            let answer = match shard {
+                2 => shard::Message::Records { request, records: vec![], upto: Position(9) },
+                _ => {
+                    let error = ReadError::Trimmed { first: Position(20) };
+                    shard::Message::ReadFailed { request, error }
+                }
+            };
+            answers.extend(step(from_shard(node, shard, answer)).1);
+        }
+        assert_eq!(answers, [Reply::Failed(Failure::Trimmed { first: Position(20) })]);
+    }
+}
+
+#[test]
 fn reads_run_beside_each_other_and_can_be_dropped() {
     let mut fetch = Fetch::new(CONTROL, mapped_entry(1, 2), Options::default());
     let mut step = |input| {

@@ -257,15 +257,15 @@ impl Read {
         if lost_from < self.end {
             self.owners = None;
         }
-        if self.doubt.take().is_some() || self.parts.values().any(|part| part.upto > lost_from) {
-            self.cancel(shared, out);
-            self.parts.clear();
-        }
         let view = shared.directory.view();
         let has_left = |shard: &ShardId| view.is_some_and(|view| view.shard(*shard).is_none());
-        let left: Vec<ShardId> = self.parts.keys().copied().filter(has_left).collect();
-        for (shard, mut part) in left.into_iter().filter_map(|shard| self.parts.remove_entry(&shard)) {
-            part.cancel(shard, shared, out);
+        // What a shard had that has left is trimmed: the others, who may have answered before that, say so when they are
+        // asked again.
+        let must_ask_again = self.doubt.take().is_some()
+            || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
+        if must_ask_again {
+            self.cancel(shared, out);
+            self.parts.clear();
         }
         self.ask_shards(now, shared);
         self.ask_due(now, shared, out);
