@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, LogId, Machine, NodeId, ShardId, ShardMembers, Time, View, ViewNumber, limits,
+    Address, Endpoint, Input, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber, limits,
 };
 
 use super::attempt::{Around, Attempt, Purpose, Step};
 use super::behind::{Known, Verdict};
 use super::growth::Growth;
 use super::loss::Trouble;
+use super::members::{Wish, dismiss, left_out, named, view_nodes};
 use super::message::{LogEntry, Message, NodeAddress};
 use super::pace::Pace;
 use super::timings::Timings;
@@ -58,6 +59,10 @@ pub struct Controller {
     wanted: Option<ViewNumber>,
     /// The highest claim of another that was given its time.
     stood_back_for: ViewNumber,
+    /// The node that it rests for: it made that claim, and is heard.
+    rival: Option<NodeId>,
+    /// When others were last told that an attempt makes progress.
+    told_at: Time,
     nodes: BTreeSet<NodeId>,
     silent: BTreeSet<NodeId>,
     /// Silent nodes that the latest view names all the same: it was formed with them knowingly.
@@ -81,17 +86,6 @@ pub struct Controller {
 struct Report {
     view: ViewNumber,
     cannot_start: ViewNumber,
-}
-
-/// What a report asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    /// The view counts on the reporter, in this life or an earlier one.
-    View,
-    /// The view does without it, and should not.
-    Growth,
-    /// Nobody needs it any more.
-    Leave,
 }
 
 /// An operator asks what would be lost, or accepts it.
@@ -171,6 +165,8 @@ impl Controller {
             known: Known::default(),
             wanted: None,
             stood_back_for: ViewNumber::NONE,
+            rival: None,
+            told_at: Time::ZERO,
             nodes: BTreeSet::from([node]),
             silent: BTreeSet::new(),
             tolerated: BTreeSet::new(),
@@ -224,6 +220,10 @@ impl Controller {
                 }
             }
             Message::Current { entry } => self.register_answered(now, entry, out),
+            Message::Underway { claim } if self.rival.is_some() && claim >= self.stood_back_for => {
+                self.stood_back_for = claim;
+                self.ask_at = self.ask_at.max(now + self.options.limits.attempt_for);
+            }
             Message::Registered { entry } => self.learn(now, &entry),
             Message::Gone { .. } => self.gone(),
             Message::Cluster { nodes } => {
@@ -251,7 +251,7 @@ impl Controller {
 
     /// Forgets the log.
     fn gone(&mut self) {
-        self.phase = Phase::Idle;
+        (self.phase, self.rival) = (Phase::Idle, None);
         self.look_at = None;
         self.current = None;
         self.known = Known::default();
@@ -268,14 +268,14 @@ impl Controller {
 
     fn begin_at_once(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if matches!(self.phase, Phase::Resting) {
-            self.phase = Phase::Idle;
+            (self.phase, self.rival) = (Phase::Idle, None);
         }
         self.begin(now, out);
     }
 
     /// Enters a phase and asks its questions.
     fn enter(&mut self, now: Time, phase: Phase, out: &mut Vec<RoleEffect>) {
-        self.phase = phase;
+        (self.phase, self.rival) = (phase, None);
         self.pace.restart_questions();
         self.ask(now, out);
     }
@@ -283,7 +283,32 @@ impl Controller {
     /// Does nothing for a while, and then reads the register again.
     fn rest(&mut self, now: Time, pause: Duration) {
         self.phase = Phase::Resting;
+        self.rival = None;
         self.ask_at = now + pause;
+    }
+
+    /// Somebody else has claimed, and gets its time, once. As long as its node is heard that is as long as an attempt may
+    /// make no progress, for it gives up itself, and says when there is some; else it is a moment.
+    fn stand_back(&mut self, now: Time, entry: &LogEntry) {
+        self.stood_back_for = entry.claimed;
+        let (node, backoff) =
+            (entry.claimant_node(), self.pace.backoff_after(entry.claimed, entry.view_number()));
+        let is_heard = node != self.node && self.nodes.contains(&node) && !self.silent.contains(&node);
+        self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
+        self.rival = is_heard.then_some(node);
+    }
+
+    /// Those that stand back for this claim are told now and then that it makes progress.
+    fn tell_rivals(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let Phase::Attempt(attempt) = &self.phase else { return };
+        if now < self.told_at + self.options.limits.attempt_for / 4 {
+            return;
+        }
+        self.told_at = now;
+        let claim = attempt.claim();
+        for node in self.nodes.difference(&self.silent).filter(|node| **node != self.node) {
+            send(Address::Node(*node, Endpoint::Controller), Message::Underway { claim }, out);
+        }
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
@@ -395,7 +420,7 @@ impl Controller {
                 let won = entry.claimed == wanted.claimed && entry.claimant == wanted.claimant;
                 if won {
                     self.timings.reached(now, "claim");
-                    self.give_up_at = now + self.pace.patience();
+                    (self.give_up_at, self.told_at) = (now + self.pace.patience(), now);
                     let attempt = Attempt::new(now, entry, self.purpose(now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
@@ -405,9 +430,8 @@ impl Controller {
             }
             Phase::Attempt(attempt) => {
                 if entry.claimed > attempt.claim() {
-                    // Outbid. The winner's attempt makes this one pointless; stand back for a while.
-                    self.stood_back_for = entry.claimed;
-                    self.rest(now, self.pace.backoff_after(entry.claimed, entry.view_number()));
+                    // Outbid. The winner's attempt makes this one pointless.
+                    self.stand_back(now, &entry);
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
                 } else if attempt.step == Step::Register && entry.version > attempt.entry.version {
@@ -456,6 +480,13 @@ impl Controller {
         if !self.tolerated.is_empty() || self.are_some_away() || short {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
+        if self.rival.is_some() && entry.view_number() >= self.stood_back_for {
+            // That is what it rested for.
+            (self.phase, self.rival) = (Phase::Idle, None);
+            if !self.reports.is_empty() {
+                self.look_after(now, STAGGER * self.rank());
+            }
+        }
     }
 
     fn look_after(&mut self, now: Time, pause: Duration) {
@@ -477,6 +508,10 @@ impl Controller {
             return;
         }
         self.tolerated.remove(&node);
+        if self.rival == Some(node) {
+            self.rival = None;
+            self.ask_at = self.ask_at.min(now + STAGGER * self.rank());
+        }
         if let Phase::Attempt(attempt) = &mut self.phase {
             if attempt.fell_silent(node) {
                 return self.enter(now, Phase::Reading, out);
@@ -505,31 +540,10 @@ impl Controller {
         }
     }
 
-    /// What someone without a view asks for.
-    fn wish(entry: &LogEntry, reporter: Address) -> Wish {
-        let (Address::Node(node, endpoint), Some(view)) = (reporter, &entry.view) else { return Wish::View };
-        let (named, meant) = match endpoint {
-            Endpoint::Shard(shard) => {
-                let members = view.shard(shard).map(|members| &members.replicas);
-                let meant = entry.shards.get(shard.0 as usize);
-                (
-                    members.is_some_and(|members| members.iter().any(|member| member.node == node)),
-                    meant.is_some_and(|nodes| nodes.contains(&node)),
-                )
-            }
-            _ => (view.sequencers.iter().any(|member| member.node == node), entry.sequencers.contains(&node)),
-        };
-        match (named, meant) {
-            (true, _) => Wish::View,
-            (false, true) => Wish::Growth,
-            (false, false) => Wish::Leave,
-        }
-    }
-
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        now < self.growth.not_before() && Self::wish(entry, reporter) == Wish::Growth
+        now < self.growth.not_before() && Wish::of(entry, reporter) == Wish::Growth
     }
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
@@ -550,11 +564,9 @@ impl Controller {
         }
         self.wanted = Some(entry.view_number());
         if entry.claimed > entry.view_number().max(self.stood_back_for) {
-            // Somebody else is at it. It gets its time, once.
-            self.stood_back_for = entry.claimed;
-            return self.rest(now, self.pace.backoff_after(entry.claimed, entry.view_number()));
+            return self.stand_back(now, &entry);
         }
-        let (claimed, claimant) = (entry.claimed.next(), self.pace.attempt());
+        let (claimed, claimant) = (entry.claimed.next(), self.pace.attempt(self.node));
         let wanted = LogEntry { claimed, claimant, ..entry };
         self.stood_back_for = claimed;
         self.enter(now, Phase::Claiming(Box::new(wanted)), out);
@@ -571,7 +583,7 @@ impl Controller {
                 send(reporter, Message::Registered { entry: entry.clone() }, out);
                 continue;
             }
-            match Self::wish(entry, reporter) {
+            match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
                 Wish::Growth => grows = true,
                 Wish::Leave => dismiss(entry, reporter, out),
@@ -641,6 +653,7 @@ impl Controller {
             if !self.options.deviates(Deviation::AttemptByTheClock) {
                 self.give_up_at = now + self.pace.patience();
             }
+            self.tell_rivals(now, out);
             self.proceed(now, out);
         }
     }
@@ -753,48 +766,4 @@ impl Controller {
     fn is_gone(&self, node: NodeId) -> bool {
         self.silent.contains(&node) && !self.tolerated.contains(&node)
     }
-}
-
-/// The nodes of a view, in the order in which they are to act: sequencing replicas first.
-fn view_nodes(view: &View) -> Vec<NodeId> {
-    let sequencers = view.sequencers.iter();
-    let replicas = view.shards.iter().flat_map(|members| &members.replicas);
-    let mut nodes = vec![];
-    for member in sequencers.chain(replicas) {
-        if !nodes.contains(&member.node) {
-            nodes.push(member.node);
-        }
-    }
-    nodes
-}
-
-/// The roles that take part in the view: the shards' replicas first.
-fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
-    let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
-        let endpoint = Endpoint::Shard(members.shard);
-        members.replicas.iter().map(move |member| Address::Node(member.node, endpoint))
-    });
-    let sequencers = entry.view.iter().flat_map(|view| &view.sequencers);
-    shards.chain(sequencers.map(|member| Address::Node(member.node, Endpoint::Sequencer)))
-}
-
-/// The roles that are meant to take part in the view, and do not.
-fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
-    let sequencers = entry.sequencers.iter().filter(|node| {
-        entry.view.as_ref().is_some_and(|view| view.sequencers.iter().all(|member| member.node != **node))
-    });
-    let sequencers = sequencers.map(|node| Address::Node(*node, Endpoint::Sequencer));
-    let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
-        let meant = entry.shards.get(members.shard.0 as usize).into_iter().flatten();
-        let away = meant.filter(|node| members.replicas.iter().all(|member| member.node != **node));
-        away.map(|node| Address::Node(*node, Endpoint::Shard(members.shard)))
-    });
-    sequencers.chain(shards)
-}
-
-/// Tells a node that nobody needs one of its roles any more.
-fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>) {
-    let Address::Node(node, endpoint) = role else { return };
-    let message = Message::Dismiss { log: entry.id, role: endpoint, view: entry.view_number() };
-    send(Address::Node(node, Endpoint::Node), message, out);
 }

@@ -27,7 +27,7 @@ pub struct LogEntry {
     /// The highest view number claimed so far.
     pub claimed: ViewNumber,
     /// Tells the claimant of `claimed` from any other, so that a lost answer to a claim is not mistaken
-    /// for somebody else's claim, or the other way round.
+    /// for somebody else's claim, or the other way round. The upper half is its node.
     pub claimant: u64,
     /// The registered view; none before the first.
     pub view: Option<View>,
@@ -99,6 +99,12 @@ impl LogEntry {
     #[must_use]
     pub fn view_number(&self) -> ViewNumber {
         self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
+    }
+
+    /// The node of the claimant; some number that is no node's, if an earlier build claimed.
+    #[must_use]
+    pub fn claimant_node(&self) -> NodeId {
+        NodeId((self.claimant >> 32) as u32)
     }
 }
 
@@ -312,6 +318,11 @@ pub enum Message {
         refusal: Refusal,
     },
 
+    /// Controller to controllers: the attempt at the view that was claimed makes progress.
+    Underway {
+        /// The claim.
+        claim: ViewNumber,
+    },
     /// Register to client: it cannot be used at present. Whoever asked asks again.
     Unanswered {
         /// What an operator can read.
@@ -555,6 +566,7 @@ wire_enum! {
         44 => LastChangeIs { request, view, steps },
         45 => AskCondition { request },
         46 => ConditionIs { request, condition },
+        47 => Underway { claim },
     }
 }
 

@@ -42,6 +42,7 @@ pub mod controller;
 mod cuts;
 mod growth;
 mod loss;
+mod members;
 pub mod message;
 mod pace;
 pub mod register;

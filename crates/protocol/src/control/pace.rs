@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use seriatim_model::{ViewNumber, limits};
+use seriatim_model::{NodeId, ViewNumber, limits};
 
+#[cfg(doc)]
+use super::message::LogEntry;
 use crate::deviation::{Deviation, Options};
 
 /// The longest pause before a phase's questions are asked again.
@@ -39,10 +41,11 @@ impl Pace {
         }
     }
 
-    /// A new attempt. Returns what names its claimant.
-    pub(super) fn attempt(&mut self) -> u64 {
+    /// A new attempt of a controller on this node. Returns what names its claimant; see [`LogEntry::claimant`].
+    pub(super) fn attempt(&mut self, node: NodeId) -> u64 {
         self.attempts += 1;
-        self.random.wrapping_add(self.attempts)
+        let own = self.random.wrapping_add(self.attempts) & u64::from(u32::MAX);
+        u64::from(node.0) << 32 | own
     }
 
     /// An attempt made no progress.

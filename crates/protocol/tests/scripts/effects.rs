@@ -280,6 +280,7 @@ fn view_change(message: &control::Message) -> Option<String> {
         Stage { claim, ordered, sessions, .. } => {
             format!("stage v{claim} ordered={ordered} sessions={}", words::sessions(sessions))
         }
+        Underway { claim } => format!("underway v{claim}"),
         Flushing { claim, bound } => format!("flushing v{claim} bound={bound}"),
         Dismiss { role: Endpoint::Shard(shard), view, .. } => format!("dismiss shard{shard} view=v{view}"),
         Dismiss { view, .. } => format!("dismiss sequencer view=v{view}"),

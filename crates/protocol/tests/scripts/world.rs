@@ -107,7 +107,8 @@ impl World {
             "unavailable" => self.entry.unavailable = Some("no view can be formed".into()),
             "claim" => {
                 self.entry.claimed = words.view()?;
-                self.entry.claimant = 999;
+                let node: u64 = words.value("node")?.unwrap_or(0);
+                self.entry.claimant = node << 32 | 999;
                 self.entry.version += 1;
             }
             "sequencer" | "shard" | "controller" | "register" | "client" => {

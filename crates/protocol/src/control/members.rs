@@ -1,0 +1,85 @@
+//! The roles and nodes that an entry names, those that it means to have, and what each of them may ask for.
+
+use seriatim_model::{Address, Endpoint, NodeId, View};
+
+use super::message::{LogEntry, Message};
+use super::send;
+use crate::roles::RoleEffect;
+
+/// The nodes of a view, in the order in which they are to act: sequencing replicas first.
+pub(super) fn view_nodes(view: &View) -> Vec<NodeId> {
+    let sequencers = view.sequencers.iter();
+    let replicas = view.shards.iter().flat_map(|members| &members.replicas);
+    let mut nodes = vec![];
+    for member in sequencers.chain(replicas) {
+        if !nodes.contains(&member.node) {
+            nodes.push(member.node);
+        }
+    }
+    nodes
+}
+
+/// The roles that take part in the view: the shards' replicas first.
+pub(super) fn named(entry: &LogEntry) -> impl Iterator<Item = Address> {
+    let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
+        let endpoint = Endpoint::Shard(members.shard);
+        members.replicas.iter().map(move |member| Address::Node(member.node, endpoint))
+    });
+    let sequencers = entry.view.iter().flat_map(|view| &view.sequencers);
+    shards.chain(sequencers.map(|member| Address::Node(member.node, Endpoint::Sequencer)))
+}
+
+/// The roles that are meant to take part in the view, and do not.
+pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
+    let sequencers = entry.sequencers.iter().filter(|node| {
+        entry.view.as_ref().is_some_and(|view| view.sequencers.iter().all(|member| member.node != **node))
+    });
+    let sequencers = sequencers.map(|node| Address::Node(*node, Endpoint::Sequencer));
+    let shards = entry.view.iter().flat_map(|view| &view.shards).flat_map(|members| {
+        let meant = entry.shards.get(members.shard.0 as usize).into_iter().flatten();
+        let away = meant.filter(|node| members.replicas.iter().all(|member| member.node != **node));
+        away.map(|node| Address::Node(*node, Endpoint::Shard(members.shard)))
+    });
+    sequencers.chain(shards)
+}
+
+/// Tells a node that nobody needs one of its roles any more.
+pub(super) fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>) {
+    let Address::Node(node, endpoint) = role else { return };
+    let message = Message::Dismiss { log: entry.id, role: endpoint, view: entry.view_number() };
+    send(Address::Node(node, Endpoint::Node), message, out);
+}
+
+/// What a report asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// The view counts on the reporter, in this life or an earlier one.
+    View,
+    /// The view does without it, and should not.
+    Growth,
+    /// Nobody needs it any more.
+    Leave,
+}
+
+impl Wish {
+    /// What someone without a view asks for.
+    pub(super) fn of(entry: &LogEntry, reporter: Address) -> Self {
+        let (Address::Node(node, endpoint), Some(view)) = (reporter, &entry.view) else { return Self::View };
+        let (named, meant) = match endpoint {
+            Endpoint::Shard(shard) => {
+                let members = view.shard(shard).map(|members| &members.replicas);
+                let meant = entry.shards.get(shard.0 as usize);
+                (
+                    members.is_some_and(|members| members.iter().any(|member| member.node == node)),
+                    meant.is_some_and(|nodes| nodes.contains(&node)),
+                )
+            }
+            _ => (view.sequencers.iter().any(|member| member.node == node), entry.sequencers.contains(&node)),
+        };
+        match (named, meant) {
+            (true, _) => Self::View,
+            (false, true) => Self::Growth,
+            (false, false) => Self::Leave,
+        }
+    }
+}
