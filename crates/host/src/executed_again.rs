@@ -8,7 +8,7 @@ use seriatim_model::{
     SessionId, ShardId, Ticket, Time, ViewNumber,
 };
 use seriatim_protocol::Options;
-use seriatim_store::{JournalOptions, MemoryDisk, RoleKey, ShardOptions};
+use seriatim_store::{JournalOptions, MemoryDisk, RoleKey, Secret, ShardOptions};
 
 use crate::host::{Event, Host, HostConfig};
 use crate::recovery::new_replica;
@@ -24,6 +24,7 @@ fn host_on(disk: &MemoryDisk) -> Host {
         address: "node-2:7700".into(),
         register: RegisterPlace::Node { node: NodeId(1), address: "node-1:7700".into() },
         seed: 1,
+        secret: Secret::new(1),
         options: Options::default(),
         journal: JournalOptions::default(),
         shard_options: ShardOptions::default(),

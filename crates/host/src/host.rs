@@ -18,7 +18,7 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey,
+    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey, Secret,
     ShardOptions,
 };
 
@@ -53,8 +53,10 @@ pub struct HostConfig {
     pub address: String,
     /// Where the view register is.
     pub register: RegisterPlace,
-    /// Drawn at random for each start.
+    /// Drawn at random for each start. Others see it and what follows from it.
     pub seed: u64,
+    /// Drawn for each start as well, and told to nobody.
+    pub secret: Secret,
     /// What the machines are configured with.
     pub options: Options,
     /// Sizes of the journal.
@@ -183,7 +185,7 @@ impl Host {
     /// store that cannot be opened is a [`Problem`] instead.
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
         let identity = JournalIdentity { cluster: config.cluster, node: config.node };
-        let (journal, recovered) = Journal::open(&disk, identity, config.journal)?;
+        let (journal, recovered) = Journal::open(&disk, identity, config.secret, config.journal)?;
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();

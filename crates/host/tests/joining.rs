@@ -8,7 +8,7 @@ use seriatim_model::{Endpoint, LogId, NodeId, Peer, Time};
 use seriatim_protocol::Message;
 use seriatim_protocol::Options;
 use seriatim_protocol::control::{self, NodeAddress};
-use seriatim_store::{JournalOptions, MemoryDisk, ShardOptions};
+use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions};
 
 const REGISTER: NodeId = NodeId(1);
 const ME: NodeId = NodeId(2);
@@ -20,6 +20,7 @@ fn open() -> Host {
         address: "node-2:7700".into(),
         register: RegisterPlace::Node { node: REGISTER, address: "node-1:7700".into() },
         seed: 1,
+        secret: Secret::new(1),
         options: Options::default(),
         journal: JournalOptions::default(),
         shard_options: ShardOptions::default(),

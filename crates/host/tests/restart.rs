@@ -9,7 +9,7 @@ use seriatim_model::{Durability, Endpoint, LogConfig, LogId, NodeId, Peer, Shard
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::shard::Message;
 use seriatim_protocol::{self as protocol, Options};
-use seriatim_store::{JournalOptions, MemoryDisk, ShardOptions, ShardStore};
+use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions, ShardStore};
 
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
@@ -24,6 +24,7 @@ fn open(disk: &MemoryDisk) -> Host {
         address: "node-2:7700".into(),
         register: RegisterPlace::Node { node: OTHER, address: "node-1:7700".into() },
         seed,
+        secret: Secret::new(seed.into()),
         options: Options::default(),
         journal: JournalOptions { file_bytes: 4096, checkpoint_bytes: 1, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),

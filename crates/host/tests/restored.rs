@@ -14,7 +14,7 @@ use seriatim_protocol::control::{self, register::Register};
 use seriatim_protocol::parts::Content;
 use seriatim_protocol::roles::RoleEffect;
 use seriatim_protocol::{Message, Options, erwin, shard};
-use seriatim_store::{JournalOptions, MemoryDisk, ShardOptions};
+use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions};
 
 const LOG: LogId = LogId(1);
 const CLIENT: ConnectionId = ConnectionId(1);
@@ -71,6 +71,7 @@ impl Cluster {
             address: format!("node-{node}:7700"),
             register: RegisterPlace::Outside,
             seed: self.starts,
+            secret: Secret::new(self.starts.into()),
             options: Options::default(),
             journal: JournalOptions::default(),
             shard_options: ShardOptions::default(),

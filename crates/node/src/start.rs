@@ -11,7 +11,7 @@ use seriatim_model::limits::Limits;
 use seriatim_net::{BindError, ListenOptions, Listener};
 use seriatim_protocol::Options;
 use seriatim_store::disk::DataDirectoryError;
-use seriatim_store::{Disk, JournalOptions, RealDisk, ShardOptions, VolatileDisk};
+use seriatim_store::{Disk, JournalOptions, RealDisk, Secret, ShardOptions, VolatileDisk};
 
 use crate::identity::IdentityError;
 use crate::node::{Node, NodeError};
@@ -104,6 +104,7 @@ pub(crate) fn start_node(
         address,
         register,
         seed: random(),
+        secret: Secret::new(random()),
         options: Options { limits: options.limits, deviation: None },
         journal: options.journal,
         shard_options: ShardOptions::default(),

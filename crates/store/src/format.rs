@@ -4,8 +4,8 @@
 //! zeros · crc32c (4)`, the checksum over everything before it. A frame is `crc32c (4) · length (4) ·
 //! body`, the checksum over the length and the body. Everything is little endian.
 //!
-//! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame. Everything else is
-//! the same in both.
+//! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame. Version 3 salts the
+//! files of the journal (`journal/secret.rs`). Everything else is the same in all.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Encoder, Wire, decode_one};
@@ -13,10 +13,13 @@ use seriatim_model::wire::{Encoder, Wire, decode_one};
 use crate::error::OpenError;
 
 /// The format that this program writes, and the newest that it reads.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// The first version with packed binding logs.
 pub(crate) const PACKED_BINDINGS: u16 = 2;
+
+/// The first version whose journal files have salts.
+pub(crate) const SALTED_JOURNALS: u16 = 3;
 
 /// Flags that a reader must know or refuse. There are none so far.
 const KNOWN_CRITICAL_FLAGS: u16 = 0;
@@ -167,8 +170,10 @@ mod tests {
             bytes[60..].copy_from_slice(&crc.to_le_bytes());
             decode_header::<u64>("f", MAGIC, &bytes.into())
         };
-        assert_eq!(with(8, 1).unwrap(), 7, "what older programs wrote is read");
-        assert!(matches!(with(8, 3), Err(OpenError::Version { found: 3, known: 2, .. })));
+        for older in 1..VERSION {
+            assert_eq!(with(8, older as u8).unwrap(), 7, "what older programs wrote is read");
+        }
+        assert!(matches!(with(8, 4), Err(OpenError::Version { found: 4, known: 3, .. })));
         assert!(matches!(with(10, 4), Err(OpenError::Features { flags: 4, .. })));
         assert_eq!(with(12, 1).unwrap(), 7, "ignorable flags are ignored");
     }

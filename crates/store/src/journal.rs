@@ -10,8 +10,9 @@
 //! most the last batch can be torn after a crash. Anything else that is unreadable is damage.
 //!
 //! **Files** are called `journal/NNNN` and used again and again. Each use has a *sequence* number, one
-//! higher than that of the file before. It stands in the file's header and in each batch, so what an
-//! earlier use left behind is never taken for current. Numbers of entries ([`Lsn`]) have no gaps, so a
+//! higher than that of the file before, and a *salt*, which nobody but the node knows ([`Secret`]). Both
+//! stand in the file's header, and the salt in each batch, so neither what an earlier use left behind nor
+//! what a client put into a record is taken for a batch. Numbers of entries ([`Lsn`]) have no gaps, so a
 //! batch that is missing between two others is noticed. `journal/batch.rs` has the layout.
 //!
 //! **Checkpoints** bound what recovery reads. `begin_checkpoint` fixes where ordinary entries start to
@@ -21,6 +22,7 @@
 mod batch;
 mod files;
 mod recovery;
+mod secret;
 mod write;
 
 use std::collections::VecDeque;
@@ -36,6 +38,7 @@ use crate::error::OpenError;
 use batch::{Entry, PendingBatch};
 use files::Files;
 
+pub use secret::Secret;
 pub use write::{JournalWrite, Preparation, WriteFailure};
 
 /// Snapshots are split into entries of this size, in bytes.
@@ -152,16 +155,17 @@ struct Checkpoint {
 
 impl Journal {
     /// Opens the journal in the directory `journal` of `disk`, or starts one. What it accepts is durable
-    /// when it returns, and a torn last batch can never come back.
+    /// when it returns, and a torn last batch can never come back. Each opening has a `secret` of its own.
     ///
     /// # Errors
     /// If the journal is damaged, belongs to someone else, is of a newer format, or the disk fails.
     pub fn open(
         disk: &Arc<dyn Disk>,
         identity: JournalIdentity,
+        secret: Secret,
         options: JournalOptions,
     ) -> Result<(Self, Recovered), OpenError> {
-        let found = recovery::recover(&**disk, identity, options.file_bytes)?;
+        let found = recovery::recover(&**disk, identity, secret, options.file_bytes)?;
         let bytes_since = found.recovered.entries.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let journal = Self {
             options,

@@ -51,7 +51,7 @@
 //!
 //! # Formats
 //!
-//! Version 2; files of version 1 are read, and get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
+//! Version 3; older files are read, and those that changed since get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
 //! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
 //! `shard/rewriting.rs`. Values
 //! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and
@@ -67,6 +67,6 @@ pub use disk::{BytesBehind, Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files
 pub use error::OpenError;
 pub use journal::{
     CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation, Recovered,
-    RoleKey,
+    RoleKey, Secret,
 };
 pub use shard::{Kept, OpenMode, Removal, ShardOptions, ShardStore, StoreError};

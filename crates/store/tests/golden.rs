@@ -22,11 +22,11 @@ use seriatim_model::{
     SessionId, ShardId, View, ViewHistory, ViewNumber,
 };
 use seriatim_store::{
-    Disk, Journal, JournalIdentity, JournalOptions, MemoryDisk, OpenMode, RoleKey, ShardOptions, ShardStore,
-    sync_files,
+    Disk, Journal, JournalIdentity, JournalOptions, MemoryDisk, OpenMode, RoleKey, Secret, ShardOptions,
+    ShardStore, sync_files,
 };
 
-const VERSIONS: [u32; 2] = [1, 2];
+const VERSIONS: [u32; 3] = [1, 2, 3];
 
 const LOG: LogId = LogId(0x5e71a71);
 const SHARD: ShardId = ShardId(1);
@@ -91,7 +91,7 @@ fn expected() -> Vec<(u64, u64)> {
 fn write(directory: &Path, (before, after): Commands, checkpoints_before: usize) {
     let disk = MemoryDisk::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (mut journal, _) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
+    let (mut journal, _) = Journal::open(&shared, IDENTITY, Secret::new(1), journal_options()).unwrap();
     let mode = OpenMode::Journaled { checkpoint: None };
     let mut store = ShardStore::open(Arc::clone(&shared), LOG, SHARD, mode, OPTIONS).unwrap();
     for command in &before {
@@ -263,6 +263,37 @@ fn files_with_names_of_all_versions_open() {
     }
 }
 
+/// The version in a file's header.
+fn version_of(disk: &MemoryDisk, name: &str) -> u8 {
+    disk.content(name).unwrap()[8]
+}
+
+#[test]
+fn a_journal_of_an_older_version_goes_on_in_new_files() {
+    for version in VERSIONS {
+        let (disk, root) = (MemoryDisk::new(), directory(&format!("v{version}")));
+        load(&disk, &root, &root);
+        let old = disk.content("journal/0001").unwrap();
+        assert_eq!(u32::from(version_of(&disk, "journal/0001")), version);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let open = |secret| Journal::open(&shared, IDENTITY, Secret::new(secret), journal_options()).unwrap();
+        let (mut journal, before) = open(1);
+        journal.append(SEQUENCER, &[Bytes::from_static(b"new")]);
+        while let Some(write) = journal.next_write() {
+            journal.written(write.perform(&disk)).unwrap();
+        }
+        disk.crash(version.into());
+        let (_, after) = open(2);
+        assert_eq!(after.snapshots, before.snapshots);
+        let new = (SEQUENCER, Bytes::from_static(b"new"));
+        assert_eq!(after.entries, [before.entries, vec![new]].concat());
+        if version < 3 {
+            assert!(disk.content("journal/0001").unwrap() == old, "it gets no more entries");
+            assert_eq!(version_of(&disk, "journal/0002"), 3);
+        }
+    }
+}
+
 fn check_files(
     name: &str,
     commands: impl Fn() -> Commands,
@@ -276,7 +307,7 @@ fn check_files(
     let disk = MemoryDisk::new();
     load(&disk, &root, &root);
     let shared: Arc<dyn Disk> = Arc::new(disk.fork());
-    let (_, recovered) = Journal::open(&shared, IDENTITY, journal_options()).unwrap();
+    let (_, recovered) = Journal::open(&shared, IDENTITY, Secret::new(2), journal_options()).unwrap();
     let [(SHARD_ROLE, checkpoint)] = &recovered.snapshots[..] else { panic!("{:?}", recovered.snapshots) };
     let mode = OpenMode::Journaled { checkpoint: Some(checkpoint.concat().into()) };
     let mut store = ShardStore::open(shared, LOG, SHARD, mode, OPTIONS).unwrap();

@@ -11,8 +11,8 @@ use seriatim_model::{
     ViewHistory, ViewNumber,
 };
 use seriatim_store::{
-    Disk, Journal, JournalIdentity, JournalOptions, OpenMode, RealDisk, RoleKey, ShardOptions, ShardStore,
-    VolatileDisk, sync_files,
+    Disk, Journal, JournalIdentity, JournalOptions, OpenMode, RealDisk, RoleKey, Secret, ShardOptions,
+    ShardStore, VolatileDisk, sync_files,
 };
 
 const LOG: LogId = LogId(9);
@@ -31,7 +31,7 @@ impl Host {
         let identity = JournalIdentity { cluster: 1, node: NodeId(1) };
         let options =
             JournalOptions { file_bytes: 64 << 10, checkpoint_bytes: 100 << 10, ..JournalOptions::default() };
-        let (journal, recovered) = Journal::open(&disk, identity, options).unwrap();
+        let (journal, recovered) = Journal::open(&disk, identity, Secret::new(1), options).unwrap();
         let checkpoint = recovered.snapshots.into_iter().next().map(|(_, chunks)| chunks.concat().into());
         let options = ShardOptions { segment_bytes: 100_000 };
         let mode = OpenMode::Journaled { checkpoint };

@@ -9,7 +9,7 @@ use seriatim_model::NodeId;
 use seriatim_net::{ListenOptions, Listener};
 use seriatim_node::{Node, NodeError};
 use seriatim_protocol::Options;
-use seriatim_store::{Disk, MemoryDisk, ShardOptions};
+use seriatim_store::{Disk, MemoryDisk, Secret, ShardOptions};
 
 use crate::support::{PATIENCE, client, client_with, eventually, read_range, says, small_journal, within};
 
@@ -34,6 +34,7 @@ impl OnMemory {
                 address,
                 register: RegisterPlace::Node { node: NodeId(1), address: first },
                 seed: rand::random(),
+                secret: Secret::new(rand::random()),
                 options: Options::default(),
                 journal: small_journal(),
                 shard_options: ShardOptions::default(),

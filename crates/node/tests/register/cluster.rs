@@ -11,7 +11,7 @@ use seriatim_net::{ListenOptions, Listener};
 use seriatim_node::Node;
 use seriatim_node::register::{EtcdOptions, open};
 use seriatim_protocol::Options;
-use seriatim_store::{Disk, JournalOptions, MemoryDisk, ShardOptions};
+use seriatim_store::{Disk, JournalOptions, MemoryDisk, Secret, ShardOptions};
 
 use crate::talk::NODES;
 
@@ -28,6 +28,7 @@ async fn start(etcd: &EtcdServer, node: NodeId, disk: &MemoryDisk) -> Node {
         address: listener.address().to_string(),
         register: RegisterPlace::Outside,
         seed: rand::random(),
+        secret: Secret::new(rand::random()),
         options: Options::default(),
         journal: JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),

@@ -17,7 +17,7 @@ use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::roles::Sequencing;
 use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Deviation, Message};
-use seriatim_store::{Disk, JournalWrite, MemoryDisk};
+use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
 
 use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
 use super::{CONTROL, Happening, World};
@@ -182,17 +182,18 @@ impl Node {
 
 impl World {
     pub(super) fn start_node(&mut self, id: NodeId) {
+        let seed = self.random.draw();
         let config = HostConfig {
             cluster: 77,
             node: id,
             address: format!("node-{id}:7700"),
             register: RegisterPlace::Node { node: CONTROL, address: format!("node-{CONTROL}:7700") },
-            seed: self.random.draw(),
+            seed,
+            secret: Secret::new(seed.into()),
             options: self.plan.options,
             journal: self.plan.journal,
             shard_options: self.plan.shard_options,
         };
-        let seed = config.seed;
         let shards = self.history.shard_count;
         let log = self.log;
         let is_damaged = self.damaged_node() == Some(id);

@@ -11,7 +11,7 @@ use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Peer, Position, Record,
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::appending::Terms;
 use seriatim_protocol::{Message, Options};
-use seriatim_store::{Disk, JournalOptions, JournalWrite, MemoryDisk, ShardOptions};
+use seriatim_store::{Disk, JournalOptions, JournalWrite, MemoryDisk, Secret, ShardOptions};
 
 use crate::programs::{Ask, Done, Happened, Program, Told};
 use crate::spent::Pace;
@@ -428,12 +428,14 @@ impl Lab {
 /// How a node starts, which has had so many lives.
 fn config(node: u32, life: u64) -> HostConfig {
     let limits = Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() };
+    let seed = u64::from(node) + 1000 * (life - 1);
     HostConfig {
         cluster: 1,
         node: NodeId(node),
         address: node.to_string(),
         register: RegisterPlace::Node { node: REGISTER, address: REGISTER.to_string() },
-        seed: u64::from(node) + 1000 * (life - 1),
+        seed,
+        secret: Secret::new(seed.into()),
         options: Options { limits, deviation: None },
         journal: JournalOptions { file_bytes: 1 << 16, ..JournalOptions::default() },
         shard_options: ShardOptions { segment_bytes: 4096 },

@@ -4,11 +4,13 @@
 //! batch starts at a multiple of 512 bytes and is padded with zeros to the next:
 //!
 //! ```text
-//! magic (4) · 0 (4) · sequence (8) · first lsn (8) · entries (4) · body length (4) · body crc (4) ·
+//! magic (4) · 0 (4) · mark (8) · first lsn (8) · entries (4) · body length (4) · body crc (4) ·
 //! crc of the 36 bytes before (4) · body · padding
 //! ```
 //!
-//! The body checksum covers the padding too, so every bit of a batch is checked.
+//! The body checksum covers the padding too, so every bit of a batch is checked. The mark says of which use of the
+//! file the batch is: it is the salt in the file's header (`secret.rs`), and in files of the versions before
+//! [`SALTED_JOURNALS`](crate::format::SALTED_JOURNALS), which have none, the sequence number.
 
 use bytes::Bytes;
 use seriatim_model::NodeId;
@@ -41,9 +43,11 @@ pub(super) struct FileIdentity {
     pub(super) sequence: u64,
     /// The first entry of the file's first batch.
     pub(super) first: u64,
+    /// The mark of the file's batches. The headers of versions that had none have zeros there.
+    pub(super) salt: u64,
 }
 
-wire_struct! { FileIdentity { cluster, node, sequence, first } }
+wire_struct! { FileIdentity { cluster, node, sequence, first, salt } }
 
 /// What a batch holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,10 +121,10 @@ impl PendingBatch {
         padded(self.body.len())
     }
 
-    /// The bytes that go to the disk, as a part of the file with this sequence number.
-    pub(super) fn seal(self, sequence: u64) -> Vec<Bytes> {
+    /// The bytes that go to the disk, as a part of the file whose batches have this mark.
+    pub(super) fn seal(self, mark: u64) -> Vec<Bytes> {
         let header = BatchHeader {
-            sequence,
+            mark,
             first: self.first,
             entries: self.entries,
             body_len: u32::try_from(self.body.len()).expect("a batch is far below 4 GiB"),
@@ -140,7 +144,7 @@ fn padded(body_len: usize) -> u64 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchHeader {
-    pub(super) sequence: u64,
+    pub(super) mark: u64,
     pub(super) first: Lsn,
     entries: u32,
     body_len: u32,
@@ -151,7 +155,7 @@ impl BatchHeader {
         let mut out = Vec::with_capacity(BATCH_HEADER_BYTES);
         out.extend_from_slice(&BATCH_MAGIC.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.mark.to_le_bytes());
         out.extend_from_slice(&self.first.0.to_le_bytes());
         out.extend_from_slice(&self.entries.to_le_bytes());
         out.extend_from_slice(&self.body_len.to_le_bytes());
@@ -168,7 +172,7 @@ impl BatchHeader {
             && u32_at(bytes, 4) == 0
             && crc32c::crc32c(&bytes[..BATCH_HEADER_BYTES - 4]) == u32_at(bytes, BATCH_HEADER_BYTES - 4);
         is_valid.then(|| Self {
-            sequence: u64_at(bytes, 8),
+            mark: u64_at(bytes, 8),
             first: Lsn(u64_at(bytes, 16)),
             entries: u32_at(bytes, 24),
             body_len: u32_at(bytes, 28),
@@ -247,7 +251,7 @@ mod tests {
             let file = batch(len);
             assert_eq!(file.len() as u64 % SECTOR_BYTES, 0);
             let batch = Batch::at(&file, 0).unwrap();
-            assert_eq!((batch.header.sequence, batch.end()), (3, Lsn(7)));
+            assert_eq!((batch.header.mark, batch.end()), (3, Lsn(7)));
             assert_eq!(batch.header.padded_bytes(), file.len() as u64);
             let entries = batch.entries().unwrap();
             assert!(matches!(&entries[0], Entry::Ordinary { bytes, .. } if bytes.len() == len));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::batch::{FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, PendingBatch, SECTOR_BYTES};
 use super::write::{JournalWrite, Preparation, Step};
-use super::{JournalIdentity, Lsn};
+use super::{JournalIdentity, Lsn, Secret};
 use crate::format::encode_header;
 
 /// The directory of the journal.
@@ -20,8 +20,17 @@ pub(super) fn file_name(number: u32) -> String {
 pub(super) struct LiveFile {
     pub(super) number: u32,
     pub(super) sequence: u64,
+    /// The mark of its batches. A file of a version without salts has none, and takes no more batches.
+    pub(super) salt: Option<u64>,
     /// The first entry of its first batch.
     pub(super) first: Lsn,
+}
+
+impl LiveFile {
+    /// What stands in each of its batches.
+    pub(super) fn mark(&self) -> u64 {
+        self.salt.unwrap_or(self.sequence)
+    }
 }
 
 /// A file that waits for its next use.
@@ -36,6 +45,7 @@ pub(super) struct SpareFile {
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) identity: JournalIdentity,
+    pub(super) secret: Secret,
     pub(super) file_bytes: u64,
     /// In the order of their sequence numbers, which have no gaps. The last takes the next batch.
     pub(super) live: VecDeque<LiveFile>,
@@ -49,9 +59,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(identity: JournalIdentity, file_bytes: u64) -> Self {
+    pub(super) fn new(identity: JournalIdentity, secret: Secret, file_bytes: u64) -> Self {
         Self {
             identity,
+            secret,
             file_bytes,
             live: VecDeque::new(),
             spare: vec![],
@@ -67,9 +78,9 @@ impl Files {
         let mut steps: Vec<Step> = doomed.collect();
         let bytes = batch.padded_bytes();
         match self.live.back() {
-            Some(file) if self.end + bytes <= self.file_bytes => {
-                let name = file_name(file.number);
-                let chunks = batch.seal(file.sequence);
+            Some(LiveFile { number, salt: Some(salt), .. }) if self.end + bytes <= self.file_bytes => {
+                let name = file_name(*number);
+                let chunks = batch.seal(*salt);
                 steps.push(Step::Write { name: name.clone(), offset: self.end, chunks });
                 steps.push(Step::Sync { name });
                 self.end += bytes;
@@ -101,12 +112,13 @@ impl Files {
         let sequence = self.live.back().map_or(1, |file| file.sequence + 1);
         let name = file_name(spare.number);
         steps.extend(spare.preparation.map(Step::Prewrite));
-        self.live.push_back(LiveFile { number: spare.number, sequence, first: batch.first() });
+        let (salt, first) = (self.secret.salt(sequence), batch.first());
+        self.live.push_back(LiveFile { number: spare.number, sequence, salt: Some(salt), first });
         self.end = FILE_HEADER_BYTES + batch.padded_bytes();
         let JournalIdentity { cluster, node } = self.identity;
-        let identity = FileIdentity { cluster, node, sequence, first: batch.first().0 };
+        let identity = FileIdentity { cluster, node, sequence, first: first.0, salt };
         let mut chunks = vec![encode_header(FILE_MAGIC, &identity, FILE_HEADER_BYTES as usize)];
-        chunks.extend(batch.seal(sequence));
+        chunks.extend(batch.seal(salt));
         steps.push(Step::Write { name: name.clone(), offset: 0, chunks });
         steps.push(Step::Sync { name });
     }

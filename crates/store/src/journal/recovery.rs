@@ -13,18 +13,20 @@
 //!   even without being marked for writing (after a sync that failed).
 //! - The first sector of what was cut off is overwritten with zeros, so that its header cannot meet
 //!   fitting remains of its body when a later batch at that place is torn.
-//! - The same is done in spare files that hold the remains of a batch with a sequence number that is
-//!   going to be used again.
+//!
+//! What is read may have been sent by a client: what lies behind the last batch are the remains of an earlier use, or
+//! of a torn batch. None of it is believed without the salt of the file's use. So remains in a file whose header never
+//! became durable are harmless, too: the next use has another salt, if with the same sequence number.
 
 use bytes::Bytes;
 
 use super::batch::{Batch, BatchHeader, Entry, FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, SECTOR_BYTES};
 use super::files::{DIRECTORY, Files, LiveFile, SpareFile, file_name};
 use super::write::Preparation;
-use super::{JournalIdentity, Lsn, Recovered, RoleKey};
+use super::{JournalIdentity, Lsn, Recovered, RoleKey, Secret};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::format::{decode_header, is_blank};
+use crate::format::{SALTED_JOURNALS, decode_header, is_blank, version_of};
 
 /// A role's snapshot, in pieces.
 type Snapshot = (RoleKey, Vec<Bytes>);
@@ -42,9 +44,10 @@ pub(super) struct Found {
 pub(super) fn recover(
     disk: &dyn Disk,
     identity: JournalIdentity,
+    secret: Secret,
     file_bytes: u64,
 ) -> Result<Found, OpenError> {
-    let mut files = survey(disk, identity, file_bytes)?;
+    let mut files = survey(disk, Files::new(identity, secret, file_bytes))?;
     let mut contents = Contents::new(files.live.front().map_or(Lsn(1), |file| file.first));
     for index in 0..files.live.len() {
         let next_first = files.live.get(index + 1).map(|next| next.first);
@@ -54,21 +57,18 @@ pub(super) fn recover(
     files.end = contents.end;
     contents.settle(disk)?;
     files.release_below(start, usize::MAX);
-    clear_spares(disk, &files)?;
     Ok(Found { files, next: contents.next, recovered: contents.recovered(start) })
 }
 
 /// Finds the files and the run of the latest ones, from their headers.
-fn survey(disk: &dyn Disk, identity: JournalIdentity, file_bytes: u64) -> Result<Files, OpenError> {
-    let mut files = Files::new(identity, file_bytes);
+fn survey(disk: &dyn Disk, mut files: Files) -> Result<Files, OpenError> {
+    let Files { identity, file_bytes, .. } = files;
     let mut used = Vec::new();
     for entry in disk.list(DIRECTORY).map_err(OpenError::io(DIRECTORY))? {
         let Ok(number) = entry.parse::<u32>() else { continue };
         files.next_number = files.next_number.max(number.saturating_add(1));
         match read_header(disk, number, identity)? {
-            Some(found) => {
-                used.push(LiveFile { number, sequence: found.sequence, first: Lsn(found.first) });
-            }
+            Some(file) => used.push(file),
             None => files.spare.push(spare(disk, number, file_bytes)?),
         }
     }
@@ -88,12 +88,12 @@ fn survey(disk: &dyn Disk, identity: JournalIdentity, file_bytes: u64) -> Result
     Ok(files)
 }
 
-/// The header of a file; nothing if the file never came into use.
+/// A file, as its header says; nothing if it never came into use.
 fn read_header(
     disk: &dyn Disk,
     number: u32,
     identity: JournalIdentity,
-) -> Result<Option<FileIdentity>, OpenError> {
+) -> Result<Option<LiveFile>, OpenError> {
     let name = file_name(number);
     let header = disk.read_at(&name, 0, FILE_HEADER_BYTES as usize).map_err(OpenError::io(&name))?;
     if is_blank(&header) {
@@ -105,7 +105,8 @@ fn read_header(
         let describe = |who: JournalIdentity| format!("node {} of cluster {:032x}", who.node, who.cluster);
         return Err(OpenError::Foreign { file: name, found: describe(owner), expected: describe(identity) });
     }
-    Ok(Some(found))
+    let salt = (version_of(&header) >= SALTED_JOURNALS).then_some(found.salt);
+    Ok(Some(LiveFile { number, sequence: found.sequence, salt, first: Lsn(found.first) }))
 }
 
 fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, OpenError> {
@@ -113,21 +114,6 @@ fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, Ope
     let len = disk.len(&name).map_err(OpenError::io(&name))?;
     let preparation = (len < file_bytes).then(|| Preparation::new(name, file_bytes));
     Ok(SpareFile { number, preparation })
-}
-
-/// Overwrites what a torn batch left at the start of a file whose header never became durable.
-fn clear_spares(disk: &dyn Disk, files: &Files) -> Result<(), OpenError> {
-    let last = files.live.back().map_or(0, |file| file.sequence);
-    for spare in &files.spare {
-        let name = file_name(spare.number);
-        let sector =
-            disk.read_at(&name, FILE_HEADER_BYTES, SECTOR_BYTES as usize).map_err(OpenError::io(&name))?;
-        if BatchHeader::decode(&sector).is_some_and(|header| header.sequence > last) {
-            clear_sector(disk, &name, FILE_HEADER_BYTES)?;
-            disk.sync(&name).map_err(OpenError::io(&name))?;
-        }
-    }
-    Ok(())
 }
 
 fn clear_sector(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenError> {
@@ -186,7 +172,7 @@ impl Contents {
         let bytes = disk.read_at(&name, 0, len as usize).map_err(OpenError::io(&name))?;
         let (mut offset, mut last) = (FILE_HEADER_BYTES, FILE_HEADER_BYTES);
         while let Some(batch) = Batch::at(&bytes, offset) {
-            if batch.header.sequence != file.sequence || batch.header.first != self.next {
+            if batch.header.mark != file.mark() || batch.header.first != self.next {
                 break;
             }
             last = offset;
@@ -202,7 +188,7 @@ impl Contents {
                 self.next = first;
             }
             Some(_) => {}
-            None if has_later_batch(&bytes, offset, file.sequence, self.next) => {
+            None if has_later_batch(&bytes, offset, file.mark(), self.next) => {
                 return Err(OpenError::damaged(
                     &name,
                     offset,
@@ -284,8 +270,8 @@ impl Contents {
 }
 
 /// Whether a later batch of this use of the file follows after `offset`.
-fn has_later_batch(bytes: &Bytes, offset: u64, sequence: u64, next: Lsn) -> bool {
+fn has_later_batch(bytes: &Bytes, offset: u64, mark: u64, next: Lsn) -> bool {
     let sectors = bytes.get(offset as usize..).unwrap_or_default().chunks(SECTOR_BYTES as usize);
     let mut headers = sectors.skip(1).filter_map(BatchHeader::decode);
-    headers.any(|header| header.sequence == sequence && header.first > next)
+    headers.any(|header| header.mark == mark && header.first > next)
 }

@@ -1,5 +1,8 @@
-//! The journal against crashes, full disks, damage, and a simple model.
+//! The journal against crashes, full disks, damage, what clients send, and a simple model.
 
+mod payloads;
+
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -14,9 +17,22 @@ const OPTIONS: JournalOptions =
 const KEY: RoleKey = RoleKey { log: LogId(1), endpoint: Endpoint::Sequencer };
 const OTHER: RoleKey = RoleKey { log: LogId(2), endpoint: Endpoint::Shard(seriatim_model::ShardId(4)) };
 
-fn try_open(disk: &MemoryDisk) -> Result<(Journal, Recovered), OpenError> {
+/// Each opening has another one.
+fn secret() -> Secret {
+    thread_local! {
+        static OPENINGS: Cell<u128> = const { Cell::new(0) };
+    }
+    OPENINGS.set(OPENINGS.get() + 1);
+    Secret::new(OPENINGS.get())
+}
+
+fn open_with(disk: &MemoryDisk, options: JournalOptions) -> Result<(Journal, Recovered), OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Journal::open(&disk, IDENTITY, OPTIONS)
+    Journal::open(&disk, IDENTITY, secret(), options)
+}
+
+fn try_open(disk: &MemoryDisk) -> Result<(Journal, Recovered), OpenError> {
+    open_with(disk, OPTIONS)
 }
 
 fn open(disk: &MemoryDisk) -> (Journal, Recovered) {
@@ -184,12 +200,15 @@ fn remains_of_a_batch_in_a_file_that_never_came_to_be_do_not_come_back() {
     store(&mut journal, &disk, &[9; 700]);
     assert_eq!(journal.files.live.len(), 2);
     let (name, ..) = last_batch(&journal, 1024);
-    let header = disk.read_at(&name, 0, 512).unwrap();
+    let remains = disk.read_at(&name, 512, 1024).unwrap();
     // The batch reached the disk, the sector with the file's header did not.
     disk.write_at(&name, 0, &[Bytes::from(vec![0; 512])]).unwrap();
-    assert_eq!(open(&disk).1.entries.len(), 7);
+    let (mut journal, recovered) = open(&disk);
+    assert_eq!(recovered.entries.len(), 7);
     // The next batch gets the same file and sequence number; only its header reaches the disk.
-    disk.write_at(&name, 0, &[header]).unwrap();
+    store(&mut journal, &disk, &[9; 700]);
+    assert_eq!(last_batch(&journal, 1024), (name.clone(), 512, 1536));
+    disk.write_at(&name, 512, &[remains]).unwrap();
     assert_eq!(open(&disk).1.entries.len(), 7);
 }
 
@@ -199,11 +218,12 @@ fn a_batch_of_another_use_of_the_file_is_not_taken() {
     let (mut journal, _) = open(&disk);
     store(&mut journal, &disk, b"first");
     let (name, _, end) = last_batch(&journal, 512);
-    for (sequence, entries) in [(2, 1), (1, 2)] {
+    let salt = journal.files.live[0].salt.unwrap();
+    for (mark, entries) in [(salt + 1, 1), (1, 1), (salt, 2)] {
         let disk = disk.fork();
         let mut batch = PendingBatch::new(Lsn(2));
         batch.add(|out| Entry::encode_ordinary(KEY, 0, &[], out));
-        disk.write_at(&name, end, &batch.seal(sequence)).unwrap();
+        disk.write_at(&name, end, &batch.seal(mark)).unwrap();
         assert_eq!(open(&disk).1.entries.len(), entries);
     }
 }
@@ -303,7 +323,7 @@ fn another_node_or_cluster_is_refused() {
     for identity in
         [JournalIdentity { node: NodeId(4), ..IDENTITY }, JournalIdentity { cluster: 8, ..IDENTITY }]
     {
-        assert!(matches!(Journal::open(&disk, identity, OPTIONS), Err(OpenError::Foreign { .. })));
+        assert!(matches!(Journal::open(&disk, identity, secret(), OPTIONS), Err(OpenError::Foreign { .. })));
     }
 }
 
@@ -394,6 +414,7 @@ impl Soak {
                 let mut bytes = self.first.to_le_bytes().to_vec();
                 self.first += 1;
                 bytes.resize(8 + len, byte);
+                self.keep_a_copy(&mut bytes);
                 append(&mut self.journal, &bytes);
                 self.entries.push(bytes);
             }
@@ -405,6 +426,17 @@ impl Soak {
             17 => self.checkpoint(),
             _ => self.crash(),
         }
+    }
+
+    /// Somebody keeps what the journal's files hold in a log: a piece of one follows.
+    fn keep_a_copy(&mut self, bytes: &mut Vec<u8>) {
+        let names = self.disk.files();
+        if names.is_empty() || self.below(4) > 0 {
+            return;
+        }
+        let name = &names[self.below(names.len() as u64) as usize];
+        let offset = self.below(OPTIONS.file_bytes);
+        bytes.extend_from_slice(&self.disk.read_at(name, offset, 1500).unwrap());
     }
 
     /// The snapshot is the number of entries that it stands for.

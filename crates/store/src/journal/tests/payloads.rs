@@ -1,0 +1,113 @@
+//! Payloads that are made of what the journal writes itself: nothing that a client sends is ever taken for a batch.
+
+use super::*;
+use crate::journal::batch::{Batch, BatchHeader, SECTOR_BYTES};
+
+/// Files that a payload fits into.
+const WIDE: JournalOptions =
+    JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, checkpoint_bytes: 1 << 20, spare_files: 3 };
+
+/// What a client does not know, it may guess: the sequence number stands where it could.
+fn forged(sequence: u64, first: Lsn, bytes: &'static [u8]) -> Vec<u8> {
+    let mut batch = PendingBatch::new(first);
+    batch.add(|out| Entry::Ordinary { key: OTHER, bytes: bytes.into() }.encode(out));
+    batch.seal(sequence).concat()
+}
+
+/// Headers of batches far ahead for so many sequence numbers. Their distance and a sector's length have no common
+/// divisor, so among 512 of them is one that starts where a sector starts.
+fn headers(sequences: std::ops::Range<u64>) -> Vec<u8> {
+    let mut payload = vec![];
+    for sequence in sequences {
+        let header = &forged(sequence, Lsn(u64::MAX / 2), b"")[..40];
+        payload.extend([header, &[0]].concat().repeat(SECTOR_BYTES as usize));
+    }
+    payload
+}
+
+fn checkpoint(journal: &mut Journal, disk: &MemoryDisk) {
+    let id = journal.begin_checkpoint();
+    journal.finish_checkpoint(id, &[(KEY, vec![Bytes::from_static(b"state")])]);
+    drain(journal, disk);
+}
+
+/// What lies behind the last batch.
+fn rest(journal: &Journal, disk: &MemoryDisk) -> Vec<u8> {
+    let (name, _, end) = last_batch(journal, 0);
+    disk.content(&name).unwrap().split_off(end as usize)
+}
+
+#[test]
+fn headers_in_payloads_keep_no_journal_from_opening() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open_with(&disk, WIDE).unwrap();
+    let payload = headers(1..46);
+    let mut met = 0;
+    for round in 0..20u8 {
+        store(&mut journal, &disk, &payload);
+        if journal.checkpoint_due() {
+            checkpoint(&mut journal, &disk);
+        }
+        // A file is begun that was used before, and little of what it held is overwritten.
+        let used = journal.files.live.back().unwrap().sequence;
+        while journal.files.live.back().unwrap().sequence == used {
+            store(&mut journal, &disk, &vec![round; 20_000]);
+        }
+        let (_, recovered) = open_with(&disk.fork(), WIDE).unwrap();
+        assert_eq!(recovered.entries.last().unwrap().1, vec![round; 20_000]);
+        let sequence = journal.files.live.back().unwrap().sequence;
+        let rest = rest(&journal, &disk);
+        let mut found = rest.chunks(512).filter_map(BatchHeader::decode);
+        met += u32::from(found.any(|header| header.mark == sequence));
+    }
+    assert!(met > 10, "it is met often: {met}");
+}
+
+#[test]
+fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open_with(&disk, WIDE).unwrap();
+    store(&mut journal, &disk, b"first");
+    let before = disk.fork();
+    let payload = headers(1..10);
+    store(&mut journal, &disk, &payload);
+    // All of it reached the disk but the first sector.
+    let (name, _, end) = last_batch(&journal, 0);
+    let torn = &disk.content(&name).unwrap()[1536..end as usize];
+    before.write_at(&name, 1536, &[Bytes::copy_from_slice(torn)]).unwrap();
+    assert_eq!(bytes_of(&open_with(&before, WIDE).unwrap().1), [b"first"]);
+}
+
+/// A client's payload fills two files, which are used again for what is small. `shift` bytes precede copies of
+/// `sector` in it.
+fn play(sector: &[u8], shift: usize) -> (MemoryDisk, Journal) {
+    let disk = MemoryDisk::new();
+    let options = JournalOptions { file_bytes: 256 << 10, ..WIDE };
+    let (mut journal, _) = open_with(&disk, options).unwrap();
+    let payload = [vec![0; shift], sector.repeat(400)].concat();
+    store(&mut journal, &disk, &payload);
+    store(&mut journal, &disk, &payload);
+    checkpoint(&mut journal, &disk);
+    for n in 0..40u8 {
+        store(&mut journal, &disk, &[n; 1500]);
+    }
+    (disk, journal)
+}
+
+#[test]
+fn a_batch_in_a_payload_is_not_replayed() {
+    // A first run tells all that a client may guess: where payloads lie, which use of a file is next, and which entry.
+    let marker = forged(u64::MAX, Lsn(1), b"forged");
+    let (disk, journal) = play(&marker, 0);
+    let (sequence, next) = (journal.files.live.back().unwrap().sequence, journal.next);
+    let content = disk.content("journal/0001").unwrap();
+    let at = content.windows(512).position(|bytes| bytes == marker).unwrap();
+    let sector = forged(sequence, next, b"forged");
+    let (disk, journal) = play(&sector, 512 - at % 512);
+    assert_eq!((journal.files.live.back().unwrap().sequence, journal.next), (sequence, next));
+    let rest = Bytes::from(rest(&journal, &disk));
+    assert!(Batch::at(&rest, 0).is_some_and(|batch| batch.header.first == next), "it is met");
+    let recovered = open_with(&disk, WIDE).unwrap().1;
+    assert_eq!(recovered.entries.len(), 40);
+    assert!(recovered.entries.iter().all(|(key, _)| *key == KEY));
+}
