@@ -32,7 +32,8 @@ fn host_on(disk: &MemoryDisk) -> Host {
     let mut host = Host::open(config, Arc::new(disk.clone())).unwrap();
     let me = Member { node: NodeId(2), incarnation: Incarnation(1) };
     let log = LogConfig { durability: Durability::Disk, ..LogConfig::default() };
-    let role = new_replica(&host.config, &host.disk, KEY.log, ShardId(0), me, log).unwrap();
+    let role =
+        new_replica(&host.config, &host.disk, KEY.log, ShardId(0), me, log, &mut host.problems).unwrap();
     host.roles.insert(KEY, role);
     host
 }

@@ -537,7 +537,7 @@ impl Host {
             (Endpoint::Shard(shard), Message::Shard(shard::Message::Fence { entry, .. })) => {
                 let log = entry.config.clone();
                 let me = self.newborn(key, &log);
-                match new_replica(&self.config, &self.disk, key.log, shard, me, log) {
+                match new_replica(&self.config, &self.disk, key.log, shard, me, log, &mut self.problems) {
                     Ok(role) => {
                         self.roles.insert(key, role);
                     }

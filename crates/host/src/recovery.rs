@@ -1,6 +1,7 @@
 //! How a node comes back: its journal, its stores, its roles.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -223,7 +224,8 @@ fn revive_role(
                 return Ok(Some(Role::Shard(Box::new(role), Box::new(store))));
             }
             drop(store);
-            Ok(Some(new_replica(config, disk, key.log, shard, me, birth.config)?))
+            let problems = &mut revived.problems;
+            Ok(Some(new_replica(config, disk, key.log, shard, me, birth.config, problems)?))
         }
         _ => Ok(None),
     }
@@ -248,11 +250,12 @@ fn begin_anew(
     revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
     revived.records.push((key, RoleRecord::Born(birth)));
     let me = Member { node: config.node, incarnation };
-    Ok(Some(new_replica(config, disk, key.log, shard, me, log)?))
+    Ok(Some(new_replica(config, disk, key.log, shard, me, log, &mut revived.problems)?))
 }
 
 /// A replica that holds nothing, with an empty store. What a life left that the journal does not tell of, or in
-/// a store that remembers nothing, belongs to nobody: a trim point among it would hide what comes.
+/// a store that remembers nothing, belongs to nobody: a trim point among it would hide what comes. If there are
+/// records, they may be the last ones, and the journal what was lost: they are put out of the way, not removed.
 pub(crate) fn new_replica(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -260,9 +263,17 @@ pub(crate) fn new_replica(
     shard: ShardId,
     me: Member,
     log: LogConfig,
+    problems: &mut Vec<Problem>,
 ) -> Result<Role, OpenError> {
+    let aside = make_room(&**disk, id, shard, me.incarnation);
     let file = ShardStore::directory(id, shard);
-    ShardStore::destroy(&**disk, id, shard).map_err(|source| OpenError::Io { file, source })?;
+    if let Some(place) = aside.map_err(|source| OpenError::Io { file, source })? {
+        let cause = format!(
+            "records that belong to no replica that the journal knows are put aside as {place}: nothing needs them, \
+             unless the journal was lost or set back"
+        );
+        problems.push(Problem { log: id, endpoint: Endpoint::Shard(shard), cause });
+    }
     let mode = match log.durability {
         Durability::Disk => OpenMode::Journaled { checkpoint: None },
         Durability::Memory => OpenMode::WriteBehind,
@@ -270,6 +281,14 @@ pub(crate) fn new_replica(
     let store = ShardStore::open(disk.clone(), id, shard, mode, config.shard_options)?;
     let role = Replica::new(me, shard, log, config.options);
     Ok(Role::Shard(Box::new(role), Box::new(store)))
+}
+
+/// Leaves nothing where a replica's store is going to be. Returns where the records are that were there.
+fn make_room(disk: &dyn Disk, log: LogId, shard: ShardId, life: Incarnation) -> io::Result<Option<String>> {
+    if ShardStore::has_records(disk, log, shard)? {
+        return ShardStore::set_aside(disk, log, shard, life.0).map(Some);
+    }
+    ShardStore::destroy(disk, log, shard).map(|()| None)
 }
 
 fn open_store(

@@ -110,6 +110,30 @@ fn a_node_that_dies_before_the_journal_tells_of_a_dismissal_still_has_the_store(
 }
 
 #[test]
+fn records_that_the_journal_knows_nothing_of_outlive_the_node_s_new_replica() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = MemoryDisk::new();
+        let records = format!("{}/seg-00000001.records", ShardStore::directory(LOG, SHARD));
+        disk.put(&records, vec![1; 100_000]);
+        let mut host = open(&disk);
+        assert_eq!(host.problems().len(), 1);
+        assert!(disk.files().contains(&records), "where whoever puts the journal back looks for it");
+        fence(&mut host, durability);
+        write_all(&mut host, &disk);
+        assert!(host.replica(LOG, SHARD).is_some());
+        let is_kept = |name: &String| disk.content(name).is_some_and(|content| content == [1; 100_000]);
+        let kept: Vec<_> = disk.files().into_iter().filter(is_kept).collect();
+        let directory = kept[0].rsplit_once('/').unwrap().0;
+        assert!(host.problems()[1].cause.contains(directory), "{:?}", host.problems());
+        drop(host);
+        // Nobody takes it for a store.
+        let host = open(&disk);
+        assert_eq!((host.problems(), host.replica(LOG, SHARD).is_some()), (&[][..], true));
+        assert!(disk.files().contains(&kept[0]));
+    }
+}
+
+#[test]
 fn a_dismissed_replica_leaves_nothing() {
     let (mut host, disk) = with_replica(Durability::Disk);
     dismiss(&mut host);

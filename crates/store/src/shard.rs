@@ -357,7 +357,7 @@ impl ShardStore {
             .is_ok_and(|found| (1..=crate::format::VERSION).contains(&found.version))
     }
 
-    /// Puts a store that cannot be opened out of the way, without removing anything. Returns where it is.
+    /// Puts a store that cannot be opened, or is nobody's, out of the way, without removing anything. Returns where it is.
     ///
     /// # Errors
     /// If the disk fails.
