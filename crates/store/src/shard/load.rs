@@ -418,9 +418,8 @@ impl Loader {
             return Ok(active);
         }
         let [records, bindings] = self.place.segment_files(newest);
-        let is_sealed = self.footer(&records, self.place.len(&records)?)?.is_some()
-            && self.footer(&bindings, self.place.len(&bindings)?)?.is_some();
-        if is_sealed {
+        let is_sealed = self.footer(&bindings, self.place.len(&bindings)?)?.is_some();
+        if is_sealed && self.records_are_sealed(&records)? {
             self.load_sealed(newest)?;
             return self.create(newest + 1);
         }
@@ -434,6 +433,14 @@ impl Loader {
             self.sync(&active)?;
         }
         Ok(active)
+    }
+
+    /// Whether the newest records have their footer. The power may have failed before that was durable; then what
+    /// looks like one may be the end of the last record, as a client sent it.
+    fn records_are_sealed(&self, name: &str) -> Result<bool, OpenError> {
+        let Some(trusted) = self.footer(name, self.place.len(name)?)? else { return Ok(false) };
+        let bytes = self.place.read(name, 0, trusted.len)?;
+        Ok(Frames::new(bytes.slice(HEADER_BYTES as usize..)).end_with_one())
     }
 
     /// What was cut off cannot come back: an old binding would take new records for its own.

@@ -155,6 +155,12 @@ impl Frames {
         next
     }
 
+    /// Whether a frame ends where the bytes do, as far as their lengths tell.
+    pub(super) fn end_with_one(mut self) -> bool {
+        while self.take().is_ok() {}
+        self.remaining() == 0
+    }
+
     /// Whether it is certain where each of the frames starts, the first of which is damaged.
     fn are_aligned(mut self) -> bool {
         let mut is_after_damage = false;

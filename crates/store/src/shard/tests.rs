@@ -6,6 +6,7 @@ use seriatim_model::{Incarnation, LogConfig, Order, SessionId, ViewHistory, View
 
 use super::index::{Index, IndexRun};
 use super::packed::Expected;
+use super::segment::Trusted;
 use super::*;
 use crate::disk::{MemoryDisk, sync_files};
 
@@ -503,4 +504,34 @@ proptest! {
         }
         let _ = try_open(&disk, OpenMode::WriteBehind);
     }
+}
+
+/// A store whose first segment, with one record, is sealed, and whose power failed before the next was made: the footer
+/// of the records is lost. Returns where it stood.
+fn half_sealed(payload: &[u8]) -> (MemoryDisk, u64) {
+    let disk = MemoryDisk::new();
+    let run = Run { first: Position(0), records: vec![(id(0), Record::new(payload, 0))] };
+    let first = StorageCommand::Bind { view: ViewNumber(1), runs: vec![run] };
+    let mut store = filled(&disk, &[first]);
+    let end = store.active.records.len();
+    store.execute(&bind(1, 1, 1, 1, 4000)).unwrap();
+    let ([records, bindings], next) = (store.place.segment_files(1), store.place.segment_files(2));
+    assert_eq!(disk.len(&records).unwrap(), end + segment::FOOTER_BYTES);
+    assert!(disk.len(&bindings).unwrap() > segment::FOOTER_BYTES);
+    next.iter().for_each(|name| disk.delete(name).unwrap());
+    disk.truncate(&records, end).unwrap();
+    (disk, end)
+}
+
+#[test]
+fn a_footer_in_a_payload_is_not_taken_for_the_file_s() {
+    let (disk, end) = half_sealed(&[0; 2000]);
+    assert_eq!(numbers(&write_behind(&disk)), [(0, 0)]);
+    // A client may know where its payload ends.
+    let footer = Trusted { len: end - segment::FOOTER_BYTES, entries: 1, crc: 0 }.footer();
+    let payload = [&[0; 2000 - segment::FOOTER_BYTES as usize][..], &footer].concat();
+    let (disk, _) = half_sealed(&payload);
+    let store = write_behind(&disk);
+    assert_eq!(numbers(&store), [(0, 0)]);
+    assert_eq!(read_all(&store)[0].record, Record::new(&payload, 0));
 }
