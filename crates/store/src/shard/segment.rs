@@ -142,7 +142,8 @@ impl Frames {
     /// Frames say nothing of their positions: which one a frame is follows from those before it. A frame
     /// that is damaged may say a wrong length. After one, the others count only if there are as many as
     /// there have to be, and each that is damaged is followed by a whole one or by the end: then none of
-    /// them covers more, or less, than itself.
+    /// them covers more, or less, than itself. A payload may hold what looks like frames, so no other place may lead
+    /// to the end as well.
     pub(super) fn next(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
         if self.is_aligned == Some(false) {
             return Err(DamagedFrame);
@@ -163,11 +164,17 @@ impl Frames {
 
     /// Whether it is certain where each of the frames starts, the first of which is damaged.
     fn are_aligned(mut self) -> bool {
+        if self.count > (self.remaining() / FRAME_HEADER_BYTES) as u64 {
+            return false;
+        }
         let mut is_after_damage = false;
         while self.count > 0 {
-            let before = self.remaining();
+            let before = self.clone();
             let is_damaged = self.check().is_err();
-            if is_damaged && (is_after_damage || self.remaining() == before) {
+            if is_damaged && (is_after_damage || self.at == before.at) {
+                return false;
+            }
+            if is_damaged && before.places_of_the_next().any(|place| place != self.at) {
                 return false;
             }
             is_after_damage = is_damaged;
@@ -175,9 +182,27 @@ impl Frames {
         self.remaining() == 0
     }
 
+    /// Where the frame after this one could start: from there whole frames, all that are left, lead to the end.
+    fn places_of_the_next(&self) -> impl Iterator<Item = usize> {
+        let (at, end, left) = (self.at, self.bytes.len(), self.count - 1);
+        // How many whole frames lead from a place to the end.
+        let mut frames = vec![None; end - at + 1];
+        frames[end - at] = Some(0);
+        for place in (at + 1..end).rev() {
+            let mut next = Self { at: place, ..self.clone() };
+            if let Ok(frame) = next.take()
+                && let Some(more) = frames[next.at - at].filter(|more| *more < left)
+                && is_whole(&frame)
+            {
+                frames[place - at] = Some(more + 1);
+            }
+        }
+        (at..=end).zip(frames).filter_map(move |(place, frames)| (frames == Some(left)).then_some(place))
+    }
+
     fn check(&mut self) -> Result<(RecordId, Record), DamagedFrame> {
         let frame = self.take()?;
-        if crc32c::crc32c(&frame[4..]) != u32_at(&frame, 0) {
+        if !is_whole(&frame) {
             return Err(DamagedFrame);
         }
         let mut id = Decoder::new(frame.slice(8..FRAME_HEADER_BYTES));
@@ -198,6 +223,10 @@ impl Frames {
         self.at += len;
         Ok(self.bytes.slice(start..self.at))
     }
+}
+
+fn is_whole(frame: &[u8]) -> bool {
+    crc32c::crc32c(&frame[4..]) == u32_at(frame, 0)
 }
 
 /// How far a file is whole.

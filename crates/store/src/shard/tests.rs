@@ -6,7 +6,7 @@ use seriatim_model::{Incarnation, LogConfig, Order, SessionId, ViewHistory, View
 
 use super::index::{Index, IndexRun};
 use super::packed::Expected;
-use super::segment::Trusted;
+use super::segment::{Trusted, encode_records};
 use super::*;
 use crate::disk::{MemoryDisk, sync_files};
 
@@ -534,4 +534,19 @@ fn a_footer_in_a_payload_is_not_taken_for_the_file_s() {
     let store = write_behind(&disk);
     assert_eq!(numbers(&store), [(0, 0)]);
     assert_eq!(read_all(&store)[0].record, Record::new(&payload, 0));
+}
+
+#[test]
+fn a_record_in_a_payload_is_not_read_in_place_of_its_neighbour() {
+    // Where a damaged length leads to, behind the fixed bytes of the next frame and its record.
+    const STEP: usize = 1024;
+    let (_, forged) = encode_records([&[(id(99), Record::new(b"forged", 0))][..]].into_iter(), 0, u32::MAX);
+    let payload = [vec![0; STEP - 41], forged.concat()].concat();
+    let run = Run { first: Position(0), records: vec![record(0, 8), (id(1), Record::new(&payload, 0))] };
+    let bind = StorageCommand::Bind { view: ViewNumber(1), runs: vec![run] };
+    let disk = MemoryDisk::new();
+    let store = filled(&disk, &[bind]);
+    // The lowest bits of the first length are those of a short record.
+    disk.flip_bit(&store.place.records_file(1), segment::HEADER_BYTES + 5, 2);
+    assert_eq!(store.read(range(1, 2, 10, 10_000)), Err(ReadFailure::Damaged(Position(1))));
 }
