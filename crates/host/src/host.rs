@@ -182,7 +182,7 @@ impl Host {
     ///
     /// # Errors
     /// If the journal cannot be opened, or says what this program does not understand. A single record
-    /// store that cannot be opened is a [`Problem`] instead.
+    /// store that is damaged is a [`Problem`] instead.
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
         let identity = JournalIdentity { cluster: config.cluster, node: config.node };
         let (journal, recovered) = Journal::open(&disk, identity, config.secret, config.journal)?;

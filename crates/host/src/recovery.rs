@@ -21,9 +21,9 @@ use crate::role::Role;
 /// Why a node cannot start, or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The journal cannot be opened.
+    /// The journal cannot be opened, or the files of a role, though nothing is wrong with them.
     #[error("{0}")]
-    Journal(#[from] OpenError),
+    Open(#[from] OpenError),
     /// An entry of the journal is not what this program writes.
     #[error("the journal has an entry for {role} that this program cannot read: {cause}")]
     Entry {
@@ -121,6 +121,7 @@ pub(crate) fn revive(
             Err(Loss::NoRoom(cause)) => {
                 return Err(HostError::Write(format!("{cause}: make room and start again")));
             }
+            Err(Loss::Closed(cause)) => return Err(HostError::Open(cause)),
             Err(Loss::Damage(cause)) => {
                 revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
                 revived.roles.insert(key, Role::Broken);
@@ -135,6 +136,8 @@ pub(crate) fn revive(
 enum Loss {
     /// The disk is full: it comes back when there is room.
     NoRoom(String),
+    /// Nothing is wrong with its files, but they cannot be opened.
+    Closed(OpenError),
     /// Anything else.
     Damage(String),
 }
@@ -145,6 +148,7 @@ impl From<OpenError> for Loss {
             OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Self::NoRoom(error.to_string())
             }
+            _ if error.is_of_the_surroundings() => Self::Closed(error),
             _ => Self::Damage(error.to_string()),
         }
     }

@@ -15,10 +15,10 @@ const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
 const OTHER: NodeId = NodeId(1);
 
-fn open(disk: &MemoryDisk) -> Host {
+fn config(disk: &MemoryDisk) -> HostConfig {
     // Starts differ: each finds another number of writes.
     let seed = disk.counters().writes;
-    let config = HostConfig {
+    HostConfig {
         cluster: 7,
         node: NodeId(2),
         address: "node-2:7700".into(),
@@ -28,8 +28,11 @@ fn open(disk: &MemoryDisk) -> Host {
         options: Options::default(),
         journal: JournalOptions { file_bytes: 4096, checkpoint_bytes: 1, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
-    };
-    Host::open(config, Arc::new(disk.clone())).unwrap()
+    }
+}
+
+fn open(disk: &MemoryDisk) -> Host {
+    Host::open(config(disk), Arc::new(disk.clone())).unwrap()
 }
 
 fn tell(host: &mut Host, to: Endpoint, message: protocol::Message) {
@@ -130,6 +133,24 @@ fn records_that_the_journal_knows_nothing_of_outlive_the_node_s_new_replica() {
         let host = open(&disk);
         assert_eq!((host.problems(), host.replica(LOG, SHARD).is_some()), (&[][..], true));
         assert!(disk.files().contains(&kept[0]));
+    }
+}
+
+#[test]
+fn a_store_that_may_not_be_read_keeps_its_node_from_starting_and_stays_as_it_is() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let (host, disk) = with_replica(durability);
+        drop(host);
+        let files = disk.files();
+        let bindings = format!("{}/seg-00000001.bindings", ShardStore::directory(LOG, SHARD));
+        disk.set_unreadable(&bindings, Some(std::io::ErrorKind::PermissionDenied));
+        let error = Host::open(config(&disk), Arc::new(disk.clone())).unwrap_err();
+        assert!(error.to_string().contains(&bindings), "{error}");
+        assert_eq!(disk.files(), files);
+        disk.set_unreadable(&bindings, None);
+        let host = open(&disk);
+        assert_eq!(host.problems(), []);
+        assert!(host.replica(LOG, SHARD).is_some());
     }
 }
 

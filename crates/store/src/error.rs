@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 /// Why a journal or a shard store could not be opened. Nothing was changed by an open that failed,
 /// except that files may have been cut back to what was valid in them.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,23 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether nothing is wrong with the files, and they can be opened when their surroundings are mended: there is no
+    /// room, no right to read them, or too much is open already.
+    #[must_use]
+    pub fn is_of_the_surroundings(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        let is_too_much_open =
+            matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM));
+        is_too_much_open
+            || matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::Interrupted
+            )
+    }
+
     pub(crate) fn damaged(file: &str, offset: u64, what: &'static str) -> Self {
         Self::Damaged { file: file.to_owned(), offset, what }
     }
@@ -62,5 +81,22 @@ impl OpenError {
     /// For `map_err`: the disk's error, with the file it is about.
     pub(crate) fn io(file: &str) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::Io { file: file.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_can_mend_is_told_from_damage() {
+        let is_of_the_surroundings = |errno: Errno| OpenError::io("f")(errno.into()).is_of_the_surroundings();
+        for errno in [Errno::NOSPC, Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::ROFS] {
+            assert!(is_of_the_surroundings(errno), "{errno}");
+        }
+        for errno in [Errno::IO, Errno::NOENT, Errno::ISDIR] {
+            assert!(!is_of_the_surroundings(errno), "{errno}");
+        }
+        assert!(!OpenError::damaged("f", 0, "it is").is_of_the_surroundings());
     }
 }

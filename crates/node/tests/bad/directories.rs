@@ -143,7 +143,7 @@ async fn swapped(from: &str) -> (tempfile::TempDir, StartError) {
 async fn a_journal_of_another_cluster_or_another_node_is_refused() {
     for from in ["node-2", "node-3"] {
         let (_data, error) = swapped(from).await;
-        let StartError::Node(NodeError::Host { node: 2, cause: HostError::Journal(cause) }) = &error else {
+        let StartError::Node(NodeError::Host { node: 2, cause: HostError::Open(cause) }) = &error else {
             panic!("{error:?}");
         };
         assert!(matches!(cause, OpenError::Foreign { .. }), "{cause:?}");
@@ -164,7 +164,7 @@ async fn a_journal_of_a_newer_format_is_refused() {
     newer[8..10].copy_from_slice(&99u16.to_le_bytes());
     fs::write(&file, &newer).unwrap();
     let error = refused(options(data.path(), "127.0.0.1:0")).await;
-    let StartError::Node(NodeError::Host { node: 1, cause: HostError::Journal(cause) }) = &error else {
+    let StartError::Node(NodeError::Host { node: 1, cause: HostError::Open(cause) }) = &error else {
         panic!("{error:?}");
     };
     assert!(matches!(cause, OpenError::Version { found: 99, .. }), "{cause:?}");

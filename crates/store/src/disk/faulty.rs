@@ -1,6 +1,6 @@
 //! A disk in memory for simulations: it knows what was synced, and fails when told to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,7 +39,7 @@ struct State {
     capacity: Option<u64>,
     failing_syncs: u64,
     failing_writes: u64,
-    unreadable: BTreeSet<String>,
+    unreadable: BTreeMap<String, io::ErrorKind>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,14 +105,13 @@ impl MemoryDisk {
         self.lock().capacity = bytes;
     }
 
-    /// Whether reads of a file fail.
-    pub fn set_unreadable(&self, name: &str, unreadable: bool) {
+    /// Whether reads of a file fail, and how.
+    pub fn set_unreadable(&self, name: &str, how: Option<io::ErrorKind>) {
         let mut state = self.lock();
-        if unreadable {
-            state.unreadable.insert(name.to_owned());
-        } else {
-            state.unreadable.remove(name);
-        }
+        match how {
+            Some(kind) => state.unreadable.insert(name.to_owned(), kind),
+            None => state.unreadable.remove(name),
+        };
     }
 
     /// Flips one bit (0 to 7) of the byte at `offset`, durably. Does nothing beyond the file's end.
@@ -247,8 +246,8 @@ impl Disk for MemoryDisk {
     fn read_at(&self, name: &str, offset: u64, len: usize) -> io::Result<Bytes> {
         let mut state = self.lock();
         state.counters.reads += 1;
-        if state.unreadable.contains(name) {
-            return Err(io::Error::other("the disk cannot read this file"));
+        if let Some(kind) = state.unreadable.get(name) {
+            return Err(io::Error::new(*kind, "the disk cannot read this file"));
         }
         let content = &state.file(name)?.content;
         let start = content.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
@@ -329,6 +328,8 @@ impl SplitMix {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn written(disk: &MemoryDisk, name: &str, offset: u64, byte: u8, len: usize) {

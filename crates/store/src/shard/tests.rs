@@ -277,9 +277,9 @@ fn damage_is_found_by_the_read_that_meets_it_and_healed_by_binding_again() {
     assert_eq!(failure, ReadFailure::Damaged(Position(4)));
     assert_eq!(store.read(range(0, 4, u32::MAX, u32::MAX)).unwrap().len(), 4);
     assert_eq!(store.read(range(5, 10, u32::MAX, u32::MAX)).unwrap().len(), 5);
-    disk.set_unreadable(store.active.records.name(), true);
+    disk.set_unreadable(store.active.records.name(), Some(io::ErrorKind::Other));
     assert!(matches!(store.read(range(0, 4, 1, 1)), Err(ReadFailure::Disk(_))));
-    disk.set_unreadable(store.active.records.name(), false);
+    disk.set_unreadable(store.active.records.name(), None);
     store.execute(&bind(1, 0, 0, 10, 100)).unwrap();
     assert_eq!(numbers(&store).len(), 10);
 }
