@@ -145,7 +145,7 @@ enum Loss {
 impl From<OpenError> for Loss {
     fn from(error: OpenError) -> Self {
         match &error {
-            OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            OpenError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Self::NoRoom(error.to_string())
             }
             _ if error.is_of_the_surroundings() => Self::Closed(error),

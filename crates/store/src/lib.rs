@@ -42,6 +42,8 @@
 //!   meets it. What was durable and is unreadable is an error that names file and offset
 //!   ([`OpenError`]), never skipped. The one exception cannot be told apart: a damaged last batch of the
 //!   journal looks like a torn one and is cut off.
+//! - **Invariant: no byte that a client sent is believed to be the store's own.** Recovery and reads look for nothing
+//!   inside of payloads; where they cannot tell what is one, a batch of the journal has a salt that no client knows.
 //! - **Invariant: what recovery accepted is durable, and what it cut off cannot come back**, before
 //!   anything new is written (`journal/recovery.rs`).
 //! - **Invariant: a segment is deleted only when all positions it ever held are below a trim point that
