@@ -1,10 +1,11 @@
-//! What waits for the journal, log by log, and which logs have to wait before they add to it.
+//! What waits for the journal and for the disk, log by log, and which logs have to wait before they add to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Input, LogId, Time};
 use seriatim_protocol::{Deviation, Message};
-use seriatim_store::{Lsn, RoleKey};
+use seriatim_store::{BytesBehind, Lsn, RoleKey};
 
 use crate::host::Host;
 
@@ -16,6 +17,9 @@ pub(crate) struct Backlog {
     waiting: VecDeque<(Lsn, LogId, usize)>,
     of: BTreeMap<LogId, usize>,
     bytes: usize,
+    /// Bytes of records that logs gave to the disk since it last kept up: what durability asks for no journal waits
+    /// nowhere else.
+    given: BTreeMap<LogId, u64>,
     /// Roles that were told to admit nothing.
     pressed: BTreeSet<RoleKey>,
 }
@@ -43,6 +47,30 @@ impl Backlog {
         }
     }
 
+    /// Records are on their way to the disk.
+    pub(crate) fn gives(&mut self, log: LogId, command: &StorageCommand) {
+        let bytes: usize = match command {
+            StorageCommand::Put(records) => records.iter().map(|(_, record)| record.size()).sum(),
+            StorageCommand::Bind { runs, .. } => {
+                runs.iter().flat_map(|run| &run.records).map(|(_, record)| record.size()).sum()
+            }
+            _ => 0,
+        };
+        if bytes > 0 {
+            *self.given.entry(log).or_default() += bytes as u64;
+        }
+    }
+
+    /// Whether the disk does not keep up, and this log has its share of that.
+    fn presses_the_disk(&mut self, log: LogId, behind: BytesBehind) -> bool {
+        if behind.bytes < behind.most / 2 {
+            self.given.clear();
+            return false;
+        }
+        let share = self.given.values().sum::<u64>() / self.given.len().max(1) as u64;
+        self.given.get(&log).is_some_and(|given| *given >= share)
+    }
+
     /// Whether more waits than should, and this log has its share of it: one that has less does not wait for those that
     /// take all they can get.
     fn presses(&self, log: LogId, most_bytes: usize) -> bool {
@@ -55,8 +83,10 @@ impl Host {
     /// Tells a role whether it may admit what a client brings, if that has changed since a client last brought something.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
-        let is_pressed = self.backlog.presses(key.log, options.limits.journal_backlog_bytes)
-            && !options.deviates(Deviation::NeverBusy);
+        let most = options.limits.journal_backlog_bytes;
+        let is_behind = self.backlog.presses_the_disk(key.log, self.disk.behind());
+        let is_pressed =
+            (is_behind || self.backlog.presses(key.log, most)) && !options.deviates(Deviation::NeverBusy);
         let changed =
             if is_pressed { self.backlog.pressed.insert(key) } else { self.backlog.pressed.remove(&key) };
         if changed {
@@ -67,6 +97,8 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
+    use seriatim_model::{Position, Record, RecordId, SessionId};
+
     use super::*;
 
     const HOT: LogId = LogId(1);
@@ -84,5 +116,26 @@ mod tests {
         assert!(!backlog.presses(HOT, MOST));
         backlog.durable(Lsn(2));
         assert!(backlog.of.is_empty() && backlog.bytes == 0);
+    }
+
+    fn put(count: usize) -> StorageCommand {
+        let record = Record::new(&[0; 10], 0);
+        let id = |number| RecordId { session: SessionId::new(Position::ZERO, 1), number };
+        StorageCommand::Put((0..count as u64).map(|number| (id(number), record.clone())).collect())
+    }
+
+    #[test]
+    fn a_log_whose_records_the_disk_does_not_keep_up_with_waits_and_others_do_not() {
+        let mut backlog = Backlog::default();
+        let [well, behind] = [49, 50].map(|bytes| BytesBehind { bytes, most: 100 });
+        backlog.gives(HOT, &put(9));
+        backlog.gives(QUIET, &put(1));
+        assert!(backlog.presses_the_disk(HOT, behind) && !backlog.presses_the_disk(QUIET, behind));
+        assert!(!backlog.presses_the_disk(LogId(3), behind));
+        assert!(!backlog.presses_the_disk(HOT, well));
+        // What it gave before the disk kept up does not count any more.
+        assert!(!backlog.presses_the_disk(HOT, behind));
+        backlog.gives(QUIET, &put(1));
+        assert!(backlog.presses_the_disk(QUIET, behind));
     }
 }

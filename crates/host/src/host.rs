@@ -635,6 +635,7 @@ impl Host {
     }
 
     pub(crate) fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
+        self.backlog.gives(key.log, command);
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
         let Some(store) = role.store() else { return };
