@@ -45,7 +45,7 @@ impl Farewell {
             lowest: self.at,
             entries: vec![match places {
                 true => Record::new(b"after the end", 0).into(),
-                false => Content::Shard(ShardId(0)),
+                false => Content::Put { shard: ShardId(0), bytes: 0 },
             }],
         };
         let to = |node| Address::Node(node, Endpoint::Sequencer);

@@ -304,7 +304,7 @@ impl State {
             erwin::Message::Append { view, session, first, entries, .. } => {
                 let record = |entry| match entry {
                     Content::Record(record) => record,
-                    Content::Shard(_) => panic!("these logs are of another order"),
+                    Content::Put { .. } => panic!("these logs are of another order"),
                 };
                 replica.append(view, session, first, entries.into_iter().map(record).collect())
             }

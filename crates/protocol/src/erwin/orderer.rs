@@ -9,7 +9,7 @@ use seriatim_model::{
 
 use super::ending_sessions::Endings;
 use super::message::Message;
-use super::push::{BoundBatch, Pusher};
+use super::push::{BoundBatch, Pusher, takes};
 use super::rules;
 use crate::deviation::{Deviation, Options};
 use crate::parts::{Gate, Retransmit, Ring, Sessions};
@@ -133,23 +133,13 @@ impl Orderer {
     }
 
     fn push_all(&mut self, now: Time, ring: &Ring, gate: &Gate, out: &mut Vec<RoleEffect>) {
-        let limits = self.options.limits;
-        while self.has_room() && self.next_entry_is_durable(ring, gate) {
-            let mut bytes = 0;
-            let mut count = 0;
-            let mut end = self.next_slot;
-            for (slot, entry) in ring.iter_from(self.next_slot).take(limits.batch_records) {
-                let fits = count == 0 || bytes + entry.content.size() <= limits.batch_bytes;
-                if !fits || !gate.is_durable(entry.ticket) {
-                    break;
-                }
-                bytes += entry.content.size();
-                count += 1;
-                end = slot + 1;
-            }
-            let batch = ring.iter_from(self.next_slot).map(|(_, entry)| entry).take(count);
-            let told = self.pusher.push(now, batch, self.stable, out);
-            self.next_slot = end;
+        while self.has_room() {
+            let ready = ring.iter_from(self.next_slot).take_while(|(_, entry)| gate.is_durable(entry.ticket));
+            let count = takes(ready.map(|(_, entry)| entry), &self.options.limits);
+            let batch = ring.iter_from(self.next_slot).take(count);
+            let Some((last, _)) = batch.clone().last() else { return };
+            let told = self.pusher.push(now, batch.map(|(_, entry)| entry), self.stable, out);
+            self.next_slot = last + 1;
             for shard in told {
                 let progress = self.shards.get_mut(&shard).expect("pushes go to shards of the view");
                 progress.told = self.stable;

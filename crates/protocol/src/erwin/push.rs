@@ -17,6 +17,10 @@ use crate::parts::{Content, Entry, Names, Retransmit};
 use crate::roles::RoleEffect;
 use crate::shard;
 
+/// For how many times the bytes of a batch of records a batch of names may stand on each shard. Most of these records are
+/// there already.
+const NAMES_FOR: usize = 2;
+
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
 /// Invariant: batches are adjacent: each starts where the one before it ends.
@@ -172,6 +176,28 @@ impl Pusher {
     }
 }
 
+/// How many of `entries`, from the first on, make a batch.
+///
+/// It is bounded in bytes of records, unless a single one is larger; where only their names are told, for each shard. One
+/// that had no room for records gets those of a batch all the same, from its other replicas, and nothing is stable before
+/// it has written them: without a bound a few small batches are a slow disk's work of many seconds.
+pub(super) fn takes<'a>(entries: impl Iterator<Item = &'a Entry>, limits: &limits::Limits) -> usize {
+    let mut records = 0;
+    let mut named: BTreeMap<ShardId, usize> = BTreeMap::new();
+    let fits = |entry: &&Entry| {
+        let (sum, bytes, most) = match &entry.content {
+            Content::Record(record) => (&mut records, record.size(), limits.batch_bytes),
+            Content::Put { shard, bytes } => {
+                (named.entry(*shard).or_default(), *bytes as usize, limits.batch_bytes * NAMES_FOR)
+            }
+        };
+        let fits = *sum == 0 || *sum + bytes <= most;
+        *sum += bytes;
+        fits
+    };
+    entries.take(limits.batch_records).take_while(fits).count()
+}
+
 /// The part of each shard when records are placed by their positions.
 fn records_of<'a>(
     placement: &Placement,
@@ -181,7 +207,7 @@ fn records_of<'a>(
     let mut parts: BTreeMap<ShardId, Vec<Run>> = BTreeMap::new();
     let records = entries.filter_map(|entry| match &entry.content {
         Content::Record(record) => Some((entry.id, record.clone())),
-        Content::Shard(_) => None,
+        Content::Put { .. } => None,
     });
     let mut records = records.peekable();
     let mut first = from;
@@ -199,7 +225,7 @@ fn records_of<'a>(
 fn names_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Ordered> {
     let mut names: Vec<Ordered> = vec![];
     for entry in entries {
-        let Content::Shard(shard) = entry.content else { continue };
+        let Content::Put { shard, .. } = entry.content else { continue };
         let RecordId { session, number } = entry.id;
         match names.last_mut() {
             Some(Ordered { ids, shard: last, .. })

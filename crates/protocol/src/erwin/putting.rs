@@ -270,7 +270,8 @@ impl LogClient {
 
     /// What is sent to the sequencing replicas of an append.
     pub(super) fn content(record: &Record, target: &Target) -> Content {
-        target.shard.map_or_else(|| record.clone().into(), Content::Shard)
+        let bytes = record.size() as u32;
+        target.shard.map_or_else(|| record.clone().into(), |shard| Content::Put { shard, bytes })
     }
 
     /// Chooses shards for the appends that have none. The choice follows from the name, or the record's key.

@@ -2,7 +2,7 @@
 
 use seriatim_model::{Address, IdRun, Position, ShardId, Time, View, ViewNumber, limits};
 
-use super::push::Pusher;
+use super::push::{Pusher, takes};
 use super::sequencer::{Sequencer, reply};
 use crate::control::Message;
 use crate::deviation::Deviation;
@@ -90,17 +90,13 @@ impl Sequencer {
     /// Pushes as far as the window allows, and reports when everything is bound.
     pub(super) fn continue_flush(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Some(flush) = &mut self.flush else { return };
-        let limits = self.options.limits;
         let reversed = self.options.deviates(Deviation::FlushReversed);
         flush.pusher.resend(now, Position::ZERO, out);
         while flush.pusher.has_room() && flush.next_slot < self.ring.end() {
+            let entries = self.ring.iter_from(flush.next_slot);
+            let count = takes(entries.clone().map(|(_, entry)| entry), &self.options.limits);
             let mut batch: Vec<&Entry> = vec![];
-            let mut bytes = 0;
-            for (slot, entry) in self.ring.iter_from(flush.next_slot).take(limits.batch_records) {
-                if !batch.is_empty() && bytes + entry.content.size() > limits.batch_bytes {
-                    break;
-                }
-                bytes += entry.content.size();
+            for (slot, entry) in entries.take(count) {
                 batch.push(entry);
                 flush.next_slot = slot + 1;
             }

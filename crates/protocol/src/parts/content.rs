@@ -9,11 +9,19 @@ use seriatim_model::{Order, Record, ShardId};
 pub enum Content {
     /// The record itself (LazyLog §4).
     Record(Record),
-    /// On which shard its client puts it (LazyLog §5).
-    Shard(ShardId),
+    /// Where its client puts it (LazyLog §5).
+    Put {
+        /// On which shard.
+        shard: ShardId,
+        /// How many bytes the record takes, as its client says: so much the shard has to hold before the name is bound.
+        /// Zero in what earlier builds wrote.
+        bytes: u32,
+    },
 }
 
-/// What the number of a shard takes on the wire, in bytes. No record is as short.
+/// What a shard and the size of a record take on the wire, in bytes. No record is as short.
+const PUT_BYTES: usize = 8;
+/// The same where the size was not said.
 const SHARD_BYTES: usize = 4;
 
 impl Content {
@@ -22,7 +30,7 @@ impl Content {
     pub fn size(&self) -> usize {
         match self {
             Self::Record(record) => record.size(),
-            Self::Shard(_) => SHARD_BYTES,
+            Self::Put { .. } => PUT_BYTES,
         }
     }
 
@@ -31,7 +39,7 @@ impl Content {
     pub fn suits(&self, order: Order, open: &[ShardId]) -> bool {
         match self {
             Self::Record(_) => order == Order::ErwinBb,
-            Self::Shard(shard) => order == Order::ErwinSt && open.contains(shard),
+            Self::Put { shard, .. } => order == Order::ErwinSt && open.contains(shard),
         }
     }
 }
@@ -46,14 +54,15 @@ impl Wire for Content {
     fn encode(&self, out: &mut Encoder) {
         match self {
             Self::Record(record) => record.encode(out),
-            Self::Shard(shard) => encode_one(shard).encode(out),
+            Self::Put { shard, bytes } => encode_one(&(*shard, *bytes)).encode(out),
         }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let bytes = Bytes::decode(input)?;
         match bytes.len() {
-            SHARD_BYTES => decode_one(bytes).map(Self::Shard),
+            PUT_BYTES => decode_one(bytes).map(|(shard, bytes)| Self::Put { shard, bytes }),
+            SHARD_BYTES => decode_one(bytes).map(|shard| Self::Put { shard, bytes: 0 }),
             _ => Record::from_encoded(bytes).map(Self::Record),
         }
     }
@@ -65,9 +74,16 @@ mod tests {
 
     #[test]
     fn both_kinds_come_back() {
-        for content in [Content::Shard(ShardId(7)), Content::Record(Record::new(b"", 3))] {
+        let put = Content::Put { shard: ShardId(7), bytes: 600 };
+        for content in [put, Content::Record(Record::new(b"", 3))] {
             assert_eq!(decode_one::<Content>(encode_one(&content)), Ok(content));
         }
+    }
+
+    #[test]
+    fn what_earlier_builds_wrote_has_no_size() {
+        let written = encode_one(&encode_one(&ShardId(7)));
+        assert_eq!(decode_one::<Content>(written), Ok(Content::Put { shard: ShardId(7), bytes: 0 }));
     }
 
     #[test]

@@ -89,7 +89,8 @@ fn sequencing(message: &erwin::Message) -> String {
 pub(crate) fn following(session: SessionId, first: u64, entries: &[Content]) -> String {
     let shown = |(number, entry): (u64, &Content)| match entry {
         Content::Record(record) => format!(" {}", words::record(session, number, record)),
-        Content::Shard(shard) => format!(" s{shard}:{}", id(session, number)),
+        Content::Put { shard, bytes: 0 } => format!(" s{shard}:{}", id(session, number)),
+        Content::Put { shard, bytes } => format!(" s{shard}:{}[{bytes}]", id(session, number)),
     };
     (first..).zip(entries).map(shown).collect()
 }

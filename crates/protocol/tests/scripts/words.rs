@@ -95,13 +95,15 @@ impl Words {
         self.one("a record", read_record)
     }
 
-    /// Records, or names with the shards that they go to.
+    /// Records, or names with the shards that they go to, and how many bytes their records take.
     pub(crate) fn entries(&mut self) -> Vec<(RecordId, Content)> {
         self.all(|word| match word.strip_prefix('s') {
             None => read_record(word).map(|(id, record)| (id, Content::Record(record))),
             Some(rest) => {
-                let (shard, name) = rest.split_once(':')?;
-                Some((read_name(name)?, Content::Shard(ShardId(shard.parse().ok()?))))
+                let (shard, named) = rest.split_once(':')?;
+                let (name, bytes) = named.split_once('[').unwrap_or((named, "0"));
+                let bytes = bytes.trim_end_matches(']').parse().ok()?;
+                Some((read_name(name)?, Content::Put { shard: ShardId(shard.parse().ok()?), bytes }))
             }
         })
     }

@@ -66,7 +66,7 @@ fn clients_that_died_before_they_named_their_records_take_no_room() {
     // A name that was held up all that time is refused, by every sequencing replica.
     lab.received.clear();
     for member in &view.sequencers {
-        let entries = vec![ShardId(0)].into_iter().map(seriatim_protocol::parts::Content::Shard).collect();
+        let entries = vec![seriatim_protocol::parts::Content::Put { shard: ShardId(0), bytes: 0 }];
         let append =
             erwin::Message::Append { view: view.number, session: session(0), first: 0, lowest: 0, entries };
         lab.say(OPERATOR, member.node, Endpoint::Sequencer, entry.id, append.into());

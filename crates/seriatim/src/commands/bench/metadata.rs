@@ -211,7 +211,8 @@ impl<'a> Bench<'a> {
         let session = SessionId::new(Position(0), client + 1);
         let shards = u64::from(self.arguments.shards);
         let (first, end) = (self.next, self.next + self.batch);
-        let entries = (first..end).map(|number| Content::Shard(ShardId((number % shards) as u32))).collect();
+        let shard = |number| ShardId((number % shards) as u32);
+        let entries = (first..end).map(|number| Content::Put { shard: shard(number), bytes: 0 }).collect();
         let append = erwin::Message::Append { view: VIEW, session, first, lowest: first, entries };
         Ok(message_frame(LOG, Endpoint::Client(1), Endpoint::Sequencer, &Message::from(append))?)
     }

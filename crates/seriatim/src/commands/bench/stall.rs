@@ -185,7 +185,7 @@ fn messages(
     match left {
         Left::Nothing => vec![],
         Left::Names => {
-            let entries = vec![Content::Shard(ShardId(0)); COUNT as usize];
+            let entries = vec![Content::Put { shard: ShardId(0), bytes: 0 }; COUNT as usize];
             let append = erwin::Message::Append { view: number, session, first, lowest: 0, entries };
             // It is no new client: the shard has heard of it before.
             let heard = shard::Message::Put { view: number, session, first, records: vec![] };
