@@ -289,6 +289,10 @@ pub struct History {
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
     /// Whether more memory was lost than the log's durability can bear.
     pub lost_too_much: bool,
+    /// Which positions of shards a replica said are damaged on its disk.
+    pub damaged: BTreeSet<(ShardId, Position)>,
+    /// Subscriptions that ended because no replica gave out a record, and what they were told, until that is judged.
+    pub withheld: Vec<(ShardId, Position, String)>,
     /// What an operator accepted to lose.
     pub accepted: Option<Acceptance>,
     /// Where a replica did not do what it had promised to a controller.
@@ -331,6 +335,8 @@ impl History {
             written: BTreeMap::new(),
             last: BTreeMap::new(),
             lost_too_much: false,
+            damaged: BTreeSet::new(),
+            withheld: vec![],
             accepted: None,
             broken_promises: vec![],
             told_lost: BTreeMap::new(),

@@ -120,6 +120,11 @@ impl Subscription {
             Event::Failed(Failure::Missing { .. }) if history.lost_too_much => {
                 self.has_ended = true;
             }
+            Event::Failed(Failure::Missing { position, shard } | Failure::Damaged { position, shard }) => {
+                let told = format!("a subscription at {} ended: {event:?}", self.next);
+                history.withheld.push((shard, position, told));
+                self.has_ended = true;
+            }
             other => history.problems.push(format!("a subscription at {} ended: {other:?}", self.next)),
         }
     }

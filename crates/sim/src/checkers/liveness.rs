@@ -9,6 +9,9 @@ pub(super) fn check(history: &History) -> Finding {
     if let Some(problem) = history.problems.first() {
         return Err(problem.clone());
     }
+    if let Some((_, _, told)) = history.withheld.first() {
+        return Err(told.clone());
+    }
     match &history.end {
         End::Running => Err("the run did not come to its end".into()),
         End::Stuck(what) => Err(format!("not at rest in time: {what}")),

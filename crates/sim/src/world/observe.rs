@@ -42,9 +42,13 @@ impl World {
         }
         self.observe_promise(id, outgoing);
         self.observe_end(outgoing);
-        let damaged = |error: &ReadError| matches!(error, ReadError::Damaged { .. });
-        if let Message::Shard(shard::Message::ReadFailed { error, .. }) = &outgoing.message {
-            self.coverage.damages += u64::from(damaged(error));
+        if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
+            &outgoing.message
+        {
+            self.coverage.damages += 1;
+            if let Endpoint::Shard(shard) = outgoing.from {
+                self.history.damaged.insert((shard, *position));
+            }
         }
         if outgoing.from != Endpoint::Sequencer {
             return;
@@ -235,8 +239,13 @@ impl World {
         self.history.views.values().next_back().map(|registered| &registered.view)
     }
 
-    /// Notes when more memory is lost than the log can bear.
+    /// Notes when more memory is lost than the log can bear, and judges who was told that nobody gives out a record.
     pub(super) fn check_losses(&mut self) {
+        for (shard, position, told) in std::mem::take(&mut self.history.withheld) {
+            if !self.is_damage_alone_at(shard, position) {
+                self.history.problems.push(told);
+            }
+        }
         if self.history.is_on_disk() || self.history.lost_too_much {
             return;
         }
@@ -244,6 +253,21 @@ impl World {
             self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
             self.history.lost_too_much = true;
         }
+    }
+
+    /// Whether what is damaged at a position of a shard is nowhere else among its members. The log bears damage on one
+    /// disk because others hold the same. It does not bear that, of the others, some lose their memory and the rest is
+    /// left out of a view: a replica that is left out cannot know whether what it has beyond its stable bound became
+    /// final, and counts for nothing there until it has copied it, which only the damaged one could give it.
+    fn is_damage_alone_at(&self, shard: ShardId, position: Position) -> bool {
+        let (Some(damaged), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+        let Some(members) = view.shard(shard) else { return false };
+        let lacks_it = |member: &Member| {
+            let role = self.nodes[&member.node].replica(self.log, shard);
+            role.is_some_and(|role| role.lacks().is_some_and(|lacks| lacks.contains(position)))
+        };
+        let mut others = members.replicas.iter().filter(|member| member.node != damaged);
+        self.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
     }
 
     /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
