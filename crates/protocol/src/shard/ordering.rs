@@ -136,10 +136,13 @@ impl Replica {
             waiting.part = part;
             return;
         }
-        let patience = self.unordered.patience(match part {
-            Part::Primary { .. } => limits::MISSING_FOR,
-            Part::Backup { .. } => BACKUP_WAITS,
-        });
+        // While a view is being formed clients are turned away: what is missing comes from another replica or, as good as
+        // always, not before the view is there.
+        let patience = match part {
+            _ if !self.is_open() => BACKUP_WAITS,
+            Part::Primary { .. } => self.unordered.patience(limits::MISSING_FOR),
+            Part::Backup { .. } => self.unordered.patience(BACKUP_WAITS),
+        };
         let waiting = Waiting {
             part,
             first,
@@ -176,8 +179,9 @@ impl Replica {
             let resolved = self.unordered.resolve(self.shard, waiting);
             if resolved.missing.is_empty() {
                 let waiting = self.unordered.waiting.remove(&name).expect("just seen");
-                let has_voids = resolved.runs.iter().any(|run| run.is_void);
-                self.unordered.completes(now, &waiting, has_voids, self.options.limits);
+                if self.is_open() && !resolved.runs.iter().any(|run| run.is_void) {
+                    self.unordered.completes(now, &waiting, self.options.limits);
+                }
                 self.place(name, waiting, resolved.runs, out);
             }
         }

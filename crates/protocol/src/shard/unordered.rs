@@ -206,9 +206,9 @@ impl Unordered {
     }
 
     /// Nothing is missing of a batch any more. How late its records came is remembered, and fades by an eighth with each
-    /// batch; those that never came say nothing about others.
-    pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, has_voids: bool, limits: Limits) {
-        let took = if has_voids { Duration::ZERO } else { now - waiting.since };
+    /// batch.
+    pub(super) fn completes(&mut self, now: Time, waiting: &Waiting, limits: Limits) {
+        let took = now - waiting.since;
         self.lateness = (self.lateness - self.lateness / 8).max(took * 2).min(limits.missing_connected);
     }
 
