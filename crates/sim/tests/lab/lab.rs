@@ -20,6 +20,8 @@ use crate::spent::Pace;
 pub(crate) const REGISTER: NodeId = NodeId(4);
 /// How many nodes there are: one for each of three sequencing replicas, three replicas of a shard, and the register.
 const NODES: u32 = 7;
+/// By then a log has the backup again that was left out of its view for a moment, however often its views changed before.
+const GROWN: Duration = Duration::from_secs(2);
 /// The connection between any two parties.
 const VIA: Via = Via(1);
 /// The client that creates logs, and speaks to roles by hand.
@@ -120,6 +122,7 @@ impl Lab {
     /// register. Its shard is the last of four that overlap with the sequencing replicas less and less; the others
     /// leave it again, before anything is in it.
     pub(crate) fn open_apart(&mut self, config: LogConfig) -> LogEntry {
+        let replicas = config.replicas as usize;
         let entry = self.create(LogConfig { shards: 4, ..config });
         for shard in 0..3 {
             let message = control::Message::RemoveShard { request: 2, log: entry.id, shard: ShardId(shard) };
@@ -127,11 +130,13 @@ impl Lab {
             self.wait(Duration::from_millis(100));
         }
         // A shard that leaves is gone from the second view after that: one without a backup for a moment, and one with
-        // it again.
+        // it again. That one waits the longer, the more views there were before it that did not last.
         self.tell(NodeId(1), Event::Disconnected(Peer::Node(NodeId(NODES))));
-        self.wait(Duration::from_millis(400));
+        self.wait(GROWN);
         let entry = self.look_up();
         let view = entry.view.as_ref().expect("it has a view");
+        let is_whole = view.shards.iter().all(|shard| shard.replicas.len() == replicas);
+        assert!(is_whole && view.shards.len() == 1, "views will follow: {view:?}");
         let mut hosts: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
         hosts.extend(view.shards.iter().flat_map(|shard| &shard.replicas).map(|member| member.node));
         hosts.push(REGISTER);
