@@ -586,7 +586,11 @@ impl Controller {
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
                 Wish::Growth => grows = true,
-                Wish::Leave => dismiss(entry, reporter, out),
+                Wish::Leave => {
+                    // Under a claim that no view came of it stays: somebody may count on it. A view ends that.
+                    grows |= entry.claimed > current;
+                    dismiss(entry, reporter, out);
+                }
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
