@@ -239,6 +239,8 @@ pub struct Load {
     pub view: ViewNumber,
     /// The view when everything was answered.
     pub last_view: ViewNumber,
+    /// The highest number of a view that somebody tried to form by then.
+    pub last_claim: ViewNumber,
     /// What was stable when it ended.
     pub stable: Position,
     /// What it cost.

@@ -1,4 +1,4 @@
-//! A busy node is not a dead one: as long as nothing fails, no load and no slow disk changes a view.
+//! A busy node is not a dead one: as long as nothing fails, no load and no slow disk changes a view, or makes anybody try.
 
 use super::Finding;
 use crate::history::History;
@@ -7,8 +7,12 @@ pub(super) fn check(history: &History) -> Finding {
     let Some(load) = history.load.as_ref().filter(|load| load.is_over && load.faults == 0) else {
         return Ok(());
     };
-    if load.last_view == load.view {
+    let (view, claim) = (load.view, load.last_claim);
+    if claim == view {
         return Ok(());
     }
-    Err(format!("nothing failed, and view {} is by now view {}", load.view, load.last_view))
+    Err(format!(
+        "nothing failed, and view {view} is by now view {}, and view {claim} was claimed",
+        load.last_view
+    ))
 }

@@ -67,6 +67,7 @@ impl World {
             faults: self.plan.faults.len() as u32,
             view: self.view_number(),
             last_view: ViewNumber::NONE,
+            last_claim: ViewNumber::NONE,
             stable: Position::ZERO,
             costs: Costs::default(),
             is_over: false,
@@ -96,8 +97,9 @@ impl World {
     /// Everything that was asked for has come to an end, or does not.
     pub(super) fn close_load(&mut self) {
         let last_view = self.view_number();
+        let last_claim = self.entry().map_or(last_view, |entry| entry.claimed);
         let Some(load) = self.history.load.as_mut().filter(|load| !load.is_over) else { return };
-        (load.last_view, load.is_over) = (last_view, true);
+        (load.last_view, load.last_claim, load.is_over) = (last_view, last_claim, true);
         let costs = load.costs;
         self.trace.line(self.now, format_args!("everything that was asked for has its answer: {costs:?}"));
     }
