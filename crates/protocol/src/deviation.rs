@@ -118,6 +118,8 @@ pub enum Deviation {
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.
     ResentWithoutBackoff,
+    /// A sequencing replica journals again what it holds when it is sent again.
+    JournaledAgain,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
 }

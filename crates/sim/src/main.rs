@@ -105,6 +105,7 @@ enum Profile {
     OverloadCrash,
     OverloadSlowDisk,
     LargeRecords,
+    OverloadResets,
 }
 
 impl Profile {
@@ -144,6 +145,7 @@ impl Profile {
             Self::Burst => profiles::burst(seed),
             Self::OverloadCrash => profiles::overload_crash(seed),
             Self::OverloadSlowDisk => profiles::overload_slow_disk(seed),
+            Self::OverloadResets => profiles::overload_resets(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }
     }

@@ -111,6 +111,8 @@ pub struct Workload {
     /// Whether applications do not mind in which order their appends are in the log, so that one that became
     /// a no-op is appended again.
     pub unordered: bool,
+    /// How often, while there is load, each client's connections break.
+    pub reset_every: Option<Duration>,
 }
 
 /// Everything that a run depends on.
@@ -335,5 +337,6 @@ fn workload(random: &mut Random) -> Workload {
         long_pause_percent: random.pick(&[0, 3]),
         ends: false,
         unordered: false,
+        reset_every: None,
     }
 }

@@ -13,7 +13,8 @@ use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
 pub use overload::{
-    burst, large_records, long_view_change, overload, overload_crash, overload_slow_disk, within_capacity,
+    burst, large_records, long_view_change, overload, overload_crash, overload_resets, overload_slow_disk,
+    within_capacity,
 };
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node
@@ -71,6 +72,7 @@ fn busy() -> Workload {
         long_pause_percent: 0,
         ends: false,
         unordered: false,
+        reset_every: None,
     }
 }
 

@@ -27,6 +27,7 @@ fn a_busy_cluster_is_a_well_one() {
 fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
     all_clean("overload", profiles::overload, &ORDERS, 0..3);
     all_clean("burst", profiles::burst, &ORDERS, 0..3);
+    all_clean("overload and resets", profiles::overload_resets, &ORDERS, 0..3);
     all_clean("large records", profiles::large_records, &ORDERS, 0..3);
 }
 

@@ -373,7 +373,11 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) -> Option<Cut> {
         let Admission::Admit { skip } = self.admission(run) else { return None };
-        entries.drain(..skip as usize);
+        let again: Vec<Content> = entries.drain(..skip as usize).collect();
+        if skip > 0 && self.options.deviates(Deviation::JournaledAgain) {
+            let (session, first) = (run.session, run.first);
+            self.persist(&JournalRecord::Admitted { session, first, lowest, entries: again }, out);
+        }
         let first = run.first + skip;
         entries.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
         let (fits, cut) = match self.frozen.contains(&run.session) && !entries.is_empty() {

@@ -143,6 +143,16 @@ pub fn long_view_change(seed: u64) -> Plan {
     plan
 }
 
+/// The same as [`overload`], and clients lose their connections all the time: they send again whatever they do not know to
+/// be held. How much comes of it is not judged: half of the time clients wait before they connect anew.
+#[must_use]
+pub fn overload_resets(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
+    plan.workload.reset_every = Some(Duration::from_millis(40));
+    plan
+}
+
 /// The same as [`overload`], and one node's disk is ten times slower than the others'.
 #[must_use]
 pub fn overload_slow_disk(seed: u64) -> Plan {

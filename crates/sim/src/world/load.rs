@@ -77,6 +77,26 @@ impl World {
         for node in nodes {
             self.schedule_stall(node);
         }
+        let clients: Vec<u32> = self.clients.keys().copied().collect();
+        clients.into_iter().for_each(|client| self.schedule_reset(client));
+    }
+
+    fn schedule_reset(&mut self, client: u32) {
+        let Some(every) = self.plan.workload.reset_every else { return };
+        let after = self.random.micros(0, 2 * every.as_micros() as u64);
+        self.schedule(self.now + after, Happening::ClientLosesAll(client));
+    }
+
+    /// A client's connections break, again and again until the load ends.
+    pub(super) fn client_loses_all(&mut self, client: u32) {
+        if self.history.load.as_ref().is_none_or(|load| load.ended <= self.now) {
+            return;
+        }
+        let party = Party::Client(client);
+        for (connection, other) in self.network.connections_of(party) {
+            self.reset(connection, party, other);
+        }
+        self.schedule_reset(client);
     }
 
     fn view_number(&self) -> ViewNumber {
