@@ -84,9 +84,12 @@ impl Host {
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
         let most = options.limits.journal_backlog_bytes;
-        let is_behind = self.backlog.presses_the_disk(key.log, self.disk.behind());
-        let is_pressed =
-            (is_behind || self.backlog.presses(key.log, most)) && !options.deviates(Deviation::NeverBusy);
+        let behind = self.disk.behind();
+        let is_behind = self.backlog.presses_the_disk(key.log, behind);
+        let is_alike = options.deviates(Deviation::SharesIgnored)
+            && (self.backlog.bytes >= most || behind.bytes >= behind.most / 2);
+        let is_pressed = (is_behind || is_alike || self.backlog.presses(key.log, most))
+            && !options.deviates(Deviation::NeverBusy);
         let changed =
             if is_pressed { self.backlog.pressed.insert(key) } else { self.backlog.pressed.remove(&key) };
         if changed {

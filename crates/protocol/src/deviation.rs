@@ -114,6 +114,8 @@ pub enum Deviation {
     HeartbeatsBehindRecords,
     /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.
     NeverBusy,
+    /// A node that has too much waiting for its disk lets every log wait, whichever has how much of it.
+    SharesIgnored,
     /// An attempt at a view is given up when it has taken long, whatever progress it makes.
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.

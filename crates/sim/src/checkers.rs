@@ -7,6 +7,7 @@ mod amnesia;
 mod amplification;
 mod at_most_once;
 mod durability;
+mod fair;
 mod goodput;
 mod integrity;
 mod kept_promises;
@@ -36,7 +37,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 21] = [
+pub const ALL: [Checker; 22] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -58,6 +59,17 @@ pub const ALL: [Checker; 21] = [
     ("recovers", recovers::check),
     ("amplification", amplification::check),
     ("memory_bound", memory_bound::check),
+    ("fair", fair::check),
+];
+
+/// Those for which it is enough to know what the clients of a log were told, and what is in it at the end.
+const OF_EACH_LOG: [Checker; 6] = [
+    ("total_order", total_order::check),
+    ("session_order", session_order::check),
+    ("durability", durability::check),
+    ("at_most_once", at_most_once::check),
+    ("liveness", liveness::check),
+    ("integrity", integrity::check),
 ];
 
 /// What a checker objects to.
@@ -79,5 +91,9 @@ impl fmt::Display for Objection {
 #[must_use]
 pub fn judge(history: &History) -> Vec<Objection> {
     let object = |(checker, check): &Checker| check(history).err().map(|what| Objection { checker, what });
-    ALL.iter().filter_map(object).collect()
+    let of_second = |(checker, check): &Checker| {
+        let what = check(history.second.as_ref()?).err()?;
+        Some(Objection { checker, what: format!("second log: {what}") })
+    };
+    ALL.iter().filter_map(object).chain(OF_EACH_LOG.iter().filter_map(of_second)).collect()
 }

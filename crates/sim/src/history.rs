@@ -309,6 +309,8 @@ pub struct History {
     pub calm_since: Option<Time>,
     /// What load there was, if the plan says what the cluster can do.
     pub load: Option<Load>,
+    /// The same of a second log, of which little is asked.
+    pub second: Option<Box<History>>,
 }
 
 impl History {
@@ -346,6 +348,7 @@ impl History {
             end: End::Running,
             calm_since: None,
             load: None,
+            second: None,
         }
     }
 

@@ -106,6 +106,7 @@ enum Profile {
     OverloadSlowDisk,
     LargeRecords,
     OverloadResets,
+    TwoLogs,
 }
 
 impl Profile {
@@ -145,6 +146,7 @@ impl Profile {
             Self::Burst => profiles::burst(seed),
             Self::OverloadCrash => profiles::overload_crash(seed),
             Self::OverloadSlowDisk => profiles::overload_slow_disk(seed),
+            Self::TwoLogs => profiles::two_logs(seed),
             Self::OverloadResets => profiles::overload_resets(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }

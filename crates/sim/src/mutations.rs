@@ -45,7 +45,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 58] = [
+pub const MUTATIONS: [Mutation; 59] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -105,6 +105,7 @@ pub const MUTATIONS: [Mutation; 58] = [
     mutation(Deviation::SubmittedTwice, "at_most_once", 10, profiles::cuts),
     mutation(Deviation::HeartbeatsBehindRecords, "no_needless_view", 10, profiles::large_records),
     mutation(Deviation::NeverBusy, "memory_bound", 10, profiles::burst),
+    mutation(Deviation::SharesIgnored, "fair", 10, profiles::two_logs),
     mutation(Deviation::AttemptByTheClock, "recovers", 10, profiles::long_view_change),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),

@@ -146,6 +146,8 @@ pub struct Plan {
     pub has_operator: bool,
     /// How the log's shards are changed, and how long after it was created.
     pub reshapes: Vec<(Duration, Reshape)>,
+    /// How often a client appends to a second log, which is created beside the tested one, if there is one.
+    pub second_log_every: Option<Duration>,
     /// What there is of everything in a second. Without it, work takes no time and messages have no size.
     pub capacity: Option<Capacity>,
 }
@@ -185,6 +187,7 @@ impl Plan {
             may_lose_too_much,
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
+            second_log_every: None,
             capacity: None,
         };
         // Drawn apart, so that the seeds known by their numbers stay what they are.

@@ -14,7 +14,7 @@ use crate::random::Random;
 
 pub use overload::{
     burst, large_records, long_view_change, overload, overload_crash, overload_resets, overload_slow_disk,
-    within_capacity,
+    two_logs, within_capacity,
 };
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node

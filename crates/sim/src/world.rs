@@ -13,6 +13,7 @@ mod nodes;
 mod observe;
 mod operator;
 mod promises;
+mod second;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -139,6 +140,7 @@ pub struct World {
     pipes: Pipes,
     desks: BTreeMap<u32, Desk>,
     log: LogId,
+    second: Option<LogId>,
     began: Time,
     /// The register's entry when the log was new.
     first_entry: Option<LogEntry>,
@@ -190,6 +192,7 @@ impl World {
             pipes: Pipes::default(),
             desks: BTreeMap::new(),
             log: LogId(0),
+            second: None,
             began: Time::ZERO,
             first_entry: None,
             pending_faults: vec![],
@@ -235,6 +238,7 @@ impl World {
             return;
         }
         self.add_clients();
+        self.add_second_client();
         self.begin_load();
         self.schedule_faults();
         for (after, reshape) in self.plan.reshapes.clone() {
@@ -257,23 +261,15 @@ impl World {
     pub fn found(&mut self) {
         self.run_for(MEETING);
         let small = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..self.plan.config.clone() };
-        for number in 0..=self.plan.earlier_logs {
-            let tested = number == self.plan.earlier_logs;
-            let name = if tested { NAME.to_owned() } else { format!("earlier-{number}") };
-            let config = if tested { self.plan.config.clone() } else { small.clone() };
-            let message = control::Message::Create { request: 1, name, config };
-            let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
-            self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
-            let end = self.now + FOUNDING;
-            while self.step_until(end) {
-                self.learn_id();
-            }
-            self.now = end;
+        for number in 0..self.plan.earlier_logs {
+            self.create(format!("earlier-{number}"), small.clone());
         }
+        self.create(NAME.to_owned(), self.plan.config.clone());
+        self.found_second();
         if self.plan.capacity.is_some() {
             // What follows is judged by how long it takes: the first view does not count.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
-                world.latest_view().is_some_and(|view| world.is_settled(view))
+                world.latest_view().is_some_and(|view| world.is_settled(view)) && world.second_is_at_rest()
             });
         }
         self.began = self.now;
@@ -281,6 +277,17 @@ impl World {
         if self.first_entry.is_none() {
             self.history.end = End::Stuck("the log could not be created".into());
         }
+    }
+
+    fn create(&mut self, name: String, config: LogConfig) {
+        let message = control::Message::Create { request: 1, name, config };
+        let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
+        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
+        let end = self.now + FOUNDING;
+        while self.step_until(end) {
+            self.learn_id();
+        }
+        self.now = end;
     }
 
     /// The log's id is drawn: it is known as soon as there is an entry.

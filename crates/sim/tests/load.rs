@@ -32,6 +32,11 @@ fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
 }
 
 #[test]
+fn a_log_that_is_asked_for_too_much_is_not_felt_by_another() {
+    all_clean("two logs", profiles::two_logs, &ORDERS, 0..4);
+}
+
+#[test]
 fn an_overloaded_cluster_outlives_a_node() {
     all_clean("overload and a crash", profiles::overload_crash, &ORDERS, 0..3);
     all_clean("a long view change", profiles::long_view_change, &ORDERS, 0..2);

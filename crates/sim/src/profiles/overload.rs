@@ -162,6 +162,14 @@ pub fn overload_slow_disk(seed: u64) -> Plan {
     plan
 }
 
+/// The same as [`overload`], and a second log on the same nodes is asked for ten appends a second.
+#[must_use]
+pub fn two_logs(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    plan.second_log_every = Some(Duration::from_millis(100));
+    plan
+}
+
 /// Each record is as large as a batch, and a few of them are a ring.
 #[must_use]
 pub fn large_records(seed: u64) -> Plan {

@@ -10,6 +10,7 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
 use super::nodes::{Brief, frame, open};
+use super::second::{history_of, workload_of};
 use super::{CONTROL, Happening, World};
 use crate::client::{Client, Legacy, Post, Producer, READER, Trimmer};
 use crate::lookups::Lookups;
@@ -37,7 +38,10 @@ impl World {
         Producer::new(machine, client, session, self.plan.workload.appends, log_client, start)
     }
 
-    fn machine_config(&mut self, resume: Option<(seriatim_model::SessionId, u64)>) -> LogClientConfig {
+    pub(super) fn machine_config(
+        &mut self,
+        resume: Option<(seriatim_model::SessionId, u64)>,
+    ) -> LogClientConfig {
         LogClientConfig { control: CONTROL, random: self.random.draw(), resume, options: self.plan.options }
     }
 
@@ -66,7 +70,7 @@ impl World {
         self.wake_client(number, self.now);
     }
 
-    fn wake_client(&mut self, number: u32, at: Time) {
+    pub(super) fn wake_client(&mut self, number: u32, at: Time) {
         let Some(client) = self.clients.get_mut(&number) else { return };
         if client.wake_at.is_none_or(|planned| at < planned) {
             client.wake_at = Some(at);
@@ -81,7 +85,9 @@ impl World {
         };
         client.wake_at = None;
         let mut out = vec![];
-        client.wake(now, &self.plan.workload, &mut self.random, &mut self.history, &mut out);
+        let workload = workload_of(&self.plan, number);
+        let history = history_of(&mut self.history, number);
+        client.wake(now, &workload, &mut self.random, history, &mut out);
         self.after_client(number, out);
     }
 
@@ -89,7 +95,8 @@ impl World {
     fn after_client(&mut self, number: u32, out: Vec<Post>) {
         for (machine, to, message) in out {
             let Address::Node(node, endpoint) = to else { continue };
-            let bytes = frame(self.log, Endpoint::Client(machine), endpoint, &message);
+            let log = self.log_of(number);
+            let bytes = frame(log, Endpoint::Client(machine), endpoint, &message);
             let ready = self.client_works(number, bytes.len());
             self.transmit_at(ready, Lane::Bulk, Party::Client(number), Party::Node(node), bytes);
         }
@@ -104,7 +111,8 @@ impl World {
         let (Party::Node(node), Endpoint::Client(machine)) = (from, to) else { return };
         let Some(client) = self.clients.get_mut(&number) else { return };
         let mut out = vec![];
-        client.receive(self.now, machine, Address::Node(node, sender), message, &mut self.history, &mut out);
+        let history = history_of(&mut self.history, number);
+        client.receive(self.now, machine, Address::Node(node, sender), message, history, &mut out);
         self.after_client(number, out);
     }
 
@@ -112,7 +120,7 @@ impl World {
         let Party::Node(node) = other else { return };
         let Some(client) = self.clients.get_mut(&number) else { return };
         let mut out = vec![];
-        client.disconnected(self.now, node, &mut self.history, &mut out);
+        client.disconnected(self.now, node, history_of(&mut self.history, number), &mut out);
         self.after_client(number, out);
     }
 
@@ -190,7 +198,7 @@ impl World {
         let Some(client) = self.clients.get_mut(&number) else { return };
         let mut out = vec![];
         for producer in client.producers.values_mut() {
-            producer.ask_tail(self.now, &mut self.history, &mut out);
+            producer.ask_tail(self.now, history_of(&mut self.history, number), &mut out);
         }
         self.after_client(number, out);
     }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_protocol::control::LogEntry;
 use seriatim_store::ShardStore;
 
+use super::second::history_of;
 use super::{CONTROL, JUDGE, PATIENCE, World};
 use crate::history::End;
 use crate::reader::{Reader, Style};
@@ -41,7 +43,10 @@ impl World {
         let tail = self.leader_ordered().unwrap_or_default();
         self.end_clients();
         match self.read_everything() {
-            Some(trim) => self.history.end = End::Settled { trim, tail },
+            Some(trim) => {
+                self.history.end = End::Settled { trim, tail };
+                self.read_second();
+            }
             None => self.history.end = End::Stuck("the log could not be read to its end".into()),
         }
     }
@@ -60,7 +65,8 @@ impl World {
 
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
-        self.all_done() && self.latest_view().is_some_and(|view| self.is_settled(view))
+        let is_settled = self.latest_view().is_some_and(|view| self.is_settled(view));
+        self.all_done() && is_settled && self.second_is_at_rest()
     }
 
     pub(super) fn is_settled(&self, view: &View) -> bool {
@@ -233,22 +239,34 @@ impl World {
     /// Reads every replica of every shard from the beginning. Returns the trim point, if every one could be
     /// read to the end.
     fn read_everything(&mut self) -> Option<Position> {
+        let entry = self.entry()?.clone();
+        let shards = self.history.shards().collect();
+        self.read_log(JUDGE, &entry, shards)
+    }
+
+    /// The same of one log.
+    pub(super) fn read_log(
+        &mut self,
+        judge: u32,
+        entry: &LogEntry,
+        shards: Vec<ShardId>,
+    ) -> Option<Position> {
         let mut trim = Position::ZERO;
         let mut complete = true;
-        let entry = self.entry()?.clone();
         let view = entry.view.clone()?;
-        for shard in self.history.shards() {
+        for shard in shards {
             let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
             for replica in 0..replicas {
                 let style = Style::Drain { shard, replica };
-                let first = self.history.observations.len();
+                let first = history_of(&mut self.history, judge).observations.len();
                 let reader = Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.random.fork());
-                let reader = self.read_with(JUDGE, reader, READING_FOR);
+                let reader = self.read_with(judge, reader, READING_FOR);
                 trim = trim.max(reader.trimmed());
                 complete &= reader.is_done();
                 if replica == 0 {
-                    for observation in &self.history.observations[first..] {
-                        self.history.last.insert(observation.position, (observation.id, observation.append));
+                    let history = history_of(&mut self.history, judge);
+                    for observation in &history.observations[first..] {
+                        history.last.insert(observation.position, (observation.id, observation.append));
                     }
                 }
             }
