@@ -149,8 +149,11 @@ impl Sessions {
     #[must_use]
     pub fn admission(&self, run: IdRun, ordered: Position, idle_positions: u64) -> Admission {
         let Some(session) = self.sessions.get(&run.session) else {
-            return if run.first > 0 || ordered.since(run.session.opened_at()) > idle_positions {
+            return if ordered.since(run.session.opened_at()) > idle_positions {
                 Admission::Expired
+            } else if run.first > 0 {
+                // Too young to have been forgotten: its first numbers did not get here.
+                Admission::OutOfOrder { expected: 0 }
             } else if self.sessions.len() >= limits::MAX_SESSIONS {
                 Admission::Full
             } else {
