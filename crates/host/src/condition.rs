@@ -20,7 +20,7 @@ impl Host {
 
     pub(crate) fn tell_condition(&mut self, to: Address, request: u64) {
         let (wrong_suspicions, journal_write_us) = self.measured;
-        let suspects = self.suspected.iter().copied().collect();
+        let suspects = self.suspected().collect();
         let condition = Condition { suspects, wrong_suspicions, journal_write_us };
         self.send(NODE, to, Message::ConditionIs { request, condition }.into());
     }

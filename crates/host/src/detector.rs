@@ -8,6 +8,8 @@
 //!   a few intervals, and doubles when a suspicion turned out wrong. An observer that was itself not scheduled charges
 //!   nobody for that time, and gives one more moment before it suspects.
 //! * **The node's own word** that it cannot serve: its disk or its driver stands still.
+//! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is not taken (`lane.rs`). Each
+//!   of the two nodes then suspects the other, since the one that finds out says so.
 //!
 //! A suspected node is alive again when it answers something that was sent after the suspicion: what a dead process had
 //! sent before it died may still arrive.
@@ -16,12 +18,15 @@
 //! a busy node is not taken for a dead one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
 use seriatim_model::{NodeId, Time};
 use seriatim_protocol::control::{Ailment, Heartbeat};
 
+use crate::lane::Lane;
 use crate::rhythm::Rhythm;
 
 /// How much longer a node has once it is overdue: what has arrived meanwhile may not have been looked at yet.
@@ -38,6 +43,8 @@ pub enum Cause {
     Restarted,
     /// It says so itself.
     Unwell(Ailment),
+    /// Heartbeats reach it, and for this long nothing else did.
+    Unreached(Duration),
 }
 
 /// What became of a node.
@@ -49,6 +56,23 @@ pub enum Liveness {
     Alive(NodeId),
     /// One that this node was never told of says that it is there.
     Unknown(NodeId),
+    /// Nothing tells whether what this node sends it arrives: something is to be sent.
+    Unproven(NodeId),
+}
+
+/// How many messages of one other node its host has taken: counted there, read by the detector.
+#[derive(Clone, Debug, Default)]
+pub struct Taken(Arc<AtomicU64>);
+
+impl Taken {
+    /// One more.
+    pub fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The connection over which a heartbeat came: a number that is never used again.
@@ -60,7 +84,7 @@ pub struct Via(pub u64);
 pub struct Detector {
     /// This incarnation of the node.
     incarnation: u64,
-    every: Duration,
+    limits: Limits,
     /// How long a node may be silent at least.
     least_patience: Duration,
     count: u64,
@@ -83,6 +107,10 @@ struct Other {
     answered: u64,
     answered_at: Time,
     rhythm: Rhythm,
+    /// How many of its messages were taken here.
+    taken: Taken,
+    /// Whether what is sent to it arrives.
+    lane: Lane,
     /// It was found overdue, and is suspected if nothing comes until then.
     overdue: Option<Time>,
     suspicion: Option<Suspicion>,
@@ -103,7 +131,7 @@ impl Detector {
     pub fn new(incarnation: u64, limits: &Limits) -> Self {
         Self {
             incarnation,
-            every: limits.heartbeat_every,
+            limits: *limits,
             least_patience: limits.heartbeat_every * limits.heartbeats_missed,
             count: 0,
             beat_at: Time::ZERO,
@@ -114,9 +142,11 @@ impl Detector {
         }
     }
 
-    /// Another node is there, as far as is known.
-    pub fn meet(&mut self, now: Time, node: NodeId) {
-        self.others.entry(node).or_insert_with(|| Other::new(now, self.least_patience));
+    /// Another node is there, as far as is known. Its messages are counted by the host.
+    pub fn meet(&mut self, now: Time, node: NodeId, taken: Taken) {
+        let (least_patience, limits) = (self.least_patience, &self.limits);
+        let other = self.others.entry(node).or_insert_with(|| Other::new(now, least_patience, limits));
+        other.taken = taken;
     }
 
     /// The nodes that are suspected.
@@ -152,15 +182,18 @@ impl Detector {
         self.excuse_lateness(now);
         let mut changes = vec![];
         for (node, other) in &mut self.others {
-            if let Some(cause) = other.find_silent(now, self.every) {
+            if let Some(cause) = other.find_silent(now, self.limits.heartbeat_every) {
                 other.suspect(self.count, cause);
                 changes.push(Liveness::Suspected(*node, cause));
+            }
+            if other.probe_is_due(now) {
+                changes.push(Liveness::Unproven(*node));
             }
         }
         if now < self.beat_at {
             return (vec![], changes);
         }
-        self.beat_at = now + self.every;
+        self.beat_at = now + self.limits.heartbeat_every;
         self.count += 1;
         let (incarnation, count, pauses, ailment) = (self.incarnation, self.count, self.pauses, self.ailment);
         let beat = |(node, other): (&NodeId, &Other)| {
@@ -171,7 +204,8 @@ impl Detector {
                 heard_life: heard.0,
                 heard_count: heard.1,
                 pauses,
-                ailment,
+                ailment: ailment.or(other.lane.is_mute().then_some(Ailment::Unheard)),
+                taken: other.taken.count(),
             };
             (*node, beat)
         };
@@ -182,7 +216,7 @@ impl Detector {
     fn excuse_lateness(&mut self, now: Time) {
         let Some(due) = self.deadline() else { return };
         let late = now - due;
-        if late < self.every {
+        if late < self.limits.heartbeat_every {
             return;
         }
         if late >= self.least_patience {
@@ -191,6 +225,7 @@ impl Detector {
         for other in self.others.values_mut() {
             other.answered_at = (other.answered_at + late).min(now);
             other.overdue = None;
+            other.lane.excuse(now, late);
         }
     }
 
@@ -204,9 +239,11 @@ impl Detector {
                 changes.push(Liveness::Suspected(node, Cause::Restarted));
             }
             other.rhythm = Rhythm::new(self.least_patience);
+            other.lane.starts_over(now);
         }
         (other.incarnation, other.count, other.pauses) = (beat.life, beat.count, beat.pauses);
         other.via = Some(via);
+        other.lane.hears(now, beat.taken);
         if let Some(ailment) = beat.ailment {
             if other.suspicion.is_none() {
                 other.suspect(self.count, Cause::Unwell(ailment));
@@ -216,7 +253,8 @@ impl Detector {
         }
         if beat.heard_life == self.incarnation && beat.heard_count > other.answered {
             let is_new = other.answered == 0 && other.suspicion.is_none();
-            if other.suspicion.as_ref().is_some_and(|suspicion| beat.heard_count > suspicion.since) {
+            let ends = |suspicion: &Suspicion| beat.heard_count > suspicion.since;
+            if other.suspicion.as_ref().is_some_and(ends) && !other.lane.is_mute() {
                 self.wrong += u64::from(other.clear(now));
                 changes.push(Liveness::Alive(node));
             } else if is_new {
@@ -243,7 +281,7 @@ impl Detector {
 }
 
 impl Other {
-    fn new(now: Time, least_patience: Duration) -> Self {
+    fn new(now: Time, least_patience: Duration, limits: &Limits) -> Self {
         Self {
             incarnation: 0,
             count: 0,
@@ -252,6 +290,8 @@ impl Other {
             answered: 0,
             answered_at: now,
             rhythm: Rhythm::new(least_patience),
+            taken: Taken::default(),
+            lane: Lane::new(now, limits),
             overdue: None,
             suspicion: None,
         }
@@ -267,8 +307,24 @@ impl Other {
         self.suspicion = Some(Suspicion { since: count, cause, of: (self.incarnation, self.pauses) });
     }
 
-    /// Notes that the node is overdue; when it was for long enough, that is why it is suspected.
+    /// Whether something is to be sent to it, to learn whether that arrives. It counts as sent.
+    fn probe_is_due(&mut self, now: Time) -> bool {
+        // A node that is gone for another reason takes nothing, and that says nothing of the way to it.
+        let is_judged = self.suspicion.is_none() || self.lane.is_mute();
+        if !is_judged {
+            self.lane.starts_over(now);
+        }
+        is_judged && self.lane.probe_is_due(now)
+    }
+
+    /// Notes that the node is overdue; when it was for long enough, that is why it is suspected. So is one to which nothing
+    /// but heartbeats gets.
     fn find_silent(&mut self, now: Time, every: Duration) -> Option<Cause> {
+        if self.suspicion.is_none()
+            && let Some(lasting) = self.lane.falls_mute(now)
+        {
+            return Some(Cause::Unreached(lasting));
+        }
         if self.deadline().is_none_or(|due| now < due) {
             return None;
         }
@@ -315,13 +371,21 @@ mod tests {
 
     fn detector() -> Detector {
         let mut detector = Detector::new(7, &Limits::default());
-        detector.meet(at(0), OTHER);
+        detector.meet(at(0), OTHER, Taken::default());
         detector
     }
 
     fn answer(detector: &Detector) -> Heartbeat {
         let count = detector.count;
-        Heartbeat { life: 9, count, heard_life: 7, heard_count: count, pauses: 0, ailment: None }
+        Heartbeat {
+            life: 9,
+            count,
+            heard_life: 7,
+            heard_count: count,
+            pauses: 0,
+            ailment: None,
+            taken: count / 10,
+        }
     }
 
     fn hear(detector: &mut Detector, ms: u64, beat: Heartbeat) -> Vec<Liveness> {
@@ -359,8 +423,7 @@ mod tests {
         let mut detector = detector();
         for ms in (0..100).step_by(20) {
             detector.beat(at(ms));
-            let deaf =
-                Heartbeat { life: 9, count: ms, heard_life: 0, heard_count: 0, pauses: 0, ailment: None };
+            let deaf = Heartbeat { count: ms, heard_life: 0, heard_count: 0, ..answer(&detector) };
             assert!(hear(&mut detector, ms, deaf).is_empty());
         }
         assert_eq!(suspected(&mut detector, 100, 400), Some((105, silent_for(105))));
@@ -412,8 +475,7 @@ mod tests {
     fn a_restart_is_noticed_even_if_nobody_saw_the_connection_close() {
         let mut detector = detector();
         answer_until(&mut detector, 40);
-        let reborn =
-            Heartbeat { life: 10, count: 1, heard_life: 0, heard_count: 0, pauses: 0, ailment: None };
+        let reborn = Heartbeat { life: 10, count: 1, heard_life: 0, heard_count: 0, ..answer(&detector) };
         assert_eq!(hear(&mut detector, 41, reborn), [Liveness::Suspected(OTHER, Cause::Restarted)]);
     }
 
@@ -461,6 +523,32 @@ mod tests {
         let stopped = Heartbeat { pauses: 1, ..answer(&detector) };
         assert_eq!(hear(&mut detector, 2021, stopped), [Liveness::Alive(OTHER)]);
         assert_eq!(detector.wrong_suspicions(), 1);
+    }
+
+    #[test]
+    fn a_node_that_takes_nothing_but_heartbeats_is_suspected_until_it_does() {
+        let mut detector = detector();
+        let (mut suspected, mut probes, mut says) = (None, vec![], vec![]);
+        for ms in (0..8000).step_by(20) {
+            let (beats, changes) = detector.beat(at(ms));
+            for change in changes {
+                match change {
+                    Liveness::Suspected(OTHER, cause) => suspected = suspected.or(Some((ms, cause))),
+                    Liveness::Unproven(OTHER) => probes.push(ms),
+                    change => panic!("{change:?}"),
+                }
+            }
+            says.extend(beats.into_iter().map(|(_, beat)| beat.ailment).filter(Option::is_some));
+            let beat = Heartbeat { taken: 0, ..answer(&detector) };
+            hear(&mut detector, ms, beat);
+        }
+        assert_eq!(suspected, Some((6000, Cause::Unreached(Duration::from_secs(6)))));
+        assert_eq!(probes, [1000, 2000, 3000, 4000, 5000, 6000, 7000]);
+        assert_eq!((says.first(), says.len()), (Some(&Some(Ailment::Unheard)), 100));
+        detector.beat(at(8000));
+        let beat = Heartbeat { taken: 1, ..answer(&detector) };
+        assert_eq!(hear(&mut detector, 8000, beat), [Liveness::Alive(OTHER)]);
+        assert_eq!(detector.beat(at(8020)).0[0].1.ailment, None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::backlog::Backlog;
 use crate::detector::Liveness;
 use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
+use crate::liveness::Others;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
@@ -157,11 +158,7 @@ pub struct Host {
     pub(crate) visitors: Visitors,
     /// How many suspicions turned out wrong, and how many microseconds journal writes take.
     pub(crate) measured: (u64, u64),
-    pub(crate) nodes: BTreeMap<NodeId, String>,
-    /// The nodes that are taken for gone.
-    pub(crate) suspected: BTreeSet<NodeId>,
-    /// The nodes of which the detector was not told yet.
-    pub(crate) unmet: BTreeMap<NodeId, String>,
+    pub(crate) others: Others,
     pub(crate) join_at: Option<Time>,
     random: u64,
     failure: Option<String>,
@@ -189,18 +186,8 @@ impl Host {
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
-        let mut nodes = BTreeMap::from([(config.node, config.address.clone())]);
-        let mut unmet = BTreeMap::new();
-        if let RegisterPlace::Node { node, address } = &config.register
-            && *node != config.node
-        {
-            nodes.insert(*node, address.clone());
-            unmet.insert(*node, address.clone());
-        }
         let mut host = Self {
-            nodes,
-            suspected: BTreeSet::new(),
-            unmet,
+            others: Others::new(&config),
             disk,
             journal,
             roles: revived.roles,
@@ -293,7 +280,7 @@ impl Host {
     /// Where a node listens, as far as is known.
     #[must_use]
     pub fn address_of(&self, node: NodeId) -> Option<&str> {
-        self.nodes.get(&node).map(String::as_str)
+        self.others.address_of(node)
     }
 
     /// The sequencing role of a log, if it is hosted here.
@@ -336,6 +323,7 @@ impl Host {
         }
         match event {
             Event::Message { peer, log, from, to, message } => {
+                self.others.note_message(peer);
                 self.receive(now, peer, log, from, to, message)
             }
             Event::Disconnected(peer) => self.disconnected(now, peer),

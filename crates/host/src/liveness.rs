@@ -1,30 +1,98 @@
-//! What the failure detector says, passed on to the controllers.
+//! The other nodes, as far as is known, and what the failure detector says of them, passed on to the controllers.
 
-use seriatim_model::{Address, Endpoint, Input, NodeId, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::{Address, Endpoint, Input, LogId, NodeId, Peer, Time};
 use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_store::RoleKey;
 
-use crate::detector::Liveness;
-use crate::host::Host;
+use crate::detector::{Liveness, Taken};
+use crate::host::{Host, HostConfig, Outgoing};
+use crate::register::RegisterPlace;
+
+/// A node that the detector is to meet, or that has moved.
+#[derive(Clone, Debug)]
+pub struct Unmet {
+    /// Which one.
+    pub node: NodeId,
+    /// Where it listens.
+    pub address: String,
+    /// How many of its messages were taken, from now on.
+    pub taken: Taken,
+}
+
+/// All nodes that a host knows of, itself included.
+#[derive(Debug)]
+pub(crate) struct Others {
+    /// Where they listen.
+    addresses: BTreeMap<NodeId, String>,
+    /// How many messages of each were taken.
+    taken: BTreeMap<NodeId, Taken>,
+    /// Those that are taken for gone.
+    suspected: BTreeSet<NodeId>,
+    /// Those of which the detector was not told yet.
+    unmet: BTreeSet<NodeId>,
+}
+
+impl Others {
+    pub(crate) fn new(config: &HostConfig) -> Self {
+        let mut others = Self {
+            addresses: BTreeMap::from([(config.node, config.address.clone())]),
+            taken: BTreeMap::new(),
+            suspected: BTreeSet::new(),
+            unmet: BTreeSet::new(),
+        };
+        if let RegisterPlace::Node { node, address } = &config.register
+            && *node != config.node
+        {
+            others.note_address(*node, address.clone());
+        }
+        others
+    }
+
+    pub(crate) fn address_of(&self, node: NodeId) -> Option<&str> {
+        self.addresses.get(&node).map(String::as_str)
+    }
+
+    fn note_address(&mut self, node: NodeId, address: String) {
+        if self.addresses.get(&node) != Some(&address) {
+            self.addresses.insert(node, address);
+            self.unmet.insert(node);
+        }
+    }
+
+    /// A message was taken.
+    pub(crate) fn note_message(&mut self, peer: Peer) {
+        if let Peer::Node(node) = peer {
+            self.taken.entry(node).or_default().note();
+        }
+    }
+
+    fn take_unmet(&mut self) -> Vec<Unmet> {
+        let unmet = std::mem::take(&mut self.unmet).into_iter();
+        let tell = |node| Unmet {
+            node,
+            address: self.addresses.get(&node).cloned().unwrap_or_default(),
+            taken: self.taken.entry(node).or_default().clone(),
+        };
+        unmet.map(tell).collect()
+    }
+}
 
 impl Host {
     /// The nodes that are taken for gone.
     pub fn suspected(&self) -> impl Iterator<Item = NodeId> {
-        self.suspected.iter().copied()
+        self.others.suspected.iter().copied()
     }
 
-    /// The nodes that the detector is to meet, and where they listen: those that came to be known, or moved, since this
-    /// was asked last.
-    pub fn take_unmet(&mut self) -> Vec<(NodeId, String)> {
-        std::mem::take(&mut self.unmet).into_iter().collect()
+    /// The nodes that the detector is to meet: those that came to be known, or moved, since this was asked last.
+    pub fn take_unmet(&mut self) -> Vec<Unmet> {
+        self.others.take_unmet()
     }
 
     /// Takes note of a node's address.
     pub(crate) fn note_address(&mut self, node: NodeId, address: String) {
-        if self.nodes.get(&node) != Some(&address) {
-            self.unmet.insert(node, address.clone());
-            self.nodes.insert(node, address);
-        }
+        self.others.note_address(node, address);
     }
 
     /// Tells all controllers of the nodes that are known.
@@ -38,10 +106,11 @@ impl Host {
     pub(crate) fn introduce(&mut self, now: Time, key: RoleKey) {
         let address =
             |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
-        let message = control::Message::Cluster { nodes: self.nodes.iter().map(address).collect() };
+        let nodes = self.others.addresses.iter().map(address).collect();
+        let message = control::Message::Cluster { nodes };
         let from = Address::Node(self.config.node, Endpoint::Node);
         self.step(now, key, Input::Message { from, message: message.into() });
-        for node in self.suspected.clone() {
+        for node in self.others.suspected.clone() {
             self.step(now, key, Input::Silent(node));
         }
     }
@@ -54,12 +123,13 @@ impl Host {
                 self.join_at.get_or_insert(now);
                 return;
             }
+            Liveness::Unproven(node) => return self.probe(node),
             Liveness::Suspected(node, _) => {
-                self.suspected.insert(node);
+                self.others.suspected.insert(node);
                 (node, Input::Silent(node))
             }
             Liveness::Alive(node) => {
-                self.suspected.remove(&node);
+                self.others.suspected.remove(&node);
                 (node, Input::Heard(node))
             }
         };
@@ -70,6 +140,13 @@ impl Host {
         for key in self.controllers() {
             self.step(now, key, input.clone());
         }
+    }
+
+    /// Sends something over the way that everything but heartbeats takes.
+    fn probe(&mut self, node: NodeId) {
+        let message = control::Message::Probe.into();
+        let (log, from, to) = (LogId(0), Endpoint::Node, Endpoint::Node);
+        self.sends.push(Outgoing { peer: Peer::Node(node), log, from, to, message });
     }
 
     fn controllers(&self) -> Vec<RoleKey> {

@@ -9,6 +9,7 @@ use seriatim_store::Disk;
 
 use crate::detector::{Detector, Via};
 use crate::host::{Event, Host, HostConfig, Outgoing};
+use crate::liveness::Unmet;
 use crate::recovery::HostError;
 
 /// A host and the detector that tells it of other nodes. A server runs the two on different threads.
@@ -48,8 +49,8 @@ impl Watched {
     /// Does what is due; see [`Host::settle`]. Returns what is to leave, heartbeats included.
     pub fn settle(&mut self, now: Time) -> Vec<Outgoing> {
         self.host.settle(now);
-        for (node, _) in self.host.take_unmet() {
-            self.detector.meet(now, node);
+        for Unmet { node, taken, .. } in self.host.take_unmet() {
+            self.detector.meet(now, node, taken);
         }
         let (beats, changes) = self.detector.beat(now);
         changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));

@@ -137,6 +137,13 @@ pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(20);
 /// After how many heartbeats without an answer a node counts as gone.
 pub const HEARTBEATS_MISSED: u32 = 5;
 
+/// After how long without a sign that what a node sends another arrives there, heartbeats apart, it sends something to find
+/// out.
+pub const PROBE_AFTER: Duration = Duration::from_secs(1);
+
+/// How long such a question may go unanswered before the other node counts as gone.
+pub const UNHEARD_FOR: Duration = Duration::from_secs(5);
+
 /// How long a shard may have fewer replicas than it should before another node stands in for one that is
 /// away.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(10);
@@ -175,6 +182,10 @@ pub struct Limits {
     pub heartbeat_every: Duration,
     /// See [`HEARTBEATS_MISSED`].
     pub heartbeats_missed: u32,
+    /// See [`PROBE_AFTER`].
+    pub probe_after: Duration,
+    /// See [`UNHEARD_FOR`].
+    pub unheard_for: Duration,
     /// See [`REPLACE_AFTER`].
     pub replace_after: Duration,
     /// See [`ATTEMPT_FOR`].
@@ -197,6 +208,8 @@ impl Default for Limits {
             missing_connected: MISSING_CONNECTED,
             heartbeat_every: HEARTBEAT_EVERY,
             heartbeats_missed: HEARTBEATS_MISSED,
+            probe_after: PROBE_AFTER,
+            unheard_for: UNHEARD_FOR,
             replace_after: REPLACE_AFTER,
             attempt_for: ATTEMPT_FOR,
             map_runs: MAP_RUNS,

@@ -37,7 +37,7 @@ wire_struct! { VersionRange { min, max } }
 
 impl VersionRange {
     /// What this build speaks.
-    pub const OURS: Self = Self { min: 2, max: 2 };
+    pub const OURS: Self = Self { min: 3, max: 3 };
 
     /// The newest version that both speak.
     #[must_use]

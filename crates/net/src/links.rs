@@ -113,6 +113,14 @@ impl Links {
         self.links.insert(node, Link::Down { until: Instant::now(), cause });
     }
 
+    /// Gives up a connection that stands, and carries nothing as it seems. What is to be sent next makes another one, once
+    /// this one has ended.
+    pub fn renew(&self, node: NodeId) {
+        if let Some(Link::Up(sender)) = self.links.get(&node) {
+            sender.close();
+        }
+    }
+
     /// The nodes that cannot be reached at present, and why.
     pub fn unreachable(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.links.iter().filter_map(|(node, link)| match link {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_host::{Event, Host, HostError, Outgoing, Problem};
+use seriatim_host::{Cause, Event, Host, HostError, Liveness, Outgoing, Problem};
 use seriatim_model::{Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -176,6 +176,8 @@ impl Driver {
                         self.vitals.writes(false);
                     }
                     Event::FilesSynced(_) => self.syncing = false,
+                    // The path may have forgotten the connection, and know a new one.
+                    Event::Liveness(Liveness::Suspected(node, Cause::Unreached(_))) => self.links.renew(node),
                     Event::Message { .. }
                     | Event::Disconnected(_)
                     | Event::Liveness(_)
@@ -233,9 +235,7 @@ impl Driver {
             self.syncing = true;
             self.syncer.sync(files);
         }
-        for (node, address) in self.host.take_unmet() {
-            self.pulse.meet(node, address);
-        }
+        self.host.take_unmet().into_iter().for_each(|unmet| self.pulse.meet(unmet));
         let has_joined = self.host.has_joined();
         self.health.send_if_modified(|health| {
             let changed = health.has_joined != has_joined;

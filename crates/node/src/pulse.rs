@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use seriatim_host::{Detector, Event, Liveness, Via};
+use seriatim_host::{Detector, Event, Liveness, Unmet, Via};
 use seriatim_model::{Endpoint, LogId, NodeId, Time};
 use seriatim_net::{Detached, LinkEvent, Links, Receiver, message_frame, open_message};
 use seriatim_protocol::control::Heartbeat;
@@ -27,8 +27,8 @@ const WAITING: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Connected(pub(crate) NodeId, pub(crate) Detached);
 
-/// Where other nodes listen, as far as is known.
-type Addresses = BTreeMap<NodeId, String>;
+/// The other nodes, as far as is known.
+type Others = BTreeMap<NodeId, Unmet>;
 
 /// What its own tasks tell it.
 enum Heard {
@@ -40,7 +40,7 @@ enum Heard {
 #[derive(Debug)]
 pub(crate) struct Pulse {
     /// Nothing once the node ends, and the thread with it.
-    addresses: Option<watch::Sender<Addresses>>,
+    others: Option<watch::Sender<Others>>,
     connected: mpsc::Sender<Connected>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,12 +62,12 @@ impl Pulse {
     /// If the operating system gives no thread, or nothing to wait for sockets with.
     pub(crate) fn start(parts: PulseParts) -> io::Result<Self> {
         let (connected, connections) = mpsc::channel(WAITING);
-        let (addresses, known) = watch::channel(Addresses::new());
+        let (others, known) = watch::channel(Others::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("heartbeats".into()).spawn(move || {
             runtime.block_on(Heart::new(parts, known, connections).run());
         })?;
-        Ok(Self { addresses: Some(addresses), connected, thread: Some(thread) })
+        Ok(Self { others: Some(others), connected, thread: Some(thread) })
     }
 
     /// Where the thread takes connections.
@@ -76,15 +76,15 @@ impl Pulse {
     }
 
     /// Another node is known.
-    pub(crate) fn meet(&self, node: NodeId, address: String) {
-        let addresses = self.addresses.as_ref().expect("it is there until the end");
-        addresses.send_modify(|addresses| drop(addresses.insert(node, address)));
+    pub(crate) fn meet(&self, unmet: Unmet) {
+        let others = self.others.as_ref().expect("it is there until the end");
+        others.send_modify(|others| drop(others.insert(unmet.node, unmet)));
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.addresses = None;
+        self.others = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -97,7 +97,7 @@ struct Heart {
     link_events: mpsc::Receiver<LinkEvent>,
     vitals: Arc<Vitals>,
     driver: mpsc::Sender<Arrival>,
-    addresses: watch::Receiver<Addresses>,
+    others: watch::Receiver<Others>,
     door: mpsc::Receiver<Connected>,
     hear: mpsc::Sender<Heard>,
     heard: mpsc::Receiver<Heard>,
@@ -107,11 +107,7 @@ struct Heart {
 }
 
 impl Heart {
-    fn new(
-        parts: PulseParts,
-        addresses: watch::Receiver<Addresses>,
-        door: mpsc::Receiver<Connected>,
-    ) -> Self {
+    fn new(parts: PulseParts, others: watch::Receiver<Others>, door: mpsc::Receiver<Connected>) -> Self {
         let PulseParts { detector, links: (links, link_events), vitals, driver } = parts;
         let (hear, heard) = mpsc::channel(WAITING);
         Self {
@@ -120,7 +116,7 @@ impl Heart {
             link_events,
             vitals,
             driver,
-            addresses,
+            others,
             door,
             hear,
             heard,
@@ -135,7 +131,7 @@ impl Heart {
             tokio::select! {
                 biased;
                 Some(heard) = self.heard.recv() => self.hear(heard).await,
-                known = self.addresses.changed() => match known {
+                known = self.others.changed() => match known {
                     Ok(()) => self.meet(),
                     // The node ends.
                     Err(_) => return,
@@ -159,7 +155,9 @@ impl Heart {
 
     fn meet(&mut self) {
         let now = self.now();
-        self.addresses.borrow_and_update().keys().for_each(|node| self.detector.meet(now, *node));
+        for Unmet { node, taken, .. } in self.others.borrow_and_update().values() {
+            self.detector.meet(now, *node, taken.clone());
+        }
     }
 
     fn connected(&mut self, node: NodeId, connection: Detached) {
@@ -202,7 +200,8 @@ impl Heart {
             let message = Message::Control(control::Message::Heartbeat(beat));
             let frame = message_frame(LogId(0), Endpoint::Node, Endpoint::Node, &message)
                 .expect("a heartbeat fits into a frame");
-            self.links.send(node, self.addresses.borrow().get(&node).map(String::as_str), frame);
+            let others = self.others.borrow();
+            self.links.send(node, others.get(&node).map(|other| other.address.as_str()), frame);
         }
         self.tell(changes).await;
     }
@@ -234,7 +233,7 @@ async fn read(node: NodeId, via: Via, mut receiver: Receiver, hear: &mpsc::Sende
 mod tests {
     use std::time::Duration;
 
-    use seriatim_host::Cause;
+    use seriatim_host::{Cause, Taken};
     use seriatim_model::limits::Limits;
     use seriatim_model::{Record, SessionId, ViewNumber};
     use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener, VersionRange};
@@ -256,9 +255,12 @@ mod tests {
         usual: mpsc::Receiver<Arrival>,
         vitals: Arc<Vitals>,
         address: String,
+        /// The other end's count of what this one sends.
+        arrived: Taken,
+        is_mute: bool,
     }
 
-    async fn start(node: NodeId) -> End {
+    async fn start(node: NodeId, limits: &Limits) -> End {
         let listener = Listener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.address().to_string();
         let incarnation = u64::from(node.0);
@@ -270,31 +272,42 @@ mod tests {
         let hello = Hello::node(CLUSTER, node, incarnation, address.clone()).over(Lane::Heartbeats);
         let vitals = Arc::new(Vitals::new());
         let pulse = Pulse::start(PulseParts {
-            detector: Detector::new(incarnation, &Limits::default()),
+            detector: Detector::new(incarnation, limits),
             links: (Links::new(hello, Default::default(), events), arrivals),
             vitals: vitals.clone(),
             driver: urgent,
         })
         .unwrap();
         tokio::spawn(accept(incoming, Inboxes { driver, pulse: pulse.door() }));
-        End { pulse, changes, usual, vitals, address }
+        End { pulse, changes, usual, vitals, address, arrived: Taken::default(), is_mute: false }
     }
 
     impl End {
+        /// Waits for the next change. A host sends something when it is asked to, and that arrives unless the end is mute.
         async fn next(&mut self) -> Liveness {
-            let change = tokio::time::timeout(Duration::from_secs(10), self.changes.recv()).await.unwrap();
-            match change {
-                Some(Arrival::Host(Event::Liveness(change))) => change,
-                _ => panic!("only changes are told"),
+            loop {
+                let change =
+                    tokio::time::timeout(Duration::from_secs(10), self.changes.recv()).await.unwrap();
+                match change {
+                    Some(Arrival::Host(Event::Liveness(Liveness::Unproven(_)))) if self.is_mute => {}
+                    Some(Arrival::Host(Event::Liveness(Liveness::Unproven(_)))) => self.arrived.note(),
+                    Some(Arrival::Host(Event::Liveness(change))) => return change,
+                    _ => panic!("only changes are told"),
+                }
             }
         }
     }
 
+    /// The node at one end, as the other comes to know it.
+    fn unmet(node: NodeId, end: &End) -> Unmet {
+        Unmet { node, address: end.address.clone(), taken: end.arrived.clone() }
+    }
+
     /// Two nodes that know each other; each may have been suspected before it was heard first.
-    async fn pair() -> (End, End) {
-        let (mut here, mut there) = (start(HERE).await, start(THERE).await);
-        here.pulse.meet(THERE, there.address.clone());
-        there.pulse.meet(HERE, here.address.clone());
+    async fn pair(limits: &Limits) -> (End, End) {
+        let (mut here, mut there) = (start(HERE, limits).await, start(THERE, limits).await);
+        here.pulse.meet(unmet(THERE, &there));
+        there.pulse.meet(unmet(HERE, &here));
         while here.next().await != Liveness::Alive(THERE) {}
         while there.next().await != Liveness::Alive(HERE) {}
         (here, there)
@@ -302,7 +315,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_whose_driver_takes_nothing_and_whose_runtime_is_busy_is_alive_until_it_is_gone() {
-        let (mut here, there) = pair().await;
+        let (mut here, there) = pair(&Limits::default()).await;
         let (events, mut arrivals) = mpsc::channel(16);
         let mut bulk = Links::new(Hello::node(CLUSTER, THERE, 2, "x:1"), Default::default(), events);
         let (view, session) = (ViewNumber(1), SessionId(1));
@@ -330,8 +343,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_end_that_only_beats_is_suspected_by_both_until_what_it_sends_arrives() {
+        let (probe_after, unheard_for) = (Duration::from_millis(50), Duration::from_millis(200));
+        let (mut here, mut there) = pair(&Limits { probe_after, unheard_for, ..Limits::default() }).await;
+        here.is_mute = true;
+        let (here_says, there_says) = tokio::join!(here.next(), there.next());
+        assert!(matches!(here_says, Liveness::Suspected(THERE, Cause::Unreached(_))), "{here_says:?}");
+        assert_eq!(there_says, Liveness::Suspected(HERE, Cause::Unwell(Ailment::Unheard)));
+        here.is_mute = false;
+        assert_eq!(tokio::join!(here.next(), there.next()), (Liveness::Alive(THERE), Liveness::Alive(HERE)));
+    }
+
+    #[tokio::test]
     async fn a_node_whose_disk_stands_still_says_so() {
-        let (mut here, there) = pair().await;
+        let (mut here, there) = pair(&Limits::default()).await;
         there.vitals.writes(true);
         let stalled = Cause::Unwell(Ailment::DiskStalled);
         assert_eq!(here.next().await, Liveness::Suspected(THERE, stalled));

@@ -110,6 +110,8 @@ pub enum Deviation {
     CutsLost,
     /// A shard and the ordering layer take what is submitted again for new.
     SubmittedTwice,
+    /// A way that carries nothing but heartbeats is as good as any.
+    MutenessUnnoticed,
     /// Heartbeats wait behind everything else that a node has to send and to do.
     HeartbeatsBehindRecords,
     /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.

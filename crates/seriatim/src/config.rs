@@ -183,6 +183,8 @@ impl LimitsSection {
             session_idle_positions: within("session_idle_positions", self.session_idle_positions, 1..=idle)?
                 .unwrap_or(idle),
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
+            probe_after: usual.probe_after,
+            unheard_for: usual.unheard_for,
             replace_after: replace_after.map_or(usual.replace_after, Duration::from_millis),
             order_every: usual.order_every,
             unnamed_for: unnamed_for.map_or(usual.unnamed_for, Duration::from_millis),

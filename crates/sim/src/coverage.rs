@@ -40,6 +40,8 @@ pub enum FaultKind {
     PartialPartition,
     /// One node is heard by another, and does not hear it.
     OneWay,
+    /// Nothing but heartbeats gets from one node to another, or to all others, and back or not.
+    Mute,
     /// The node of the register cannot reach the others.
     ControlPartition,
     /// Some clients cannot reach some nodes, or not be reached by them.
@@ -70,7 +72,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Kill,
         Self::PowerLoss,
         Self::PowerCut,
@@ -87,6 +89,7 @@ impl FaultKind {
         Self::Partition,
         Self::PartialPartition,
         Self::OneWay,
+        Self::Mute,
         Self::ControlPartition,
         Self::ClientPartition,
         Self::Reset,

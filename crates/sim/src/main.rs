@@ -107,6 +107,7 @@ enum Profile {
     LargeRecords,
     OverloadResets,
     TwoLogs,
+    Mute,
 }
 
 impl Profile {
@@ -147,6 +148,7 @@ impl Profile {
             Self::OverloadCrash => profiles::overload_crash(seed),
             Self::OverloadSlowDisk => profiles::overload_slow_disk(seed),
             Self::TwoLogs => profiles::two_logs(seed),
+            Self::Mute => profiles::mute(seed),
             Self::OverloadResets => profiles::overload_resets(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }

@@ -47,6 +47,8 @@ pub struct Network {
     unnoticed: BTreeSet<(Connection, Party)>,
     /// Directed links that lose everything.
     cut: BTreeSet<(Party, Party)>,
+    /// Directed links that lose everything but heartbeats.
+    mute: BTreeSet<(Party, Party)>,
     /// Directed links that take this many times as long.
     slow: BTreeMap<(Party, Party), u32>,
     /// Out of a thousand messages, at present: lost, doubled, overtaking.
@@ -69,6 +71,7 @@ impl Network {
             busy_until: BTreeMap::new(),
             unnoticed: BTreeSet::new(),
             cut: BTreeSet::new(),
+            mute: BTreeSet::new(),
             slow: BTreeMap::new(),
             loss: 0,
             duplication: 0,
@@ -217,6 +220,22 @@ impl Network {
         self.cut.remove(&(from, to));
     }
 
+    /// Whether nothing but heartbeats gets from one party to the other.
+    #[must_use]
+    pub fn is_mute(&self, from: Party, to: Party) -> bool {
+        self.mute.contains(&(from, to))
+    }
+
+    /// From now on nothing but heartbeats gets from one party to the other.
+    pub fn silence(&mut self, from: Party, to: Party) {
+        self.mute.insert((from, to));
+    }
+
+    /// The opposite of [`Network::silence`].
+    pub fn give_voice(&mut self, from: Party, to: Party) {
+        self.mute.remove(&(from, to));
+    }
+
     /// From now on messages between two parties take so many times as long.
     pub fn slow_down(&mut self, from: Party, to: Party, times: u32) {
         self.slow.insert((from, to), times);
@@ -240,6 +259,7 @@ impl Network {
         (self.loss, self.duplication, self.reordering) = (0, 0, 0);
         self.plan.noise_permille = (0, 0, 0);
         self.cut.clear();
+        self.mute.clear();
         self.slow.clear();
     }
 }

@@ -13,8 +13,8 @@ use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
 pub use overload::{
-    burst, large_records, long_view_change, overload, overload_crash, overload_resets, overload_slow_disk,
-    two_logs, within_capacity,
+    burst, large_records, long_view_change, mute, overload, overload_crash, overload_resets,
+    overload_slow_disk, two_logs, within_capacity,
 };
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node

@@ -37,6 +37,11 @@ fn a_log_that_is_asked_for_too_much_is_not_felt_by_another() {
 }
 
 #[test]
+fn a_node_that_only_beats_is_done_without() {
+    all_clean("mute", profiles::mute, &ORDERS, 0..6);
+}
+
+#[test]
 fn an_overloaded_cluster_outlives_a_node() {
     all_clean("overload and a crash", profiles::overload_crash, &ORDERS, 0..3);
     all_clean("a long view change", profiles::long_view_change, &ORDERS, 0..2);

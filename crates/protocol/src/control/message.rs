@@ -159,9 +159,11 @@ pub struct Heartbeat {
     pub pauses: u64,
     /// Why the sender cannot serve at present, if it cannot.
     pub ailment: Option<Ailment>,
+    /// How many messages of the receiver the sender has taken over other connections than those of heartbeats.
+    pub taken: u64,
 }
 
-wire_struct! { Heartbeat { life, count, heard_life, heard_count, pauses, ailment } }
+wire_struct! { Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken } }
 
 /// Why a node that is there cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,9 +172,11 @@ pub enum Ailment {
     DiskStalled,
     /// It does not get through a single step.
     Stuck,
+    /// What it sends to the receiver of this does not arrive, heartbeats apart.
+    Unheard,
 }
 
-wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {} } }
+wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {}, 3 => Unheard {} } }
 
 /// How a node is, by its own word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -349,6 +353,8 @@ pub enum Message {
     },
     /// Node to node: I am here, and this is what I heard of you.
     Heartbeat(Heartbeat),
+    /// Node to node: something to be taken, where there was nothing else to say for a while. See [`Heartbeat::taken`].
+    Probe,
     /// Register to node, node to controller: the nodes that joined so far.
     Cluster {
         /// The nodes.
@@ -567,6 +573,7 @@ wire_enum! {
         45 => AskCondition { request },
         46 => ConditionIs { request, condition },
         47 => Underway { claim },
+        48 => Probe {},
     }
 }
 

@@ -1,5 +1,6 @@
 //! How long clients wait before they say something again.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// How long to wait for an answer before the same thing is said again; doubled up to [`RESEND_MOST`].
@@ -11,8 +12,15 @@ pub const RESEND_MOST: Duration = Duration::from_secs(2);
 /// the patience is twice the longest of late, and what was learned fades by an eighth with each answer.
 #[must_use]
 pub fn patience_after(patience: Duration, took: Duration) -> Duration {
-    (patience - patience / 8).max(took * 2).clamp(RESEND_FIRST, RESEND_MOST)
+    patience_within(patience, took, RESEND_FIRST..=RESEND_MOST)
 }
+
+/// The same, within other bounds.
+#[must_use]
+pub fn patience_within(patience: Duration, took: Duration, bounds: RangeInclusive<Duration>) -> Duration {
+    (patience - patience / 8).max(took * 2).clamp(*bounds.start(), *bounds.end())
+}
+
 /// How long to wait before something is said to a node again whose connection broke.
 pub const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 

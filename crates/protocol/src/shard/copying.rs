@@ -15,12 +15,15 @@ use seriatim_model::{
 
 use super::message::Message;
 use super::primary_backup::send;
+use crate::parts::pauses::patience_within;
 use crate::roles::RoleEffect;
 
 /// How long a replica that is new waits before it copies: the one that it stands in for may be back soon.
 const NEWBORN_WAITS: Duration = Duration::from_secs(1);
-/// How long to wait for an answer.
+/// How long to wait for an answer before somebody else is asked; twice what answers take of late, twice as long after each
+/// that did not come, and [`PATIENCE_MOST`] at most.
 const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE_MOST: Duration = Duration::from_secs(20);
 /// How long to wait after a replica had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often others are asked for a damaged record before it is given up.
@@ -40,6 +43,8 @@ pub(super) struct Copying {
     /// Positions that were found damaged.
     damaged: BTreeSet<Position>,
     question: Option<Question>,
+    /// What answers taught about how long they take; nothing yet.
+    patience: Option<Duration>,
     last_request: u64,
     /// Which of the others is asked next.
     turn: usize,
@@ -50,8 +55,11 @@ pub(super) struct Copying {
 
 #[derive(Clone, Debug)]
 struct Question {
-    request: u64,
-    source: NodeId,
+    /// The number under which it was asked first; the next ones are the same question to others, whose answers fit as well,
+    /// however late they are.
+    first: u64,
+    /// Who was asked, in order, and when.
+    asked: Vec<(NodeId, Time)>,
     range: Lacking,
     about: About,
     ask_again_at: Time,
@@ -136,7 +144,10 @@ impl Copying {
         if busy {
             return;
         }
-        self.question = None;
+        let unanswered = self.question.take();
+        if unanswered.is_some() {
+            self.patience = Some((self.patience() * 2).min(PATIENCE_MOST));
+        }
         if now < self.not_before {
             return;
         }
@@ -151,8 +162,11 @@ impl Copying {
         self.turn += 1;
         self.last_request += 1;
         let request = self.last_request;
-        let ask_again_at = now + PATIENCE;
-        self.question = Some(Question { request, source, range, about, ask_again_at, writing: None });
+        let ask_again_at = now + self.patience();
+        let same = unanswered.filter(|question| (question.range, question.about) == (range, about));
+        let (first, mut asked) = same.map_or((request, vec![]), |question| (question.first, question.asked));
+        asked.push((source, now));
+        self.question = Some(Question { first, asked, range, about, ask_again_at, writing: None });
         let message = Message::Read {
             request,
             from: range.from,
@@ -163,8 +177,22 @@ impl Copying {
         send(Address::Node(source, Endpoint::Shard(shard)), message, out);
     }
 
-    fn asked(&mut self, request: u64) -> Option<&mut Question> {
-        self.question.as_mut().filter(|question| question.request == request && question.writing.is_none())
+    fn patience(&self) -> Duration {
+        self.patience.unwrap_or(PATIENCE)
+    }
+
+    /// The question that this answers, whom it was put to, and when.
+    fn asked(&mut self, request: u64) -> Option<(&mut Question, NodeId, Time)> {
+        let question = self.question.as_mut().filter(|question| question.writing.is_none())?;
+        let (source, at) =
+            *question.asked.get(usize::try_from(request.checked_sub(question.first)?).ok()?)?;
+        Some((question, source, at))
+    }
+
+    /// An answer came to what was asked at `at`.
+    fn answered(&mut self, now: Time, at: Time) {
+        let patience = patience_within(self.patience(), now - at, PATIENCE..=PATIENCE_MOST);
+        self.patience = Some(patience);
     }
 
     /// Another replica answered with records. Returns those that are to be written and then reported with
@@ -176,7 +204,7 @@ impl Copying {
         records: Vec<Stored>,
         upto: Position,
     ) -> Option<(Position, Vec<Stored>)> {
-        let question = self.asked(request)?;
+        let (question, _, at) = self.asked(request)?;
         if question.about == About::Trim {
             self.learned_trim(now, request);
             return None;
@@ -188,6 +216,7 @@ impl Copying {
         }
         let from = question.range.from;
         question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
+        self.answered(now, at);
         // Who answers well is asked again.
         self.turn -= 1;
         Some((from, records))
@@ -212,7 +241,8 @@ impl Copying {
 
     /// The other replica's trim point is known now.
     pub(super) fn learned_trim(&mut self, now: Time, request: u64) {
-        if self.asked(request).is_some() {
+        if let Some((_, _, at)) = self.asked(request) {
+            self.answered(now, at);
             self.question = None;
             self.trim_is_known = true;
             self.not_before = self.not_before.min(now);
@@ -222,10 +252,9 @@ impl Copying {
     /// Another replica does not know, or hold, what it was asked for. What nobody knows who takes part is
     /// lost: an operator accepted that.
     pub(super) fn lacked(&mut self, now: Time, request: u64) {
-        let Some(Question { about: About::Trim, source, .. }) = self.asked(request) else {
+        let Some((Question { about: About::Trim, .. }, source, _)) = self.asked(request) else {
             return self.refused(now, request);
         };
-        let source = *source;
         self.ignorant.insert(source);
         if self.ignorant.len() < self.others {
             return self.refused(now, request);
@@ -233,10 +262,14 @@ impl Copying {
         self.learned_trim(now, request);
     }
 
-    /// Another replica cannot help with this.
+    /// Another replica cannot help with this. One that says so late does not end what others are asked.
     pub(super) fn refused(&mut self, now: Time, request: u64) {
-        let Some(Question { about, range, .. }) = self.asked(request) else { return };
+        if request != self.last_request {
+            return;
+        }
+        let Some((Question { about, range, .. }, _, at)) = self.asked(request) else { return };
         let (about, range) = (*about, *range);
+        self.answered(now, at);
         self.question = None;
         self.not_before = now + PAUSE;
         if about == About::Damage {
@@ -364,6 +397,42 @@ mod tests {
             now = now + PAUSE;
         }
         assert_eq!((asked, copying.deadline(None)), (MOST_IN_VAIN as usize, None));
+    }
+
+    /// Asks whenever that is due until `end`, and says when.
+    fn ask_until(copying: &mut Copying, from: u64, end: u64) -> Vec<u64> {
+        let others = [4, 5].map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
+        let is_asked = |ms: &u64| {
+            let (mut out, now) = (vec![], Time::ZERO + Duration::from_millis(*ms));
+            copying.ask(now, ShardId(0), &others, Position::ZERO, None, &mut out);
+            !out.is_empty()
+        };
+        (from..end).step_by(10).filter(is_asked).collect()
+    }
+
+    #[test]
+    fn an_answer_fits_however_late_it_is_and_teaches_patience() {
+        let mut copying = Copying::default();
+        copying.add_damaged(Position(3));
+        assert_eq!(ask_until(&mut copying, 0, 4000), [0, 500, 1500, 3500]);
+        // The first of the four, and then those of the others.
+        let late = Time::ZERO + Duration::from_secs(4);
+        assert!(copying.records(late, 1, vec![stored(3)], Position(4)).is_some());
+        assert!(copying.records(late, 2, vec![stored(3)], Position(4)).is_none(), "it is being written");
+        copying.writing(Ticket(0), Ticket(1));
+        copying.written(Ticket(1), None);
+        copying.add_damaged(Position(7));
+        assert_eq!(ask_until(&mut copying, 4000, 20_000), [4000, 12_000]);
+    }
+
+    #[test]
+    fn a_late_refusal_ends_nothing() {
+        let mut copying = Copying::default();
+        copying.add_damaged(Position(3));
+        assert_eq!(ask_until(&mut copying, 0, 600), [0, 500]);
+        let now = Time::ZERO + Duration::from_millis(600);
+        copying.refused(now, 1);
+        assert!(copying.records(now, 2, vec![stored(3)], Position(4)).is_some());
     }
 
     #[test]

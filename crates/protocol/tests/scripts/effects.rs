@@ -282,6 +282,7 @@ fn view_change(message: &control::Message) -> Option<String> {
             format!("stage v{claim} ordered={ordered} sessions={}", words::sessions(sessions))
         }
         Underway { claim } => format!("underway v{claim}"),
+        Probe => "probe".to_owned(),
         Flushing { claim, bound } => format!("flushing v{claim} bound={bound}"),
         Dismiss { role: Endpoint::Shard(shard), view, .. } => format!("dismiss shard{shard} view=v{view}"),
         Dismiss { view, .. } => format!("dismiss sequencer view=v{view}"),

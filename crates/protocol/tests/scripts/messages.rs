@@ -414,6 +414,7 @@ fn view_change(
         "stage" => stage(words, entry)?,
         "flushing" => Flushing { claim: words.view()?, bound: words.position("bound")? },
         "underway" => Underway { claim: words.view()? },
+        "probe" => Probe,
         "recover" => Recover { request: words.number("request")?, accepts: words.has("accepts-loss") },
         "last-change" => LastChange { request: words.number("request")? },
         "staged" => Staged { claim: words.view()?, incarnation },

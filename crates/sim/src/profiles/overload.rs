@@ -9,11 +9,14 @@ use seriatim_store::{JournalOptions, ShardOptions};
 use super::{at, quiet};
 use crate::capacity::Capacity;
 use crate::coverage::FaultKind;
-use crate::plan::{NetworkPlan, Plan, Target, Workload};
+use crate::plan::{Fault, NetworkPlan, Plan, Target, Workload};
 use crate::random::Random;
 
 /// How long clients ask for more.
 const LOAD_FOR: Duration = Duration::from_millis(2500);
+/// After how long without a sign a way is probed, and how long it may be mute then, where it is.
+const PROBE_AFTER: Duration = Duration::from_millis(50);
+const UNHEARD_FOR: Duration = Duration::from_millis(400);
 /// How long an attempt at a view goes on without progress, where one takes much longer in all.
 const ATTEMPT_FOR: Duration = Duration::from_millis(100);
 
@@ -122,6 +125,19 @@ pub fn overload_crash(seed: u64) -> Plan {
     let target = random.pick(&[Target::Leader, Target::Follower, Target::Any]);
     let kind = random.pick(&[FaultKind::Kill, FaultKind::PowerLoss]);
     plan.faults.push(at(&mut random, kind, target, 300, 1000));
+    plan
+}
+
+/// Between some nodes nothing passes any more but heartbeats, until long after the load.
+#[must_use]
+pub fn mute(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x307E);
+    let mut plan = within_capacity(seed);
+    plan.options.limits.probe_after = PROBE_AFTER;
+    plan.options.limits.unheard_for = UNHEARD_FOR;
+    let target = random.pick(&[Target::Leader, Target::Follower, Target::Any]);
+    let fault = at(&mut random, FaultKind::Mute, target, 300, 1000);
+    plan.faults.push(Fault { lasting: LOAD_FOR * 4, ..fault });
     plan
 }
 

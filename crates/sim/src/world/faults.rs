@@ -32,6 +32,7 @@ pub(super) struct Spoiled {
 pub(super) enum Mend {
     Links(Vec<(Party, Party)>),
     Speed(Vec<(Party, Party)>),
+    Voice(Vec<(Party, Party)>),
     Noise,
     Room(NodeId),
     Disk(NodeId),
@@ -82,6 +83,7 @@ impl World {
             }
             FaultKind::ControlOneWay => self.deafen_control(fault),
             FaultKind::OneWay => self.deafen(fault, &victims),
+            FaultKind::Mute => self.silence(fault, victims[0]),
             FaultKind::ClientPartition => self.cut_clients_off(fault),
             FaultKind::Reset => self.reset_some(),
             FaultKind::SlowLinks => self.slow_links(fault),
@@ -380,6 +382,24 @@ impl World {
         self.cut(links, fault.lasting);
     }
 
+    fn silence(&mut self, fault: Fault, id: NodeId) {
+        let mut others: Vec<NodeId> = self.nodes.keys().copied().filter(|other| *other != id).collect();
+        if self.random.percent(50) {
+            others = vec![self.random.pick(&others)];
+        }
+        let (hears, is_heard) = self.random.pick(&[(false, false), (true, false), (false, true)]);
+        let mut links = vec![];
+        for other in others {
+            let (here, there) = (Party::Node(id), Party::Node(other));
+            links.extend([(here, there)].into_iter().filter(|_| !is_heard));
+            links.extend([(there, here)].into_iter().filter(|_| !hears));
+        }
+        for (from, to) in &links {
+            self.network.silence(*from, *to);
+        }
+        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Voice(links)));
+    }
+
     fn deafen_control(&mut self, fault: Fault) {
         let hears = self.random.percent(50);
         let others = self.nodes.keys().filter(|node| **node != CONTROL).map(|node| Party::Node(*node));
@@ -436,6 +456,7 @@ impl World {
         match mend {
             Mend::Links(links) => links.into_iter().for_each(|(from, to)| self.network.mend(from, to)),
             Mend::Speed(links) => links.into_iter().for_each(|(from, to)| self.network.speed_up(from, to)),
+            Mend::Voice(links) => links.into_iter().for_each(|(from, to)| self.network.give_voice(from, to)),
             Mend::Noise if self.history.calm_since.is_none() => self.network.disturb(0, 0, 0),
             Mend::Noise => {}
             Mend::Room(node) => self.nodes[&node].disk.set_capacity(None),

@@ -1,6 +1,8 @@
 //! Heartbeats: each node's failure detector, which no queue of its host stands before.
 
-use seriatim_host::{Detector, Event, Liveness, Via};
+use std::time::Duration;
+
+use seriatim_host::{Detector, Event, Liveness, Unmet, Via};
 use seriatim_model::{Endpoint, LogId, NodeId};
 use seriatim_protocol::Deviation;
 use seriatim_protocol::control::{self, Heartbeat};
@@ -13,7 +15,11 @@ impl World {
     /// The node's process starts: its detector knows nobody.
     pub(super) fn start_detector(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.detector = Detector::new(incarnation, &self.plan.options.limits);
+        let mut limits = self.plan.options.limits;
+        if self.plan.options.deviates(Deviation::MutenessUnnoticed) {
+            limits.unheard_for = Duration::from_secs(3600);
+        }
+        node.detector = Detector::new(incarnation, &limits);
         node.beat_at = None;
     }
 
@@ -42,8 +48,8 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(self.now);
         let Some(host) = &mut node.host else { return };
-        for (other, _) in host.take_unmet() {
-            node.detector.meet(clock, other);
+        for Unmet { node: other, taken, .. } in host.take_unmet() {
+            node.detector.meet(clock, other, taken);
         }
         self.plan_beat(id);
     }

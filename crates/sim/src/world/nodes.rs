@@ -540,7 +540,7 @@ impl World {
             // A client's connection that is gone does not come back.
             Peer::Client(ConnectionId(number)) => self.network.other_end(Connection(number), from),
         };
-        if let Some(to) = to {
+        if let Some(to) = to.filter(|to| !self.network.is_mute(from, *to)) {
             self.transmit_at(ready, Lane::Bulk, from, to, frame);
         }
     }

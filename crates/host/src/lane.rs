@@ -1,0 +1,176 @@
+//! Whether what this node sends another one arrives there, heartbeats apart.
+//!
+//! Heartbeats have connections of their own, and are small. A path that loses large packets, or that forgot the other
+//! connection, lets them through, and every log that the two share stands still. So each heartbeat tells how many messages
+//! of the other node were taken since the start. While that number grows, nothing is to be done. When it stands still for a
+//! while, a probe is sent where everything else goes; one that goes unanswered, with all that was sent beside it, for
+//! longer than such answers usually take, says that nothing arrives.
+
+use std::time::Duration;
+
+use seriatim_model::Time;
+use seriatim_model::limits::Limits;
+
+use crate::rhythm::Rhythm;
+
+/// The way to one other node.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    probe_after: Duration,
+    /// How many messages the other node says to have taken.
+    taken: u64,
+    /// When that changed last, or nothing was asked yet.
+    moved_at: Time,
+    /// Since when a probe is not answered, and when the next one leaves.
+    probing: Option<(Time, Time)>,
+    /// How long answers to probes take.
+    rhythm: Rhythm,
+    /// Since when nothing arrives, as far as can be told.
+    mute_since: Option<Time>,
+}
+
+impl Lane {
+    pub(crate) fn new(now: Time, limits: &Limits) -> Self {
+        Self {
+            probe_after: limits.probe_after,
+            taken: 0,
+            moved_at: now,
+            probing: None,
+            rhythm: Rhythm::new(limits.unheard_for),
+            mute_since: None,
+        }
+    }
+
+    /// The other node says how many messages it has taken.
+    pub(crate) fn hears(&mut self, now: Time, taken: u64) {
+        if taken == self.taken {
+            return;
+        }
+        self.taken = taken;
+        if let Some((since, _)) = self.probing {
+            self.rhythm.gap(now, now - since);
+        }
+        self.starts_over(now);
+    }
+
+    /// Nothing is known of the way any more: the other node is gone, or was.
+    pub(crate) fn starts_over(&mut self, now: Time) {
+        (self.moved_at, self.probing) = (now, None);
+        if self.mute_since.take().is_some_and(|since| self.rhythm.is_momentary(now - since)) {
+            self.rhythm.was_impatient(now);
+        }
+    }
+
+    /// Whether a probe is to leave now. It counts as sent.
+    pub(crate) fn probe_is_due(&mut self, now: Time) -> bool {
+        let (since, at) = self.probing.unwrap_or((now, self.moved_at + self.probe_after));
+        if now < at {
+            return false;
+        }
+        self.probing = Some((since, now + self.probe_after));
+        true
+    }
+
+    /// Finds out whether the way is mute from now on. Says how long nothing has arrived, once.
+    pub(crate) fn falls_mute(&mut self, now: Time) -> Option<Duration> {
+        let (since, _) = self.probing?;
+        if self.is_mute() || now - since < self.rhythm.patience() {
+            return None;
+        }
+        self.mute_since = Some(now);
+        Some(now - self.moved_at)
+    }
+
+    /// Whether nothing arrives, as far as can be told.
+    pub(crate) fn is_mute(&self) -> bool {
+        self.mute_since.is_some()
+    }
+
+    /// The observer was late: for so long nobody could have answered.
+    pub(crate) fn excuse(&mut self, now: Time, late: Duration) {
+        if let Some((since, _)) = &mut self.probing {
+            *since = (*since + late).min(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    fn lane() -> Lane {
+        Lane::new(at(0), &Limits::default())
+    }
+
+    /// Looks every 20 ms from `from` until `end`: when probes left, and when the way fell mute.
+    fn look(lane: &mut Lane, from: u64, end: u64) -> (Vec<u64>, Option<u64>) {
+        let mut probes = vec![];
+        for ms in (from..end).step_by(20) {
+            if lane.falls_mute(at(ms)).is_some() {
+                return (probes, Some(ms));
+            }
+            if lane.probe_is_due(at(ms)) {
+                probes.push(ms);
+            }
+        }
+        (probes, None)
+    }
+
+    #[test]
+    fn a_way_that_carries_is_not_probed() {
+        let mut lane = lane();
+        for ms in (0..20_000).step_by(100) {
+            lane.hears(at(ms), ms + 1);
+            assert_eq!(look(&mut lane, ms, ms + 100), (vec![], None));
+        }
+    }
+
+    #[test]
+    fn an_idle_way_is_probed_now_and_then() {
+        let mut lane = lane();
+        for second in 1..20 {
+            let (probes, mute) = look(&mut lane, (second - 1) * 1100, second * 1100);
+            assert_eq!((probes.len(), mute), (1, None), "{second}");
+            lane.hears(at(second * 1100), second);
+        }
+    }
+
+    #[test]
+    fn unanswered_probes_say_that_nothing_arrives() {
+        let mut lane = lane();
+        assert_eq!(look(&mut lane, 0, 20_000), (vec![1000, 2000, 3000, 4000, 5000], Some(6000)));
+        assert!(lane.is_mute());
+        assert!(lane.probe_is_due(at(6000)), "or nobody would learn that it carries again");
+        lane.hears(at(6100), 1);
+        assert!(!lane.is_mute());
+    }
+
+    #[test]
+    fn a_way_that_was_only_slow_has_longer_the_next_time() {
+        let mut lane = lane();
+        look(&mut lane, 0, 20_000);
+        lane.hears(at(6100), 1);
+        let (_, mute) = look(&mut lane, 6100, 60_000);
+        assert!(mute.unwrap() - 7100 >= 10_000, "{mute:?}");
+    }
+
+    #[test]
+    fn an_observer_that_was_not_scheduled_does_not_count_that_time() {
+        let mut lane = lane();
+        look(&mut lane, 0, 3000);
+        lane.excuse(at(9000), Duration::from_secs(6));
+        assert_eq!(look(&mut lane, 9000, 30_000).1, Some(12_000));
+    }
+
+    #[test]
+    fn a_node_that_was_gone_is_not_judged_by_what_was_before() {
+        let mut lane = lane();
+        look(&mut lane, 0, 5000);
+        lane.starts_over(at(5000));
+        assert_eq!(look(&mut lane, 5000, 30_000).1, Some(11_000));
+    }
+}
