@@ -68,7 +68,7 @@ pub const MUTATIONS: [Mutation; 60] = [
     mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 300, profiles::half_seen),
     mutation(Deviation::FenceDrops, "durability", 20, profiles::dying_attempts),
     // The loser of a race believes that its view is registered, and speaks for it.
-    mutation(Deviation::ClaimUnchecked, "amnesia", 20, profiles::racing_controllers),
+    mutation(Deviation::ClaimUnchecked, "amnesia", 40, profiles::racing_controllers),
     mutation(Deviation::StableBeforeRegister, "no_unstable_reads", 20, profiles::dying_attempts),
     mutation(Deviation::OneNumberTwice, "total_order", 60, profiles::churn),
     mutation(Deviation::FollowerBeforeSync, "durability", 100, profiles::power_losses),
