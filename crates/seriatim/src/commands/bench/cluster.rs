@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use seriatim_client::{Client, ClientOptions, DelayLine, Durability, Log, LogConfig, LogOptions, Order};
+use seriatim_client::{
+    Client, ClientOptions, DelayLine, Durability, Log, LogConfig, LogOptions, NodeId, Order,
+};
 use seriatim_net::{ConnectionOptions, ListenOptions};
 use seriatim_node::{Dev, DevOptions, NodeOptions};
 use tokio::runtime::Handle;
@@ -74,6 +76,16 @@ impl Cluster {
 pub(super) async fn stable(client: &Client) -> Result<u64, Failure> {
     let status = client.status(client.lookup(LOG).await?).await;
     status.stable.map(|stable| stable.0).ok_or_else(|| Failure::new("a shard did not answer"))
+}
+
+/// How often a node took another for gone that was there, as all of them say.
+pub(super) async fn wrong_suspicions(client: &Client) -> Result<f64, Failure> {
+    let mut wrong = 0;
+    for node in (1..=NODES).map(NodeId) {
+        let silent = || Failure::new(format!("node {node} did not say how it is"));
+        wrong += client.condition(node).await.ok_or_else(silent)?.wrong_suspicions;
+    }
+    Ok(wrong as f64)
 }
 
 /// A delay line in each direction of each connection, unless there is nothing to delay.

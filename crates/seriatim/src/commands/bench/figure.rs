@@ -75,6 +75,9 @@ pub(super) enum Figure {
     /// The longest time in which nothing was acknowledged, or final.
     #[serde(rename = "gap_ms")]
     Gap,
+    /// How often a node took another for gone that was there.
+    #[serde(rename = "wrong_suspicions")]
+    WrongSuspicions,
     /// Its parts, each up to the step that it is named after.
     #[serde(rename = "detect_ms")]
     Detect,
@@ -145,6 +148,7 @@ impl Figure {
             Self::Idle => "idle %",
             Self::Foreign => "foreign %",
             Self::Gap => "gap ms",
+            Self::WrongSuspicions => "wrong susp.",
             Self::Detect => "detect",
             Self::Claim => "claim",
             Self::Seal => "seal",
@@ -165,6 +169,7 @@ impl Figure {
             _ if !value.is_finite() => return "-".to_owned(),
             Self::Rate | Self::Written | Self::Own | Self::Nodes | Self::Clients => 0,
             Self::Others | Self::Idle | Self::Foreign | Self::Names | Self::NamesOnTheClock => 0,
+            Self::WrongSuspicions => 0,
             _ if self.heading().contains(" us") => 1,
             _ => 2,
         };

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::chart::Chart;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, wrong_suspicions};
 use super::comparison::{Comparison, each_with_each, values};
 use super::disk_floor::DiskFloor;
 use super::figure::{Figure, Setting};
@@ -26,7 +26,7 @@ use crate::output::{Failure, Outcome};
 /// How many appends may be unacknowledged: a stall of this many is still counted in full.
 pub(super) const BACKLOG: usize = 1 << 16;
 
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 9] = [
     Figure::P50,
     Figure::P90,
     Figure::P99,
@@ -35,6 +35,7 @@ const FIGURES: [Figure; 8] = [
     Figure::Mean,
     Figure::Rate,
     Figure::Cpu,
+    Figure::WrongSuspicions,
 ];
 
 pub(super) const PRESENTATION: Presentation = Presentation {
@@ -70,7 +71,9 @@ pub(super) async fn run(arguments: &LatencyArguments) -> Outcome {
         Some((order, ())) => {
             let shape = comparison.shape(*order, arguments.shards);
             let cluster = Cluster::start(shape, &Handle::current()).await?;
-            let measured = appends(&cluster, &comparison, arguments, *paced).await?;
+            let mut measured = appends(&cluster, &comparison, arguments, *paced).await?;
+            let wrong = wrong_suspicions(&cluster.client().await?).await?;
+            measured.figures.insert(Figure::WrongSuspicions, wrong);
             cluster.stop().await?;
             Ok(measured)
         }

@@ -1,6 +1,6 @@
 //! `seriatim bench throughput`: as many appends as the clients keep in flight, counted when they are stable.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,12 +9,12 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::chart::{Chart, varied};
-use super::cluster::{Cluster, stable};
+use super::cluster::{Cluster, stable, wrong_suspicions};
 use super::comparison::{Comparison, each_with_each, values};
 use super::disk_floor;
 use super::figure::{Figure, Setting};
 use super::figures::Measured;
-use super::floor::{Exchange, Floor, all};
+use super::floor::{Exchange, Floor};
 use super::latencies::Latencies;
 use super::latency::distributions;
 use super::machine::{cpu_time, written_bytes};
@@ -30,7 +30,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// How often it is looked how far the shards are behind.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 11] = [
     Figure::Rate,
     Figure::Cpu,
     Figure::Written,
@@ -40,12 +40,15 @@ const FIGURES: [Figure; 9] = [
     Figure::P50,
     Figure::P99,
     Figure::Max,
+    Figure::Gap,
+    Figure::WrongSuspicions,
 ];
 
 pub(super) const PRESENTATION: Presentation = Presentation {
     figures: &FIGURES,
     remark: |rows, table| {
         table.remark("per s: exchanges of the floor, stable records of the others");
+        table.remark("gap: the longest time in which nobody's append was acknowledged");
         table.remark("lag: from an acknowledgement until the record is stable, under the load and after it");
         remark_written(rows, table);
     },
@@ -154,12 +157,14 @@ pub(super) async fn load(cluster: &Cluster, load: Load, duration: Duration) -> R
     tokio::time::sleep_until(stop.into()).await;
     let (after, cpu, took) = (stable(&watcher).await?, cpu_time() - cpu, began.elapsed());
     let written = written_bytes() - written;
-    let latencies = all(tasks).await?;
+    let (latencies, acknowledged) = together(tasks).await?;
     let (lags, sampled) = lags.await??;
     let lag = stable_lag(&watcher, latencies.count() + sampled).await?;
     let count = after - before;
     let mut measured = Measured::new(latencies, count as f64 / took.as_secs_f64(), cpu, count);
     measured.figures.insert(Figure::StableLag, lag.as_secs_f64() * 1e3);
+    measured.figures.insert(Figure::Gap, acknowledged.longest_gap());
+    measured.figures.insert(Figure::WrongSuspicions, wrong_suspicions(&watcher).await?);
     measured.figures.insert(Figure::Written, written as f64 / took.as_secs_f64() / 1e6);
     let lags = [(Figure::StableLagP50, lags.us(0.5) / 1e3), (Figure::StableLagP99, lags.us(0.99) / 1e3)];
     measured.figures.extend(lags);
@@ -192,8 +197,8 @@ async fn append_until(
     in_flight: usize,
     payload: Bytes,
     stop: Instant,
-) -> Result<Latencies, Failure> {
-    let mut latencies = Latencies::new();
+) -> Result<(Latencies, Acknowledged), Failure> {
+    let (mut latencies, mut acknowledged) = (Latencies::new(), Acknowledged::since(Instant::now()));
     let mut window: VecDeque<(Instant, Append)> = VecDeque::new();
     while Instant::now() < stop {
         while window.len() < in_flight {
@@ -202,13 +207,49 @@ async fn append_until(
         if let Some((began, append)) = window.pop_front() {
             append.await?;
             latencies.record(began);
+            acknowledged.note(Instant::now());
         }
     }
     for (began, append) in window {
         append.await?;
         latencies.record(began);
     }
-    Ok(latencies)
+    Ok((latencies, acknowledged))
+}
+
+/// What all clients saw.
+async fn together(
+    mut tasks: JoinSet<Result<(Latencies, Acknowledged), Failure>>,
+) -> Result<(Latencies, Acknowledged), Failure> {
+    let (mut latencies, mut acknowledged) = (Latencies::new(), Acknowledged::default());
+    while let Some(task) = tasks.join_next().await {
+        let (its, seen) = task??;
+        latencies.merge(&its);
+        acknowledged.0.extend(seen.0);
+    }
+    Ok((latencies, acknowledged))
+}
+
+/// When appends were acknowledged: each millisecond once, however many there were.
+#[derive(Debug, Default)]
+struct Acknowledged(BTreeSet<Instant>);
+
+impl Acknowledged {
+    fn since(begin: Instant) -> Self {
+        Self(BTreeSet::from([begin]))
+    }
+
+    fn note(&mut self, now: Instant) {
+        if self.0.last().is_none_or(|last| now - *last >= Duration::from_millis(1)) {
+            self.0.insert(now);
+        }
+    }
+
+    /// In milliseconds.
+    fn longest_gap(&self) -> f64 {
+        let gaps = self.0.iter().zip(self.0.iter().skip(1)).map(|(one, next)| *next - *one);
+        gaps.max().unwrap_or_default().as_secs_f64() * 1e3
+    }
 }
 
 /// How long the shards need, after the last acknowledgement, until everything is stable.
