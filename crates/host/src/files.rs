@@ -7,6 +7,7 @@ use seriatim_model::{LogId, ShardId};
 use seriatim_store::{Disk, Removal, RoleKey, ShardStore, sync_files};
 
 use crate::host::Host;
+use crate::role::Role;
 
 /// Something to be done with files.
 #[derive(Clone, Debug)]
@@ -56,6 +57,16 @@ impl FileWork {
 }
 
 impl Host {
+    /// How many entries its record stores have looked at ([`ShardStore::visited`]).
+    #[must_use]
+    pub fn visited(&self) -> u64 {
+        let stores = self.roles.values().filter_map(|role| match role {
+            Role::Shard(_, store) => Some(store.visited()),
+            _ => None,
+        });
+        stores.sum()
+    }
+
     /// What is to be done with files next, if anything is and nothing is under way.
     pub fn next_sync(&mut self) -> Option<FileWork> {
         if self.file_work.is_some() || self.failure().is_some() {

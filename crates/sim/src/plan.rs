@@ -179,7 +179,7 @@ impl Plan {
             config,
             options: Options { limits: limits(&mut random), deviation: None },
             journal: journal(&mut random),
-            shard_options: ShardOptions { segment_bytes: random.pick(&[1500, 6000, 50_000]) },
+            shard_options: ShardOptions::new(random.pick(&[1500, 6000, 50_000])),
             network: network(&mut random),
             sync_us: random.pick(&[(20, 100), (100, 1000), (500, 6000)]),
             workload: workload(&mut random),

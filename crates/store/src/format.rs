@@ -125,25 +125,6 @@ pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"))
 }
 
-/// How much was encoded: what a test compares where time would depend on the machine.
-#[cfg(test)]
-pub(crate) mod work {
-    use std::cell::Cell;
-
-    thread_local! {
-        static ENCODED: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(crate) fn count(bytes: usize) {
-        ENCODED.set(ENCODED.get() + bytes as u64);
-    }
-
-    /// How many bytes of binding logs' entries this thread has encoded.
-    pub(crate) fn encoded() -> u64 {
-        ENCODED.get()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -61,6 +61,7 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use binding::Binding;
 use contents::{Contents, start_of_view};
+use packed::Expected;
 use rewriting::Rewriting;
 use segment::{ActiveSegment, Appended, Trusted, Written};
 pub use trim::Removal;
@@ -71,11 +72,22 @@ use trim::TrimFile;
 pub struct ShardOptions {
     /// At which length a segment is sealed, in bytes. One command may exceed it.
     pub segment_bytes: u64,
+    /// A deliberate defect, to see the simulator's checkers catch it: to learn how long a new binding log would be, the
+    /// store encodes all that it holds. A server never wants it.
+    pub measures_by_encoding: bool,
+}
+
+impl ShardOptions {
+    /// Segments of this length, in bytes, and no defect.
+    #[must_use]
+    pub const fn new(segment_bytes: u64) -> Self {
+        Self { segment_bytes, measures_by_encoding: false }
+    }
 }
 
 impl Default for ShardOptions {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20 }
+        Self::new(64 << 20)
     }
 }
 
@@ -393,6 +405,13 @@ impl ShardStore {
         ShardRecovery { memory, stable, trim, lacks, put, void, ends }
     }
 
+    /// How many entries of what it holds in memory the store has looked at since it was opened. Together with the bytes
+    /// that it reads and writes that is its work, of which no command has more because the log is long.
+    #[must_use]
+    pub fn visited(&self) -> u64 {
+        self.contents.visited()
+    }
+
     /// Carries out a command. Executing one again is harmless, and writes nothing that is there.
     ///
     /// # Errors
@@ -464,7 +483,7 @@ impl ShardStore {
         let is_full = |len: u64, more: u64| len + more > self.options.segment_bytes;
         let (records, bindings) = (&self.active.records, &self.active.bindings);
         let is_due = !records.is_empty() && is_full(records.len(), bytes)
-            || is_full(bindings.len(), binding_bytes) && self.active.is_worth_a_new_log();
+            || self.is_worth_a_new_log() && is_full(bindings.len(), binding_bytes);
         if !is_due {
             return Ok(());
         }
@@ -476,6 +495,16 @@ impl ShardStore {
             mark(&mut self.unsynced, file.name());
         }
         Ok(())
+    }
+
+    /// Whether as much was added to the active binding log as a new one starts with: otherwise a store that remembers
+    /// much would make a new one at every step.
+    fn is_worth_a_new_log(&self) -> bool {
+        let start = match self.options.measures_by_encoding {
+            false => self.active.bindings_began,
+            true => Expected::default().batch(&self.contents.all_bindings()).len() as u64,
+        };
+        self.active.bindings.len() > 2 * start
     }
 
     /// Writes records at the end of the active segment, in stretches of at most `most` bytes or one record. They

@@ -33,7 +33,7 @@ const SHARD: ShardId = ShardId(1);
 const SHARD_ROLE: RoleKey = RoleKey { log: LOG, endpoint: Endpoint::Shard(SHARD) };
 const SEQUENCER: RoleKey = RoleKey { log: LOG, endpoint: Endpoint::Sequencer };
 const IDENTITY: JournalIdentity = JournalIdentity { cluster: 0x601d, node: NodeId(2) };
-const OPTIONS: ShardOptions = ShardOptions { segment_bytes: 2048 };
+const OPTIONS: ShardOptions = ShardOptions::new(2048);
 
 fn journal_options() -> JournalOptions {
     JournalOptions { file_bytes: 4096, ..JournalOptions::default() }

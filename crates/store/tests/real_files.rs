@@ -33,7 +33,7 @@ impl Host {
             JournalOptions { file_bytes: 64 << 10, checkpoint_bytes: 100 << 10, ..JournalOptions::default() };
         let (journal, recovered) = Journal::open(&disk, identity, Secret::new(1), options).unwrap();
         let checkpoint = recovered.snapshots.into_iter().next().map(|(_, chunks)| chunks.concat().into());
-        let options = ShardOptions { segment_bytes: 100_000 };
+        let options = ShardOptions::new(100_000);
         let mode = OpenMode::Journaled { checkpoint };
         let mut store = ShardStore::open(Arc::clone(&disk), LOG, SHARD, mode, options).unwrap();
         for (_, entry) in recovered.entries {

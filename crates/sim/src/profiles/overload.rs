@@ -68,7 +68,7 @@ fn small(seed: u64) -> Plan {
         checkpoint_bytes: ring_bytes as u64,
         spare_files: 8,
     };
-    plan.shard_options = ShardOptions { segment_bytes: ring_bytes as u64 };
+    plan.shard_options = ShardOptions::new(ring_bytes as u64);
     plan.network = NetworkPlan { delay_us: (20, 80), noise_permille: (0, 0, 0), straggle_percent: 30 };
     plan.sync_us = (200, 1500);
     plan.capacity = Some(capacity);

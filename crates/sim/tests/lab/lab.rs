@@ -443,7 +443,7 @@ fn config(node: u32, life: u64) -> HostConfig {
         secret: Secret::new(seed.into()),
         options: Options { limits, deviation: None },
         journal: JournalOptions { file_bytes: 1 << 16, ..JournalOptions::default() },
-        shard_options: ShardOptions { segment_bytes: 4096 },
+        shard_options: ShardOptions::new(4096),
     }
 }
 

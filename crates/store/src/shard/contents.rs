@@ -12,7 +12,7 @@ use super::binding::{Binding, Bound, OrderPart};
 use super::index::{Index, IndexRun, Map, hidden_from};
 use super::names::{Given, Names, in_order};
 use super::read::spans;
-use super::runs::Stretch;
+use super::runs::{Stretch, Visits};
 use super::segment::Written;
 
 /// What the entries of the binding logs say.
@@ -31,6 +31,8 @@ pub(super) struct Contents {
     told_again: BTreeSet<RecordId>,
     /// What each segment is needed for.
     segments: BTreeMap<u32, Need>,
+    /// How many of them were looked at.
+    visits: Visits,
 }
 
 /// What a segment is needed for, besides the names whose records it holds.
@@ -63,6 +65,7 @@ impl Contents {
             given: Given::default(),
             told_again: BTreeSet::new(),
             segments: BTreeMap::new(),
+            visits: Visits::default(),
         }
     }
 
@@ -94,7 +97,8 @@ impl Contents {
         let is_dead = |(number, need): &(&u32, &Need)| {
             **number != active && need.is_over(trim, stable) && !self.names.need(**number)
         };
-        self.segments.iter().take_while(is_dead).map(|(number, _)| *number).collect()
+        let seen = self.segments.iter().inspect(|_| self.visits.add(1));
+        seen.take_while(is_dead).map(|(number, _)| *number).collect()
     }
 
     /// Whether all that the binding log of a segment tells is of final positions.
@@ -158,6 +162,18 @@ impl Contents {
         let given = self.given.iter();
         let entry = |(view, first, Settled { ids, is_void })| Binding::Name { view, first, ids, is_void };
         given.map(entry).collect()
+    }
+
+    /// The entries that would tell where all positions are, and what those are called that are not final.
+    pub(super) fn all_bindings(&self) -> Vec<Binding> {
+        let places = self.index.iter().map(|(view, first, run)| Binding::Refer { view, first, run });
+        places.chain(self.given_bindings()).collect()
+    }
+
+    /// How many entries of what it holds were looked at so far.
+    pub(super) fn visited(&self) -> u64 {
+        let Self { index, map, names, given, visits, .. } = self;
+        index.visited() + map.visited() + names.visited() + given.visited() + visits.count()
     }
 
     /// Takes an entry of the binding log of segment `log`. What it says of the records of segments that were

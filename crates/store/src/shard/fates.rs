@@ -236,7 +236,7 @@ fn open(disk: &MemoryDisk, mode: OpenMode) -> Result<ShardStore, crate::OpenErro
 }
 
 fn open_on(disk: Arc<dyn Disk>, mode: OpenMode) -> Result<ShardStore, crate::OpenError> {
-    ShardStore::open(disk, LogId(1), SHARD, mode, ShardOptions { segment_bytes: 1500 })
+    ShardStore::open(disk, LogId(1), SHARD, mode, ShardOptions::new(1500))
 }
 
 impl Fates {

@@ -14,13 +14,12 @@ use super::segment::{HEADER_BYTES, Written};
 use super::tests::{remove_all, rewrite_all};
 use super::{FORGOTTEN_AT_ONCE, Kept, OpenMode, REMOVED_AT_ONCE, ShardOptions, ShardStore};
 use crate::disk::{Disk, MemoryDisk, sync_files};
-use crate::format::work;
 
 const SHARD: ShardId = ShardId(0);
 const SEGMENT_BYTES: u64 = 8000;
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
-    let options = ShardOptions { segment_bytes: SEGMENT_BYTES };
+    let options = ShardOptions::new(SEGMENT_BYTES);
     ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, options).unwrap()
 }
 
@@ -63,28 +62,44 @@ fn order(view: u64, first: u64, names: &[(u128, u64)]) -> StorageCommand {
     StorageCommand::Order { view: ViewNumber(view), first: Position(first), runs }
 }
 
-/// How much a command costs: bytes that are encoded, and bytes that are written.
-fn cost(disk: &MemoryDisk, store: &mut ShardStore, command: &StorageCommand) -> u64 {
-    let before = work::encoded() + disk.counters().bytes_written;
+/// How much a command costs: entries that are looked at, and bytes that are read and written.
+fn cost(disk: &MemoryDisk, store: &mut ShardStore, command: &StorageCommand) -> (u64, u64) {
+    let moved = || disk.counters().bytes_read + disk.counters().bytes_written;
+    let before = (store.visited(), moved());
     store.execute(command).unwrap();
-    work::encoded() + disk.counters().bytes_written - before
+    (store.visited() - before.0, moved() - before.1)
+}
+
+/// Of each the greater.
+fn most((entries, bytes): (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (entries.max(other.0), bytes.max(other.1))
+}
+
+/// The most that a command costs while a log of many segments is ordered of which nothing becomes final.
+fn worst_of_ordering(options: ShardOptions) -> (u64, u64) {
+    let disk = MemoryDisk::new();
+    let arc = Arc::new(disk.clone());
+    let mut store = ShardStore::open(arc, LogId(1), SHARD, OpenMode::WriteBehind, options).unwrap();
+    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
+    let mut worst = (0, 0);
+    for number in 0..2000 {
+        for session in 0..2 {
+            worst = most(worst, cost(&disk, &mut store, &put(session, number)));
+        }
+        let ordered = order(1, number * 2, &[(0, number), (1, number)]);
+        worst = most(worst, cost(&disk, &mut store, &ordered));
+    }
+    assert!(disk.files().len() > 50, "the log is many segments long");
+    worst
 }
 
 #[test]
 fn an_order_costs_the_same_however_much_is_not_final() {
-    let disk = MemoryDisk::new();
-    let mut store = open(&disk, OpenMode::WriteBehind);
-    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
-    let mut most = 0;
-    for number in 0..2000 {
-        for session in 0..2 {
-            most = most.max(cost(&disk, &mut store, &put(session, number)));
-        }
-        let ordered = order(1, number * 2, &[(0, number), (1, number)]);
-        most = most.max(cost(&disk, &mut store, &ordered));
-    }
-    assert!(disk.files().len() > 50, "the log is many segments long");
-    assert!(most < 2000, "a step cost {most} bytes");
+    let options = ShardOptions::new(SEGMENT_BYTES);
+    let (entries, bytes) = worst_of_ordering(options);
+    assert!(entries < 100 && bytes < 2000, "a step cost {entries} entries and {bytes} bytes");
+    let (entries, _) = worst_of_ordering(ShardOptions { measures_by_encoding: true, ..options });
+    assert!(entries > 4000, "who encodes all that it holds is seen to look at it: {entries} entries");
 }
 
 /// How many bytes executing the commands again writes. Each must say that there is nothing to keep.
@@ -278,10 +293,10 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     store.execute(&remember(Order::ErwinBb, &history)).unwrap();
     store.execute(&StorageCommand::Stable(Position(200))).unwrap();
     let before = bytes_of_bindings(&disk);
-    let (mut most, mut checkpoint) = (0, None);
+    let (mut worst, mut checkpoint) = ((0, 0), None);
     for _ in 0..4 {
         for _ in 0..500 {
-            most = most.max(cost(&disk, &mut store, &StorageCommand::Trim(Position(0))));
+            worst = most(worst, cost(&disk, &mut store, &StorageCommand::Trim(Position(0))));
         }
         let (bytes, files) = store.checkpoint();
         sync_files(&disk, &files).unwrap();
@@ -290,7 +305,7 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     remove_all(&disk, &mut store);
     let after = bytes_of_bindings(&disk);
     assert!(before > 40_000 && after < before / 5, "{before} and {after} bytes");
-    assert!(most < 2000, "a step cost {most} bytes");
+    assert!(worst.0 < 100 && worst.1 < 2000, "a step cost {worst:?}");
     let expected = content(&store);
     assert_eq!(expected.len(), 100);
     assert_eq!(content(&open(&disk.fork(), OpenMode::Journaled { checkpoint })), expected);

@@ -10,7 +10,7 @@ use seriatim_model::storage::Owned;
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Position, ViewHistory, ViewNumber};
 
-use super::runs::{Runs, Stretch};
+use super::runs::{Runs, Stretch, Visits};
 use super::segment::Written;
 
 /// Neighbouring runs are joined up to this length, in bytes: what may have to be read to find one record.
@@ -115,6 +115,7 @@ impl Stretch for Owned {
 #[derive(Debug)]
 pub(super) struct Versions<T> {
     views: BTreeMap<ViewNumber, Runs<T>>,
+    visits: Visits,
 }
 
 /// Where the versions are: 32 bytes for each run.
@@ -126,14 +127,15 @@ pub(super) type Map = Versions<Owned>;
 
 impl<T> Default for Versions<T> {
     fn default() -> Self {
-        Self { views: BTreeMap::new() }
+        Self { views: BTreeMap::new(), visits: Visits::default() }
     }
 }
 
 impl<T: Stretch> Versions<T> {
     /// Adds a run. Where the view had something else at its positions, that is replaced.
     pub(super) fn insert(&mut self, view: ViewNumber, first: Position, run: T) {
-        self.views.entry(view).or_default().insert(first.0, run);
+        let replaced = self.views.entry(view).or_default().insert(first.0, run);
+        self.visits.add(1 + replaced);
     }
 
     /// The view's runs that hold a position in `from..end`, cut to it, with their first positions, in order.
@@ -144,7 +146,8 @@ impl<T: Stretch> Versions<T> {
         end: Position,
     ) -> impl Iterator<Item = (Position, T)> + use<'_, T> {
         let runs = self.views.get(&view).into_iter();
-        runs.flat_map(move |runs| runs.within(from.0, end.0)).map(|(first, run)| (Position(first), run))
+        let found = runs.flat_map(move |runs| runs.within(from.0, end.0));
+        found.map(|(first, run)| (Position(first), run)).inspect(|_| self.visits.add(1))
     }
 
     /// Whether the view has something at each of `count` positions from `first` on, and all of it `is_it`: a run,
@@ -182,13 +185,15 @@ impl<T: Stretch> Versions<T> {
         let views = self.views.iter();
         let found = views
             .flat_map(|(view, runs)| runs.within(0, end.0).map(|(first, run)| (*view, Position(first), run)));
-        found.collect()
+        found.inspect(|_| self.visits.add(1)).collect()
     }
 
     /// All runs, by view and position.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ViewNumber, Position, T)> + use<'_, T> {
         let views = self.views.iter();
-        views.flat_map(|(view, runs)| runs.iter().map(|(first, run)| (*view, Position(first), run)))
+        let all =
+            views.flat_map(|(view, runs)| runs.iter().map(|(first, run)| (*view, Position(first), run)));
+        all.inspect(|_| self.visits.add(1))
     }
 
     /// For each view the position after the last that it has something at.
@@ -214,9 +219,16 @@ impl<T: Stretch> Versions<T> {
 
     /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that is all.
     pub(super) fn trim_some(&mut self, trim: Position, most: &mut usize) -> bool {
+        let before = *most;
         let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most));
+        self.visits.add(before - *most);
         self.views.retain(|_, runs| !runs.is_empty());
         is_done
+    }
+
+    /// How many runs it has looked at so far.
+    pub(super) fn visited(&self) -> u64 {
+        self.visits.count()
     }
 
     /// How many runs there are.

@@ -55,7 +55,7 @@ struct Lives {
 
 impl Lives {
     fn open(&self) -> Option<ShardStore> {
-        let options = ShardOptions { segment_bytes: 1500 };
+        let options = ShardOptions::new(1500);
         ShardStore::open(Arc::new(self.disk.clone()), LogId(1), SHARD, OpenMode::WriteBehind, options).ok()
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use seriatim_model::{IdRun, RecordId, SessionId, Settled};
 
 use super::index::{IndexRun, Versions};
-use super::runs::{Runs, Stretch};
+use super::runs::{Runs, Stretch, Visits};
 
 /// Where the records are that are held by name.
 #[derive(Debug, Default)]
@@ -19,6 +19,7 @@ pub(super) struct Names {
     sessions: BTreeMap<SessionId, Runs<IndexRun>>,
     /// For each segment, how many names have their records in it.
     segments: BTreeMap<u32, u64>,
+    visits: Visits,
 }
 
 impl Names {
@@ -26,6 +27,7 @@ impl Names {
     pub(super) fn insert(&mut self, session: SessionId, first: u64, run: IndexRun) {
         *self.segments.entry(run.segment).or_default() += run.count();
         let replaced = self.sessions.entry(session).or_default().insert_apart(first, run);
+        self.visits.add(1);
         self.release(&replaced);
     }
 
@@ -39,6 +41,7 @@ impl Names {
     }
 
     fn release(&mut self, removed: &[IndexRun]) {
+        self.visits.add(removed.len());
         for run in removed {
             let count = self.segments.get_mut(&run.segment).expect("a segment with names is counted");
             *count -= run.count();
@@ -51,7 +54,8 @@ impl Names {
     /// Where those of the names are that are held, with the first number of each run, in order.
     pub(super) fn within(&self, ids: IdRun) -> impl Iterator<Item = (u64, IndexRun)> + use<'_> {
         let runs = self.sessions.get(&ids.session).into_iter();
-        runs.flat_map(move |runs| runs.within(ids.first, ids.first.saturating_add(ids.count)))
+        let found = runs.flat_map(move |runs| runs.within(ids.first, ids.first.saturating_add(ids.count)));
+        found.inspect(|_| self.visits.add(1))
     }
 
     /// Whether a name's record is in this segment.
@@ -62,9 +66,15 @@ impl Names {
     /// All names, in order.
     pub(super) fn ids(&self) -> impl Iterator<Item = IdRun> + use<'_> {
         let sessions = self.sessions.iter();
-        sessions.flat_map(|(session, runs)| {
+        let all = sessions.flat_map(|(session, runs)| {
             runs.iter().map(|(first, run)| IdRun { session: *session, first, count: run.count() })
-        })
+        });
+        all.inspect(|_| self.visits.add(1))
+    }
+
+    /// How many runs it has looked at so far.
+    pub(super) fn visited(&self) -> u64 {
+        self.visits.count()
     }
 }
 

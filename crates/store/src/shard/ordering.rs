@@ -18,7 +18,7 @@ use crate::disk::{Disk, MemoryDisk, sync_files};
 
 const SHARD: ShardId = ShardId(0);
 const OTHER: ShardId = ShardId(1);
-const OPTIONS: ShardOptions = ShardOptions { segment_bytes: 2000 };
+const OPTIONS: ShardOptions = ShardOptions::new(2000);
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
     ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, OPTIONS).unwrap()

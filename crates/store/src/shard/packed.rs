@@ -172,8 +172,6 @@ impl Expected {
         for binding in bindings {
             self.put_binding(&mut body, binding);
         }
-        #[cfg(test)]
-        crate::format::work::count(body.len());
         let mut out = vec![0; CRC_BYTES];
         put_number(&mut out, body.len() as u64);
         out.extend_from_slice(&body);

@@ -1,5 +1,6 @@
 //! Things that belong to consecutive places, in memory: one entry for each run of them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// What belongs to consecutive places (positions of the log, or numbers of a session).
@@ -17,6 +18,22 @@ pub(super) trait Stretch: Copy {
     fn join(self, next: Self) -> Option<Self>;
 }
 
+/// Counts the entries that were looked at: what no command may do more of because the log is long.
+#[derive(Debug, Default)]
+pub(super) struct Visits(Cell<u64>);
+
+impl Visits {
+    /// So many more.
+    pub(super) fn add(&self, count: usize) {
+        self.0.set(self.0.get() + count as u64);
+    }
+
+    /// How many there were so far.
+    pub(super) fn count(&self) -> u64 {
+        self.0.get()
+    }
+}
+
 /// Stretches that do not overlap, by the first of their places.
 #[derive(Clone, Debug)]
 pub(super) struct Runs<T>(BTreeMap<u64, T>);
@@ -28,9 +45,9 @@ impl<T> Default for Runs<T> {
 }
 
 impl<T: Stretch> Runs<T> {
-    /// Adds a stretch, in place of what was at its places.
-    pub(super) fn insert(&mut self, first: u64, stretch: T) {
-        self.remove(first, first + stretch.count());
+    /// Adds a stretch, in place of what was at its places. Returns how many stretches that were.
+    pub(super) fn insert(&mut self, first: u64, stretch: T) -> usize {
+        let replaced = self.remove(first, first + stretch.count()).len();
         if let Some((start, previous)) = self.0.range_mut(..first).next_back()
             && *start + previous.count() == first
             && let Some(joined) = previous.join(stretch)
@@ -39,6 +56,7 @@ impl<T: Stretch> Runs<T> {
         } else {
             self.0.insert(first, stretch);
         }
+        replaced
     }
 
     /// The same, and the stretch stays apart from those at its sides. Returns what was at its places, in order.

@@ -373,12 +373,6 @@ pub(super) struct ActiveSegment {
 }
 
 impl ActiveSegment {
-    /// Whether as much was added to the binding log as a new one starts with: otherwise a store that remembers much
-    /// would make a new one at every step.
-    pub(super) fn is_worth_a_new_log(&self) -> bool {
-        self.bindings.len() > 2 * self.bindings_began
-    }
-
     /// Makes the files of a new segment. Its binding log starts with the entries in `initial`.
     pub(super) fn create(place: &Place, number: u32, initial: &[Binding]) -> Result<Self, StoreError> {
         let mut expected = Expected::default();

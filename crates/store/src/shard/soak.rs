@@ -79,7 +79,7 @@ struct Soak {
 }
 
 fn open(disk: &MemoryDisk, mode: OpenMode) -> Result<ShardStore, crate::OpenError> {
-    ShardStore::open(Arc::new(disk.clone()), LOG, SHARD, mode, ShardOptions { segment_bytes: 3000 })
+    ShardStore::open(Arc::new(disk.clone()), LOG, SHARD, mode, ShardOptions::new(3000))
 }
 
 impl Soak {

@@ -12,7 +12,7 @@ use crate::disk::{MemoryDisk, sync_files};
 
 const LOG: LogId = LogId(0xabc);
 const SHARD: ShardId = ShardId(2);
-const OPTIONS: ShardOptions = ShardOptions { segment_bytes: 4096 };
+const OPTIONS: ShardOptions = ShardOptions::new(4096);
 
 fn try_open(disk: &MemoryDisk, mode: OpenMode) -> Result<ShardStore, OpenError> {
     ShardStore::open(Arc::new(disk.clone()), LOG, SHARD, mode, OPTIONS)
