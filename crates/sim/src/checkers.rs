@@ -22,6 +22,7 @@ mod recovers;
 mod session_end;
 mod session_order;
 mod stable_prefix;
+mod step_cost;
 mod tail_above_acknowledged;
 mod total_order;
 mod trim;
@@ -37,7 +38,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 22] = [
+pub const ALL: [Checker; 23] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -60,6 +61,7 @@ pub const ALL: [Checker; 22] = [
     ("amplification", amplification::check),
     ("memory_bound", memory_bound::check),
     ("fair", fair::check),
+    ("step_cost", step_cost::check),
 ];
 
 /// Those for which it is enough to know what the clients of a log were told, and what is in it at the end.

@@ -212,8 +212,31 @@ pub struct Costs {
     /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or written yet, and what
     /// sequencing replicas kept of records that were not stable.
     pub most_held: u64,
-    /// How many bytes one node sent, wrote and journaled for one arrival, or when it did what was due, at most.
-    pub most_step: u64,
+    /// What one step cost, of each the most.
+    pub most_step: Step,
+}
+
+/// What a node did for one arrival, or when it did what was due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// How many bytes it sent, wrote, and gave to its journal.
+    pub made: u64,
+    /// How many bytes it read from its disk.
+    pub read: u64,
+    /// How many entries of what they hold in memory its record stores looked at.
+    pub visited: u64,
+}
+
+impl Step {
+    /// Of each the greater.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            made: self.made.max(other.made),
+            read: self.read.max(other.read),
+            visited: self.visited.max(other.visited),
+        }
+    }
 }
 
 /// What was asked of a cluster whose capacity is known, and what came of it.
@@ -225,8 +248,12 @@ pub struct Load {
     pub nodes: u32,
     /// How much a sequencing replica holds before it says that it is busy, in bytes.
     pub ring_bytes: u64,
+    /// How many records it holds before it says so.
+    pub ring_records: u64,
     /// How long each record is, in bytes.
     pub record_bytes: u64,
+    /// How many subscriptions clients have to shards.
+    pub readers: u32,
     /// How much clients have on its way at once, at most, in bytes.
     pub in_flight_bytes: u64,
     /// When clients began to ask.

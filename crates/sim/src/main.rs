@@ -108,6 +108,7 @@ enum Profile {
     OverloadResets,
     TwoLogs,
     Mute,
+    LongLog,
 }
 
 impl Profile {
@@ -150,6 +151,7 @@ impl Profile {
             Self::TwoLogs => profiles::two_logs(seed),
             Self::Mute => profiles::mute(seed),
             Self::OverloadResets => profiles::overload_resets(seed),
+            Self::LongLog => profiles::long_log(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }
     }

@@ -110,4 +110,5 @@ pub const MUTATIONS: [Mutation; 60] = [
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),
+    mutation(Deviation::MeasuredByEncoding, "step_cost", 3, profiles::long_log),
 ];

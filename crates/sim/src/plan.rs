@@ -232,6 +232,7 @@ impl Plan {
     #[must_use]
     pub fn deviating(mut self, deviation: Option<Deviation>) -> Self {
         self.options.deviation = deviation;
+        self.shard_options.measures_by_encoding = self.options.deviates(Deviation::MeasuredByEncoding);
         self
     }
 

@@ -13,7 +13,7 @@ use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
 pub use overload::{
-    burst, large_records, long_view_change, mute, overload, overload_crash, overload_resets,
+    burst, large_records, long_log, long_view_change, mute, overload, overload_crash, overload_resets,
     overload_slow_disk, two_logs, within_capacity,
 };
 

@@ -32,6 +32,11 @@ fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
 }
 
 #[test]
+fn a_long_log_makes_no_step_long() {
+    all_clean("a long log", profiles::long_log, &ORDERS, 0..2);
+}
+
+#[test]
 fn a_log_that_is_asked_for_too_much_is_not_felt_by_another() {
     all_clean("two logs", profiles::two_logs, &ORDERS, 0..4);
 }

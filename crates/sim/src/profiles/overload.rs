@@ -186,6 +186,26 @@ pub fn two_logs(seed: u64) -> Plan {
     plan
 }
 
+/// Many small records, of which few are on their way at once: a log that is long beside everything that is bounded.
+#[must_use]
+pub fn long_log(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    // Each record is a run of its own, in all that replicas of shards keep of positions.
+    (plan.config.shards, plan.config.stripe) = (2, 1);
+    plan.workload.payload_bytes = 64;
+    (plan.workload.sessions, plan.workload.window) = (8, 8);
+    plan.workload.reads = false;
+    plan.options.limits.ring_records = 256;
+    plan.capacity = plan.capacity.map(|capacity| Capacity {
+        message_ns: 2_000,
+        disk_bytes: 8_000_000,
+        load_for: Duration::from_millis(800),
+        saturates: false,
+        ..capacity
+    });
+    plan
+}
+
 /// Each record is as large as a batch, and a few of them are a ring.
 #[must_use]
 pub fn large_records(seed: u64) -> Plan {

@@ -11,7 +11,7 @@ use super::nodes::frame;
 use super::{Flight, Happening, World};
 use crate::capacity::Capacity;
 use crate::client::Producer;
-use crate::history::{Costs, Load};
+use crate::history::{Costs, Load, Step};
 use crate::network::{Connection, Lane, Party};
 use crate::pipes::{Bounds, Way};
 
@@ -60,7 +60,9 @@ impl World {
             capacity,
             nodes: self.plan.nodes,
             ring_bytes: self.plan.options.limits.ring_bytes as u64,
+            ring_records: self.plan.options.limits.ring_records as u64,
             record_bytes: workload.payload_bytes,
+            readers: if workload.reads { workload.clients * self.plan.config.shards } else { 0 },
             in_flight_bytes: u64::from(appends) * workload.payload_bytes,
             began: self.now,
             ended: Time(u64::MAX),
@@ -273,8 +275,12 @@ impl World {
         let journal = host.journal_pending_bytes() as u64;
         let journaled = journal.saturating_sub(node.journal_seen);
         node.journal_seen = journal;
-        let written = node.disk.counters().bytes_written;
-        let stored = written - std::mem::replace(&mut node.disk_seen, written);
+        let visits = host.visited();
+        // Those of a store that is gone are not counted any more.
+        let visited = visits.saturating_sub(std::mem::replace(&mut node.visits_seen, visits));
+        let counters = node.disk.counters();
+        let read = counters.bytes_read - std::mem::replace(&mut node.read_seen, counters.bytes_read);
+        let stored = counters.bytes_written - std::mem::replace(&mut node.disk_seen, counters.bytes_written);
         node.disk_free = node.disk_free.max(now) + node.disk_takes(capacity, stored);
         let mut spent = spent + capacity.work(messages_in, bytes_in + journaled + stored);
         let (mut made, mut sent) = (0, 0);
@@ -305,7 +311,7 @@ impl World {
             costs.disk_bytes += stored;
             costs.sent_bytes += sent;
             costs.most_held = costs.most_held.max(held);
-            costs.most_step = costs.most_step.max(made + stored + journaled);
+            costs.most_step = costs.most_step.max(Step { made: made + stored + journaled, read, visited });
         }
         spent
     }

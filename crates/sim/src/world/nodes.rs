@@ -52,6 +52,9 @@ pub struct Node {
     /// How much was written to its disk and given to its journal, as far as that was charged.
     pub(super) disk_seen: u64,
     pub(super) journal_seen: u64,
+    /// How much was read from its disk, and looked at by its stores, as far as that was charged.
+    pub(super) read_seen: u64,
+    pub(super) visits_seen: u64,
     /// Whom it took for gone when that was written down.
     pub(super) suspected: Vec<NodeId>,
     /// How much it holds in memory of what is on its way to disks and positions, in bytes.
@@ -107,6 +110,8 @@ impl Node {
             disk_free: Time::ZERO,
             disk_seen: 0,
             journal_seen: 0,
+            read_seen: 0,
+            visits_seen: 0,
             suspected: vec![],
             held_bytes: 0,
             wake_at: None,
@@ -219,6 +224,8 @@ impl World {
                     );
                     self.history.problems.push(cause);
                 }
+                // A start is no step.
+                (node.read_seen, node.visits_seen) = (node.disk.counters().bytes_read, host.visited());
                 let asleep = node.asleep.take();
                 node.host = Some(host);
                 node.trouble = None;
