@@ -15,7 +15,7 @@ use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{Message, Options};
+use seriatim_protocol::{Deviation, Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
     CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey, Secret,
@@ -655,7 +655,8 @@ impl Host {
         if !journaled {
             self.awaited = self.last;
         } else if let Ok(kept) = outcome {
-            match kept {
+            let in_full = self.config.options.deviates(Deviation::AttemptJournaledInFull);
+            match if in_full { Kept::Command } else { kept } {
                 // What it says is in entries that may still be on their way to the disk.
                 Kept::Nothing if self.last <= self.journal.durable() => {
                     self.local.push_back((key, Input::Persisted(ticket)));

@@ -124,6 +124,8 @@ pub enum Deviation {
     ResentWithoutBackoff,
     /// A sequencing replica journals again what it holds when it is sent again.
     JournaledAgain,
+    /// A node journals each command of a shard replica in full, whatever of it the replica's store has already.
+    AttemptJournaledInFull,
     /// A record store encodes all that it holds at each step, only to learn how long that is.
     MeasuredByEncoding,
     /// Replicas give out what they hold before the last replica of the chain has it.

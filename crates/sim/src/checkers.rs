@@ -26,6 +26,7 @@ mod step_cost;
 mod tail_above_acknowledged;
 mod total_order;
 mod trim;
+mod view_change_cost;
 
 use std::fmt;
 
@@ -38,7 +39,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 23] = [
+pub const ALL: [Checker; 24] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -62,6 +63,7 @@ pub const ALL: [Checker; 23] = [
     ("memory_bound", memory_bound::check),
     ("fair", fair::check),
     ("step_cost", step_cost::check),
+    ("view_change_cost", view_change_cost::check),
 ];
 
 /// Those for which it is enough to know what the clients of a log were told, and what is in it at the end.

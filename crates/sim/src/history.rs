@@ -214,6 +214,25 @@ pub struct Costs {
     pub most_held: u64,
     /// What one step cost, of each the most.
     pub most_step: Step,
+    /// What view changes cost.
+    pub changes: Changes,
+}
+
+/// What view changes cost: everything that nodes did while a view was claimed and not registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// How many there were.
+    pub count: u64,
+    /// How many attempts were made in all.
+    pub attempts: u64,
+    /// The last of them.
+    pub claim: Option<ViewNumber>,
+    /// Whether one is under way.
+    pub is_under_way: bool,
+    /// How many bytes nodes sent each other.
+    pub sent_bytes: u64,
+    /// How many bytes they wrote to stores and gave to their journals.
+    pub kept_bytes: u64,
 }
 
 /// What a node did for one arrival, or when it did what was due.

@@ -1,6 +1,8 @@
 //! Each deliberate defect is noticed by the checker that is there for it, within a stated number of seeds.
 
-use seriatim_sim::mutations::MUTATIONS;
+use seriatim_protocol::Deviation;
+use seriatim_sim::mutations::{MUTATIONS, Mutation};
+use seriatim_sim::profiles;
 
 #[test]
 fn every_defect_is_caught_by_its_checker() {
@@ -18,6 +20,15 @@ fn every_defect_is_caught_by_its_checker() {
         .collect();
     let _ = std::panic::take_hook();
     assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// The list has one checker for each defect, and this checker's other half another defect.
+#[test]
+fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
+    let (deviation, checker) = (Deviation::ResentWithoutBackoff, "view_change_cost");
+    let mutation = Mutation { deviation, checker, within: 10, profile: profiles::long_view_change };
+    let (_, objection) = mutation.caught().expect("it objects");
+    assert!(objection.what.contains("bytes were sent"), "{objection}");
 }
 
 #[test]

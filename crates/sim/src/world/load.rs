@@ -307,6 +307,7 @@ impl World {
                 format_args!("node {id} sends {made}, stores {stored}, journals {journaled} bytes in a step"),
             );
         }
+        self.charge_change(sent, stored + journaled);
         if let Some(costs) = self.costs() {
             costs.disk_bytes += stored;
             costs.sent_bytes += sent;

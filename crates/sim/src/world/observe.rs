@@ -214,6 +214,7 @@ impl World {
 
     /// Looks at the register after it did something.
     pub(super) fn entry_changed(&mut self) {
+        self.observe_claims();
         let Some(entry) = self.entry() else { return };
         let latest = entry.view_number();
         self.history.shard_count = self.history.shard_count.max(entry.shards.len() as u32);

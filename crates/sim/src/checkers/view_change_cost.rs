@@ -1,0 +1,30 @@
+//! What a view change costs is bounded by what was on its way when it began, not by how long it takes: however many
+//! attempts it needs, each replica of a shard writes and journals that once. Only what is sent may be sent again with each
+//! attempt, and that is what a sequencing replica holds, at most.
+
+use super::Finding;
+use crate::history::History;
+
+/// How often a replica writes what it keeps: to its store, and to the journal; and as much again for checkpoints that
+/// fall into a view change, and what sequencing replicas journal.
+const COPIES: u64 = 2 * 2;
+
+pub(super) fn check(history: &History) -> Finding {
+    let Some(load) = &history.load else { return Ok(()) };
+    let changes = &load.costs.changes;
+    let replicas = u64::from(history.config.replicas);
+    let kept = COPIES * changes.count * replicas * load.in_flight_bytes;
+    // What was on its way when a view change began is sent besides.
+    let sent = (changes.count + changes.attempts) * replicas * load.ring_bytes;
+    for (what, bytes, most) in
+        [("written and journaled", changes.kept_bytes, kept), ("sent", changes.sent_bytes, sent)]
+    {
+        if bytes > most {
+            return Err(format!(
+                "{bytes} bytes were {what} in {} view changes of {} attempts; the bound is {most}",
+                changes.count, changes.attempts
+            ));
+        }
+    }
+    Ok(())
+}
