@@ -5,6 +5,15 @@ use std::time::Duration;
 /// The largest frame that travels, in bytes, without its header.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
+/// The largest number that is counted with: a position, the number of a record, of a view or of an entry, or how many
+/// there are of something. Whatever is larger is refused when it is read, so that the sum of any two that came, and
+/// what is added to one as a log grows, is a number. At a billion positions a second it lasts for 36 years.
+pub const MAX_NUMBER: u64 = 1 << 60;
+
+/// The largest number with which a client may begin what it sends with consecutive numbers: those of the rest of one
+/// message do not pass [`MAX_NUMBER`], and what is made of them can be read everywhere.
+pub const MAX_FIRST: u64 = MAX_NUMBER / 2;
+
 /// The largest payload that a log may allow, in bytes.
 pub const MAX_RECORD_BYTES: u32 = 8 << 20;
 
@@ -218,6 +227,9 @@ impl Default for Limits {
 }
 
 const _: () = {
+    // Some sums of what was read are numbers, too, and no message has so many records.
+    assert!(MAX_NUMBER.checked_mul(8).is_some());
+    assert!(MAX_NUMBER - MAX_FIRST > MAX_FRAME_BYTES as u64);
     // The largest record, or the fullest batch, fits into one frame with room for its names.
     assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
+use crate::limits;
 use crate::view::ShardId;
-use crate::wire::wire_struct;
+use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, wire_struct};
 
 /// A place in a log's total order. The first is 0. As a bound (`tail`, `stable`, a trim point) it is
 /// exclusive: everything below it is meant.
@@ -15,10 +16,25 @@ impl Position {
     /// The first position of every log.
     pub const ZERO: Self = Self(0);
 
+    /// The highest that any log may reach.
+    pub const MAX: Self = Self(limits::MAX_NUMBER);
+
     /// The position after this one.
     #[must_use]
     pub fn next(self) -> Self {
         self + 1
+    }
+
+    /// Takes a position up to which something is meant: the largest of all says that it has no end. It is compared with
+    /// others, and nothing is added to it. `field` is what it is called.
+    ///
+    /// # Errors
+    /// If it is another one that is too large.
+    pub fn decode_end(field: &'static str, input: &mut Decoder) -> Result<Self, WireError> {
+        match u64::decode(input)? {
+            u64::MAX => Ok(Self(u64::MAX)),
+            number => at_most(limits::MAX_NUMBER, field, number).map(Self),
+        }
     }
 
     /// How many positions lie from `earlier` up to this one; 0 if it is not earlier.
@@ -56,7 +72,7 @@ impl Sub for Position {
     }
 }
 
-crate::wire::wire_newtype!(Position);
+crate::wire::wire_newtype!(Position as number);
 
 /// Which shard holds which position, for `erwin-bb` (LazyLog §4.3, made changeable).
 ///
@@ -82,15 +98,15 @@ pub struct PlacementStep {
     pub stripe: u64,
 }
 
-wire_struct! { PlacementStep { from, shards, stripe } }
+wire_struct! { PlacementStep { from, shards, stripe as number } }
 
-impl crate::wire::Wire for Placement {
-    fn encode(&self, out: &mut crate::wire::Encoder) {
+impl Wire for Placement {
+    fn encode(&self, out: &mut Encoder) {
         self.steps.encode(out);
     }
 
-    fn decode(input: &mut crate::wire::Decoder) -> Result<Self, crate::wire::WireError> {
-        Self::from_steps(Vec::decode(input)?).ok_or(crate::wire::WireError::Invalid("placement"))
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        Self::from_steps(Vec::decode(input)?).ok_or(WireError::Invalid("placement"))
     }
 }
 

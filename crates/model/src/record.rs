@@ -4,8 +4,9 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::limits;
 use crate::position::Position;
-use crate::wire::{Decoder, Encoder, Wire, WireError, wire_newtype, wire_struct};
+use crate::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 
 /// One client's ordered stream of appends. The upper 64 bits are the log's tail when the session was
 /// opened, so that a session which every replica has forgotten can still be told from a new one; the
@@ -13,9 +14,24 @@ use crate::wire::{Decoder, Encoder, Wire, WireError, wire_newtype, wire_struct};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u128);
 
-wire_newtype!(SessionId);
+impl Wire for SessionId {
+    fn encode(&self, out: &mut Encoder) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let id = Self(Wire::decode(input)?);
+        if id != Self::NOBODY {
+            at_most(limits::MAX_NUMBER, "SessionId", id.opened_at().0)?;
+        }
+        Ok(id)
+    }
+}
 
 impl SessionId {
+    /// The session of no client.
+    pub const NOBODY: Self = Self(u128::MAX);
+
     /// A session opened when the tail was `opened_at`.
     #[must_use]
     pub fn new(opened_at: Position, random: u64) -> Self {
@@ -58,7 +74,7 @@ pub struct RecordId {
     pub number: u64,
 }
 
-wire_struct! { RecordId { session, number } }
+wire_struct! { RecordId { session, number as number } }
 
 /// Consecutive numbers of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +87,7 @@ pub struct IdRun {
     pub count: u64,
 }
 
-wire_struct! { IdRun { session, first, count } }
+wire_struct! { IdRun { session, first as number, count as number } }
 
 impl IdRun {
     /// The number after the last.
@@ -109,6 +125,7 @@ pub struct Settled {
 
 /// In the number of names, says that their positions are no-ops.
 const IS_VOID: u64 = 1 << 63;
+const _: () = assert!(limits::MAX_NUMBER < IS_VOID);
 
 impl Wire for Settled {
     fn encode(&self, out: &mut Encoder) {
@@ -117,8 +134,10 @@ impl Wire for Settled {
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let ids = IdRun::decode(input)?;
-        Ok(Self { ids: IdRun { count: ids.count & !IS_VOID, ..ids }, is_void: ids.count & IS_VOID != 0 })
+        let (session, first) = (Wire::decode(input)?, decode_number("Settled.first", input)?);
+        let marked = u64::decode(input)?;
+        let count = at_most(limits::MAX_NUMBER, "Settled.count", marked & !IS_VOID)?;
+        Ok(Self { ids: IdRun { session, first, count }, is_void: marked & IS_VOID != 0 })
     }
 }
 

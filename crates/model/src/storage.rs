@@ -62,7 +62,7 @@ pub struct Owned {
     pub count: u64,
 }
 
-wire_struct! { Owned { shard, count } }
+wire_struct! { Owned { shard, count as number } }
 
 /// Consecutive positions at which a view has the records that another one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Rebound {
     pub count: u64,
 }
 
-wire_struct! { Rebound { of, first, count } }
+wire_struct! { Rebound { of, first, count as number } }
 
 /// What a shard replica must remember besides its records. Written whole whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub struct Lacking {
     pub end: Position,
 }
 
-wire_struct! { Lacking { from, end } }
+wire_struct! { Lacking { from, end as end } }
 
 impl Lacking {
     /// Whether it is one of them.

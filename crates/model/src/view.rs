@@ -6,7 +6,7 @@ use crate::position::{Placement, Position};
 use crate::wire::{Decoder, Encoder, Wire, WireError, wire_newtype, wire_struct};
 
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty $(as $kind:ident)?)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $inner);
@@ -17,7 +17,7 @@ macro_rules! number {
             }
         }
 
-        wire_newtype!($name);
+        wire_newtype!($name $(as $kind)?);
     };
 }
 
@@ -36,7 +36,7 @@ number! {
 }
 number! {
     /// The number of a view. Claims and views share the numbers; 0 is before the first.
-    ViewNumber(u64)
+    ViewNumber(u64 as number)
 }
 number! {
     /// Drawn at random when a replica starts without its memory, so that a view that names an earlier

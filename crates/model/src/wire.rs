@@ -3,8 +3,18 @@
 //! A type lists its fields (or its variants with their numbers) once, with [`wire_struct!`],
 //! [`wire_newtype!`] or [`wire_enum!`]; both directions follow from the list. The numbers are part of
 //! the format: they are never reused.
+//!
+//! A field that is counted with says so, and nothing that is larger than the bound of its kind is read:
+//!
+//! | in the list | what it is | the largest |
+//! |---|---|---|
+//! | `field as number` | a number of something, or a position | [`limits::MAX_NUMBER`] |
+//! | `field as first` | the first of the numbers of a message's records | [`limits::MAX_FIRST`] |
+//! | `field as end` | a position up to which something is meant, and which is only compared | the former, or none |
 
 use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::limits;
 
 /// A value that can be written to and read from bytes.
 pub trait Wire: Sized {
@@ -27,6 +37,16 @@ pub enum WireError {
     /// A number that names no variant, or a value that breaks its type's invariant.
     #[error("not a valid {0}")]
     Invalid(&'static str),
+    /// A number that nothing can be counted with.
+    #[error("{field} is {number}; nothing of its kind is above {most}")]
+    TooLarge {
+        /// Of which field, or type.
+        field: &'static str,
+        /// The number.
+        number: u64,
+        /// The largest of its kind.
+        most: u64,
+    },
     /// The value ended before the bytes did.
     #[error("{0} bytes are left over after the value")]
     LeftOver(usize),
@@ -160,6 +180,30 @@ pub fn decode_one<T: Wire>(bytes: Bytes) -> Result<T, WireError> {
     Ok(value)
 }
 
+/// Takes a number that is counted with; `field` is what it is called.
+///
+/// # Errors
+/// If it is larger than [`limits::MAX_NUMBER`].
+pub fn decode_number(field: &'static str, input: &mut Decoder) -> Result<u64, WireError> {
+    at_most(limits::MAX_NUMBER, field, u64::decode(input)?)
+}
+
+/// Takes the first of the numbers that a message's records have; `field` is what it is called.
+///
+/// # Errors
+/// If it is larger than [`limits::MAX_FIRST`].
+pub fn decode_first(field: &'static str, input: &mut Decoder) -> Result<u64, WireError> {
+    at_most(limits::MAX_FIRST, field, u64::decode(input)?)
+}
+
+/// The number, unless it is larger than the largest of its kind; `field` is what it is called.
+///
+/// # Errors
+/// If it is.
+pub fn at_most(most: u64, field: &'static str, number: u64) -> Result<u64, WireError> {
+    if number > most { Err(WireError::TooLarge { field, number, most }) } else { Ok(number) }
+}
+
 macro_rules! wire_integer {
     ($($type:ty),*) => {$(
         impl Wire for $type {
@@ -259,17 +303,39 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
+/// Reads one field of a list: any value of its type, or a number of the kind that is named (see [`wire`](self)).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! wire_field {
+    ($input:ident $name:expr,) => {
+        $crate::wire::Wire::decode($input)
+    };
+    ($input:ident $name:expr, number) => {
+        $crate::wire::decode_number($name, $input)
+    };
+    ($input:ident $name:expr, first) => {
+        $crate::wire::decode_first($name, $input)
+    };
+    ($input:ident $name:expr, end) => {
+        $crate::Position::decode_end($name, $input)
+    };
+}
+
 /// Implements [`Wire`] for a struct: its fields in the order given.
 #[macro_export]
 macro_rules! wire_struct {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+    ($name:ident { $($field:ident $(as $kind:ident)?),* $(,)? }) => {
         impl $crate::wire::Wire for $name {
             fn encode(&self, out: &mut $crate::wire::Encoder) {
                 $($crate::wire::Wire::encode(&self.$field, out);)*
             }
 
             fn decode(input: &mut $crate::wire::Decoder) -> Result<Self, $crate::wire::WireError> {
-                Ok(Self { $($field: $crate::wire::Wire::decode(input)?),* })
+                Ok(Self {
+                    $($field: $crate::wire_field!(
+                        input concat!(stringify!($name), ".", stringify!($field)), $($kind)?
+                    )?),*
+                })
             }
         }
     };
@@ -278,14 +344,14 @@ macro_rules! wire_struct {
 /// Implements [`Wire`] for a struct of one unnamed field.
 #[macro_export]
 macro_rules! wire_newtype {
-    ($name:ident) => {
+    ($name:ident $(as $kind:ident)?) => {
         impl $crate::wire::Wire for $name {
             fn encode(&self, out: &mut $crate::wire::Encoder) {
                 $crate::wire::Wire::encode(&self.0, out);
             }
 
             fn decode(input: &mut $crate::wire::Decoder) -> Result<Self, $crate::wire::WireError> {
-                Ok(Self($crate::wire::Wire::decode(input)?))
+                Ok(Self($crate::wire_field!(input stringify!($name), $($kind)?)?))
             }
         }
     };
@@ -314,19 +380,23 @@ macro_rules! wire_enum {
             }
         }
     };
-    (@pattern $variant:ident { $($field:ident),* }) => { Self::$variant { $($field),* } };
+    (@pattern $variant:ident { $($field:ident $(as $kind:ident)?),* }) => { Self::$variant { $($field),* } };
     (@pattern $variant:ident ( $field:ident )) => { Self::$variant($field) };
-    (@encode $out:ident { $($field:ident),* }) => { $($crate::wire::Wire::encode($field, $out);)* };
+    (@encode $out:ident { $($field:ident $(as $kind:ident)?),* }) => { $($crate::wire::Wire::encode($field, $out);)* };
     (@encode $out:ident ( $field:ident )) => { $crate::wire::Wire::encode($field, $out); };
-    (@decode $input:ident $variant:ident { $($field:ident),* }) => {
-        Self::$variant { $($field: $crate::wire::Wire::decode($input)?),* }
+    (@decode $input:ident $variant:ident { $($field:ident $(as $kind:ident)?),* }) => {
+        Self::$variant {
+            $($field: $crate::wire_field!(
+                $input concat!(stringify!($variant), ".", stringify!($field)), $($kind)?
+            )?),*
+        }
     };
     (@decode $input:ident $variant:ident ( $field:ident )) => {
         Self::$variant($crate::wire::Wire::decode($input)?)
     };
 }
 
-pub use {wire_enum, wire_newtype, wire_struct};
+pub use {wire_enum, wire_field, wire_newtype, wire_struct};
 
 #[cfg(test)]
 mod tests {
@@ -337,9 +407,17 @@ mod tests {
         Dot,
         Box { width: u32, name: String },
         Wrapped(Option<u64>),
+        Counted { from: u64, count: u64, upto: crate::Position },
     }
 
-    wire_enum! { Shape { 1 => Dot {}, 2 => Box { width, name }, 4 => Wrapped(inner) } }
+    wire_enum! {
+        Shape {
+            1 => Dot {},
+            2 => Box { width, name },
+            4 => Wrapped(inner),
+            5 => Counted { from as first, count as number, upto as end },
+        }
+    }
 
     #[test]
     fn enums_come_back() {
@@ -348,6 +426,22 @@ mod tests {
         }
         assert_eq!(decode_one::<Shape>(Bytes::from_static(b"\x03")), Err(WireError::Invalid("Shape")));
         assert_eq!(decode_one::<Shape>(Bytes::from_static(b"\x01\x01")), Err(WireError::LeftOver(1)));
+    }
+
+    #[test]
+    fn what_is_counted_with_has_a_bound() {
+        use crate::Position;
+        let read = |from, count, upto| {
+            let shape = Shape::Counted { from, count, upto: Position(upto) };
+            decode_one::<Shape>(encode_one(&shape)).map(|copy| assert_eq!(copy, shape))
+        };
+        let (first, number) = (limits::MAX_FIRST, limits::MAX_NUMBER);
+        assert_eq!(read(first, number, number), Ok(()));
+        assert_eq!(read(0, 0, u64::MAX), Ok(()), "an end may be none");
+        let too_large = |field, number, most| Err(WireError::TooLarge { field, number, most });
+        assert_eq!(read(first + 1, 0, 0), too_large("Counted.from", first + 1, first));
+        assert_eq!(read(0, u64::MAX, 0), too_large("Counted.count", u64::MAX, number));
+        assert_eq!(read(0, 0, u64::MAX - 1), too_large("Counted.upto", u64::MAX - 1, number));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the register, the controllers, the roles and the clients tell each other about views.
 
-use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 use seriatim_model::{
     Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, ShardId, View, ViewHistory, ViewNumber,
 };
@@ -75,7 +75,8 @@ impl Wire for LogEntry {
             shards.push(Wire::decode(input)?);
         }
         let leaving = if count & SOME_LEAVE == 0 { vec![] } else { Wire::decode(input)? };
-        let (version, claimed, claimant) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let (version, claimed, claimant) =
+            (decode_number("LogEntry.version", input)?, Wire::decode(input)?, Wire::decode(input)?);
         let (view, history, unavailable) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         Ok(Self {
             id,
@@ -211,7 +212,7 @@ pub struct SealedState {
     pub held: u64,
 }
 
-wire_struct! { SealedState { ordered, held } }
+wire_struct! { SealedState { ordered, held as number } }
 
 /// Control messages. `request` numbers are the asker's; answers repeat them.
 #[derive(Clone, Debug, PartialEq)]
@@ -552,8 +553,8 @@ wire_enum! {
         20 => Retired { log, node },
         21 => Delete { request, name, log },
         22 => Unanswered { why },
-        23 => Elsewhere { version },
-        24 => Move { node, version },
+        23 => Elsewhere { version as number },
+        24 => Move { node, version as number },
         25 => AddShard { request, log, shard },
         26 => RemoveShard { request, log, shard },
         30 => Seal { claim, old, config },

@@ -97,13 +97,13 @@ pub enum Message {
 
 wire_enum! {
     Message {
-        1 => Next { view, session, take, untold, first, count, patience_ms },
-        2 => Given { view, session, take, first, spans },
-        3 => OutOfOrder { view, session, take, expected },
+        1 => Next { view, session, take as number, untold as number, first as first, count as number, patience_ms },
+        2 => Given { view, session, take as number, first as number, spans },
+        3 => OutOfOrder { view, session, take as number, expected as number },
         4 => Rejected { view, why },
         5 => CheckTail { request, view },
         6 => Tail { request, view, tail },
         7 => Status { request },
-        8 => StatusIs { request, view, open, next, unwritten, sessions },
+        8 => StatusIs { request, view, open, next, unwritten as number, sessions as number },
     }
 }

@@ -3,19 +3,16 @@
 use seriatim_model::storage::Run;
 use seriatim_model::{Position, Record, RecordId, SessionId};
 
-/// The session of no client: its numbers are positions.
-const JUNK: SessionId = SessionId(u128::MAX);
-
 /// Junk: a no-op that is called after its position, so that it is the same whoever writes it.
 #[must_use]
 pub fn junk(position: Position) -> (RecordId, Record) {
-    (RecordId { session: JUNK, number: position.0 }, Record::no_op())
+    (RecordId { session: SessionId::NOBODY, number: position.0 }, Record::no_op())
 }
 
 /// Whether this is what junk is called.
 #[must_use]
 pub fn is_junk(id: RecordId) -> bool {
-    id.session == JUNK
+    id.session == SessionId::NOBODY
 }
 
 /// Adds a record to runs, at a position after all that they have.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_struct};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
 use seriatim_model::{IdRun, Position, SessionId, Settled, limits};
 
 /// Numbers of a session that were bound to consecutive positions.
@@ -13,7 +13,7 @@ struct BoundRun {
     count: u64,
 }
 
-wire_struct! { BoundRun { number, position, count } }
+wire_struct! { BoundRun { number as number, position, count as number } }
 
 /// What a replica knows about one session.
 ///
@@ -43,6 +43,7 @@ const MOST_VOIDS: usize = 64;
 const HAS_VOIDS: u64 = 1 << 62;
 /// And this one that the session has a successor.
 const HAS_SUCCESSOR: u64 = 1 << 61;
+const _: () = assert!(limits::MAX_NUMBER < HAS_SUCCESSOR);
 
 impl Wire for Session {
     fn encode(&self, out: &mut Encoder) {
@@ -65,12 +66,17 @@ impl Wire for Session {
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let (id, next, marked) = (Wire::decode(input)?, Wire::decode(input)?, u64::decode(input)?);
+        let (id, next, marked) =
+            (Wire::decode(input)?, decode_number("Session.next", input)?, u64::decode(input)?);
         let (last_bound, bound) = (Wire::decode(input)?, Wire::decode(input)?);
-        let end = if marked & HAS_END == 0 { None } else { Some(Wire::decode(input)?) };
-        let voids = if marked & HAS_VOIDS == 0 { vec![] } else { Wire::decode(input)? };
+        let end = if marked & HAS_END == 0 { None } else { Some(decode_number("Session.end", input)?) };
+        let voids: Vec<(u64, u64)> = if marked & HAS_VOIDS == 0 { vec![] } else { Wire::decode(input)? };
         let successor = if marked & HAS_SUCCESSOR == 0 { None } else { Some(Wire::decode(input)?) };
+        for (first, count) in &voids {
+            at_most(limits::MAX_NUMBER, "Session.voids", *first.max(count))?;
+        }
         let lowest = marked & !(HAS_END | HAS_VOIDS | HAS_SUCCESSOR);
+        let lowest = at_most(limits::MAX_NUMBER, "Session.lowest", lowest)?;
         Ok(Self { id, next, lowest, last_bound, bound, end, successor, voids })
     }
 }

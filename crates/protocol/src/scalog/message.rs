@@ -17,7 +17,7 @@ pub struct Place {
     pub position: Option<Position>,
 }
 
-wire_struct! { Place { number, count, position } }
+wire_struct! { Place { number as number, count as number, position } }
 
 /// Messages between clients and members of the ordering layer, and among these.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,13 +114,13 @@ wire_enum! {
     Message {
         1 => Cut { view, bound, cut },
         2 => Held { view, end },
-        3 => Locate { view, session, first, count },
-        4 => Located { view, session, next, places },
+        3 => Locate { view, session, first as number, count as number },
+        4 => Located { view, session, next as number, places },
         5 => Expired { session },
         6 => Rejected { view, why },
         7 => CheckTail { request, view },
         8 => Tail { request, view, tail },
         9 => Status { request },
-        10 => StatusIs { request, view, open, end, held, sessions },
+        10 => StatusIs { request, view, open, end, held as number, sessions as number },
     }
 }

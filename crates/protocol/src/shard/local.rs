@@ -248,10 +248,11 @@ impl Replica {
         out: &mut Out,
     ) {
         let Submitted { ids, lowest } = names;
-        let is_possible = ids.first.checked_add(ids.count).is_some() && ids.count > 0;
         let bytes: usize = records.iter().map(Record::size).sum();
         let is_too_long = records.len() > 1 && bytes > limits::MAX_FRAME_BYTES / 2;
-        if !is_possible || is_too_long || records.iter().any(|record| self.memory.config.is_too_large(record))
+        if records.is_empty()
+            || is_too_long
+            || records.iter().any(|record| self.memory.config.is_too_large(record))
         {
             // No client of ours sends that.
             return;

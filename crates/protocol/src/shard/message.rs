@@ -95,7 +95,7 @@ pub struct Submitted {
     pub lowest: u64,
 }
 
-wire_struct! { Submitted { ids, lowest } }
+wire_struct! { Submitted { ids, lowest as number } }
 
 /// Consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub struct Span {
     pub count: u64,
 }
 
-wire_struct! { Span { first, count } }
+wire_struct! { Span { first, count as number } }
 
 impl Span {
     /// The position after the last.
@@ -685,7 +685,7 @@ wire_enum! {
         6 => Fence { claim, entry },
         7 => Replicate { view, batch, incarnation, stable, runs },
         8 => Replicated { view, batch },
-        9 => Read { request, from, end, max_records, wait_ms },
+        9 => Read { request, from, end as end, max_records, wait_ms },
         10 => Records { request, records, upto },
         11 => ReadFailed { request, error },
         12 => Subscribe { request, from, credit },
@@ -696,7 +696,7 @@ wire_enum! {
         17 => Trimmed { request, first },
         18 => Status { request },
         19 => StatusIs { request, view, stable, trim },
-        20 => Put { view, session, first, records },
+        20 => Put { view, session, first as first, records },
         21 => Stored { view, ids },
         22 => NotAppended { view, ids },
         23 => Busy { view, ids, disk_full },
@@ -705,7 +705,7 @@ wire_enum! {
         26 => Want { view, batch, ids },
         27 => Have { view, batch, records, lacks, voids },
         28 => MappedRecords { request, records, owned, upto },
-        29 => Map { request, from, end },
+        29 => Map { request, from, end as end },
         30 => Mapped { request, view, stable, owned },
         31 => Unnamed { view, names },
         32 => Undecided { view, session, first, end },
@@ -721,14 +721,14 @@ wire_enum! {
         42 => Unflushed { claim },
         43 => Confirm { request, view },
         44 => Confirmed { request, view },
-        45 => Submit { view, session, lowest, first, records },
+        45 => Submit { view, session, lowest as number, first as first, records },
         46 => Appended { view, ids, first },
-        47 => OutOfOrder { view, session, expected },
-        48 => Follow { view, incarnation, index, names, records },
-        49 => Followed { view, length, asks },
-        50 => Report { view, length, from, names },
-        51 => Decided { view, end, length },
-        52 => Cover { view, of, batch, backups, length, runs },
-        53 => ReplicateCover { view, of, batch, incarnation, length, runs },
+        47 => OutOfOrder { view, session, expected as number },
+        48 => Follow { view, incarnation, index as number, names, records },
+        49 => Followed { view, length as number, asks },
+        50 => Report { view, length as number, from as number, names },
+        51 => Decided { view, end, length as number },
+        52 => Cover { view, of, batch, backups, length as number, runs },
+        53 => ReplicateCover { view, of, batch, incarnation, length as number, runs },
     }
 }

@@ -214,10 +214,6 @@ impl Replica {
             // Whoever sends what the log does not take is no client of ours.
             return;
         }
-        let is_possible = |run: &Run| run.first.0.checked_add(run.records.len() as u64).is_some();
-        if !runs.iter().all(is_possible) {
-            return;
-        }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
         // What is far ahead waits: whoever makes positions up must not have all those below filled.
         let too_far = self.stable + limits::MOST_AHEAD;

@@ -27,8 +27,8 @@ const PART_BYTES: u64 = 64;
 impl ShardStore {
     /// Holds the records that are not held yet.
     pub(super) fn put(&mut self, records: &[(RecordId, Record)]) -> Result<Kept, StoreError> {
-        if records.iter().any(|(id, _)| id.number == u64::MAX) {
-            return Err(StoreError::Nonsense("the last number of all names no record"));
+        if records.iter().any(|(id, _)| id.number > limits::MAX_NUMBER) {
+            return Err(StoreError::Nonsense("a record's number is larger than any there is"));
         }
         let mut fresh = vec![];
         for (ids, records) in runs_of(records) {

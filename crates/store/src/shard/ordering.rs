@@ -9,7 +9,7 @@ use seriatim_model::storage::{
 };
 use seriatim_model::{
     IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId, SessionId,
-    ShardId, View, ViewHistory, ViewNumber,
+    ShardId, View, ViewHistory, ViewNumber, limits,
 };
 
 use super::tests::{harm, remove_all};
@@ -509,13 +509,13 @@ fn names_that_lie_are_refused() {
     let disk = MemoryDisk::new();
     let mut store = filled(&disk, &[put(5, 0..4)]);
     assert!(store.find(&[ids(5, 3, u64::MAX), ids(7, 0, 1)]).len() == 1);
-    assert!(store.execute(&put(5, u64::MAX - 1..u64::MAX)).is_ok());
-    let last = record(5, u64::MAX);
+    assert!(store.execute(&put(5, limits::MAX_NUMBER..limits::MAX_NUMBER + 1)).is_ok());
+    let last = record(5, limits::MAX_NUMBER + 1);
     assert!(matches!(store.execute(&StorageCommand::Put(vec![last])), Err(StoreError::Nonsense(_))));
     let beyond = order(1, 0, &[data(5, u64::MAX - 1, 3)]);
     assert!(matches!(store.execute(&beyond), Err(StoreError::Nonsense(_))));
     assert!(matches!(store.execute(&order(1, 0, &[data(5, 2, 1 << 62)])), Err(StoreError::Unheld(_))));
-    assert_eq!(write_behind(&disk).recovery().put, [ids(5, 0, 4), ids(5, u64::MAX - 1, 1)]);
+    assert_eq!(write_behind(&disk).recovery().put, [ids(5, 0, 4), ids(5, limits::MAX_NUMBER, 1)]);
 }
 
 proptest! {

@@ -53,6 +53,12 @@ fn memory() -> ShardMemory {
     }
 }
 
+/// It travels as well, and so its numbers have a bound.
+fn lacking() -> impl Strategy<Value = Lacking> {
+    let position = || number().prop_map(|number| Position(number).min(Position::MAX));
+    (position(), position()).prop_map(|(from, end)| Lacking { from, end })
+}
+
 fn binding() -> impl Strategy<Value = Binding> {
     let version = || (prop_oneof![0u64..3, any::<u64>()].prop_map(ViewNumber), number().prop_map(Position));
     prop_oneof![
@@ -71,10 +77,7 @@ fn binding() -> impl Strategy<Value = Binding> {
         (version(), run()).prop_map(|((view, first), run)| Binding::Refer { view, first, run }),
         number().prop_map(|position| Binding::Stable(Position(position))),
         Just(Binding::Remember(memory())),
-        prop::option::of((number(), number())).prop_map(|lacks| Binding::RememberLacking {
-            memory: memory(),
-            lacks: lacks.map(|(from, end)| Lacking { from: Position(from), end: Position(end) }),
-        }),
+        prop::option::of(lacking()).prop_map(|lacks| Binding::RememberLacking { memory: memory(), lacks }),
         (version(), prop::collection::vec(part(), 0..6)).prop_map(|((view, first), parts)| Binding::Order {
             view,
             first,

@@ -1,0 +1,285 @@
+//! Values of every kind that travels, whose numbers are drawn.
+
+use bytes::Bytes;
+use seriatim_model::limits;
+use seriatim_model::record::Header;
+use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
+use seriatim_model::{
+    Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement,
+    PlacementStep, Position, Record, RecordId, SessionId, Settled, ShardId, ShardMembers, View, ViewHistory,
+    ViewNumber,
+};
+use seriatim_protocol::control::{
+    Ailment, Condition, Heartbeat, LogEntry, NodeAddress, Refusal, SealedState, StepTime,
+};
+use seriatim_protocol::parts::{Content, Sessions};
+use seriatim_protocol::scalog::message::{Cut, Place};
+use seriatim_protocol::shard::{Held, ReadError, Span, Submitted};
+
+use crate::cluster::{Known, NAME};
+
+/// The numbers that nobody would use: the ends of the type, and the bounds of what is counted with.
+pub(crate) const EXTREMES: [u64; 9] = [
+    0,
+    1,
+    u64::MAX - 1,
+    u64::MAX,
+    limits::MAX_FIRST,
+    limits::MAX_FIRST + 1,
+    limits::MAX_NUMBER - 1,
+    limits::MAX_NUMBER,
+    limits::MAX_NUMBER + 1,
+];
+
+/// Decides what each number of a message is, in the order in which they are drawn.
+pub(crate) struct Draw<'a> {
+    order: Order,
+    /// For the numbers that are as usual.
+    known: Known,
+    /// For the number of this index: which of the extremes it is, or the usual.
+    pick: &'a dyn Fn(usize) -> Option<usize>,
+    drawn: usize,
+    sessions: u64,
+}
+
+impl<'a> Draw<'a> {
+    pub(crate) fn new(order: Order, known: Known, pick: &'a dyn Fn(usize) -> Option<usize>) -> Self {
+        Self { order, known, pick, drawn: 0, sessions: 0 }
+    }
+
+    /// How many numbers were drawn.
+    pub(crate) fn drawn(&self) -> usize {
+        self.drawn
+    }
+
+    fn number(&mut self, usual: u64) -> u64 {
+        let picked = (self.pick)(self.drawn);
+        self.drawn += 1;
+        picked.map_or(usual, |extreme| EXTREMES[extreme])
+    }
+
+    /// The same for a narrow number: the ends of its type.
+    fn narrow(&mut self, usual: u32) -> u32 {
+        let number = self.number(u64::from(usual));
+        match number {
+            u64::MAX => u32::MAX,
+            number => u32::try_from(number).unwrap_or(u32::MAX - 1),
+        }
+    }
+}
+
+pub(crate) trait Drawn {
+    fn drawn(draw: &mut Draw) -> Self;
+}
+
+impl Drawn for u64 {
+    fn drawn(draw: &mut Draw) -> Self {
+        draw.number(draw.known.next)
+    }
+}
+
+impl Drawn for u32 {
+    fn drawn(draw: &mut Draw) -> Self {
+        draw.narrow(1)
+    }
+}
+
+impl Drawn for bool {
+    fn drawn(draw: &mut Draw) -> Self {
+        draw.number(1) & 1 == 1
+    }
+}
+
+impl Drawn for String {
+    fn drawn(_: &mut Draw) -> Self {
+        NAME.into()
+    }
+}
+
+impl Drawn for SessionId {
+    fn drawn(draw: &mut Draw) -> Self {
+        let SessionId(known) = draw.known.session;
+        let opened_at = Position(draw.number(draw.known.session.opened_at().0));
+        // The first is the known one, and the others follow it.
+        draw.sessions += 1;
+        Self::new(opened_at, known as u64 + draw.sessions - 1)
+    }
+}
+
+impl Drawn for ViewNumber {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self(draw.number(draw.known.view.0))
+    }
+}
+
+impl Drawn for LogId {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self(draw.number(draw.known.log.0))
+    }
+}
+
+impl Drawn for Incarnation {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self(draw.number(1))
+    }
+}
+
+impl Drawn for NodeId {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self(draw.narrow(1))
+    }
+}
+
+impl Drawn for ShardId {
+    fn drawn(draw: &mut Draw) -> Self {
+        // The uppermost bit of a shard's number says that something follows.
+        Self(draw.narrow(0) >> 1)
+    }
+}
+
+impl Drawn for Position {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self(draw.number(draw.known.tail.0))
+    }
+}
+
+impl Drawn for Record {
+    fn drawn(draw: &mut Draw) -> Self {
+        let header = Header { kind: 1, value: Bytes::from_static(b"h") };
+        Self::build(b"payload", draw.number(0), Some(b"k"), &[header])
+    }
+}
+
+impl Drawn for Content {
+    fn drawn(draw: &mut Draw) -> Self {
+        match draw.order {
+            Order::ErwinSt => Self::Put { shard: Drawn::drawn(draw), bytes: draw.narrow(64) },
+            Order::ErwinBb | Order::Corfu | Order::Scalog => Self::Record(Drawn::drawn(draw)),
+        }
+    }
+}
+
+impl Drawn for Order {
+    fn drawn(draw: &mut Draw) -> Self {
+        draw.order
+    }
+}
+
+impl Drawn for Durability {
+    fn drawn(_: &mut Draw) -> Self {
+        Self::Memory
+    }
+}
+
+impl Drawn for Endpoint {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::Client(Drawn::drawn(draw))
+    }
+}
+
+impl Drawn for Ailment {
+    fn drawn(_: &mut Draw) -> Self {
+        Self::Stuck
+    }
+}
+
+impl Drawn for Refusal {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::NoSuchLog { name: Drawn::drawn(draw) }
+    }
+}
+
+impl Drawn for ReadError {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::Lost { position: Drawn::drawn(draw), end: Drawn::drawn(draw) }
+    }
+}
+
+impl Drawn for Placement {
+    fn drawn(draw: &mut Draw) -> Self {
+        let (shards, stripe) = (Drawn::drawn(draw), Ord::max(1, Drawn::drawn(draw)));
+        let then = PlacementStep { from: Position(draw.number(1).max(1)), shards, stripe };
+        Self::from_steps(vec![PlacementStep { from: Position::ZERO, ..then.clone() }, then])
+            .expect("the second step is above the first")
+    }
+}
+
+impl Drawn for ViewHistory {
+    fn drawn(draw: &mut Draw) -> Self {
+        let mut history = Self::default();
+        history.push(Drawn::drawn(draw), Drawn::drawn(draw));
+        history.give_up(Drawn::drawn(draw));
+        history
+    }
+}
+
+impl Drawn for Sessions {
+    fn drawn(draw: &mut Draw) -> Self {
+        let mut sessions = Self::default();
+        let (session, next, at) = (Drawn::drawn(draw), Drawn::drawn(draw), Drawn::drawn(draw));
+        sessions.admit(session, next, 0, at);
+        sessions.end(session, Drawn::drawn(draw));
+        sessions.succeed(session, Drawn::drawn(draw), at);
+        sessions
+    }
+}
+
+impl<T: Drawn> Drawn for Vec<T> {
+    fn drawn(draw: &mut Draw) -> Self {
+        vec![T::drawn(draw), T::drawn(draw)]
+    }
+}
+
+impl<T: Drawn> Drawn for Option<T> {
+    fn drawn(draw: &mut Draw) -> Self {
+        Some(T::drawn(draw))
+    }
+}
+
+impl<A: Drawn, B: Drawn> Drawn for (A, B) {
+    fn drawn(draw: &mut Draw) -> Self {
+        (A::drawn(draw), B::drawn(draw))
+    }
+}
+
+macro_rules! drawn {
+    ($($name:ident { $($field:ident),* })*) => {$(
+        impl Drawn for $name {
+            fn drawn(draw: &mut Draw) -> Self {
+                Self { $($field: Drawn::drawn(draw)),* }
+            }
+        }
+    )*};
+}
+
+drawn! {
+    RecordId { session, number }
+    IdRun { session, first, count }
+    Settled { ids, is_void }
+    Run { first, records }
+    Ordered { ids, shard, is_void }
+    Owned { shard, count }
+    Stored { position, id, record }
+    Lacking { from, end }
+    Gap { shard, from, end }
+    Member { node, incarnation }
+    ShardMembers { shard, begins, replicas }
+    View { number, sequencers, leader, shards, placement, first, start }
+    LogConfig {
+        order, durability, shards, replicas, sequencers, min_replicas, min_sequencers, stripe, max_record_bytes,
+        interval_us
+    }
+    LogEntry {
+        id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable
+    }
+    NodeAddress { node, address }
+    Heartbeat { life, count, heard_life, heard_count, pauses, ailment }
+    Condition { suspects, wrong_suspicions, journal_write_us }
+    StepTime { step, micros_ago }
+    SealedState { ordered, held }
+    Held { view, stable, lacks, trim, end, knows }
+    Submitted { ids, lowest }
+    Span { first, count }
+    Place { number, count, position }
+    Cut { from, lengths, names }
+}

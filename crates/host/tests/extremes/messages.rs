@@ -1,0 +1,204 @@
+//! Every message there is: its fields are named here, and what a number of them may be is drawn.
+//!
+//! A message or a field that is not named here does not compile.
+
+use seriatim_protocol::{Message, control, corfu, erwin, scalog, shard};
+
+use crate::draw::{Draw, Drawn};
+
+/// A kind of message, and how one is made.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) make: fn(&mut Draw) -> Message,
+}
+
+macro_rules! kinds {
+    ($list:ident of $of:ident { $($variant:ident { $($field:tt),* })* }) => {
+        fn $list() -> Vec<Kind> {
+            use $of::Message as Of;
+            // A variant that is missing below is missing here, and the compiler says so.
+            let _ = |message: &Of| match message {
+                $(Of::$variant { .. } => {})*
+            };
+            vec![$(Kind {
+                name: concat!(stringify!($of), "::", stringify!($variant)),
+                make: |_draw| Message::from(Of::$variant { $($field: Drawn::drawn(_draw)),* }),
+            }),*]
+        }
+    };
+}
+
+/// All messages of all contracts.
+pub(crate) fn all() -> Vec<Kind> {
+    // One more contract, and this is not all.
+    let _ = |message: &Message| match message {
+        Message::Control(_)
+        | Message::Shard(_)
+        | Message::Erwin(_)
+        | Message::Corfu(_)
+        | Message::Scalog(_) => {}
+    };
+    [of_control(), of_shard(), of_erwin(), of_corfu(), of_scalog()].into_iter().flatten().collect()
+}
+
+kinds! {
+    of_control of control {
+        Get { log }
+        Current { entry }
+        Gone { log }
+        CompareAndSet { entry }
+        Lookup { request, name }
+        Found { request, entry, nodes }
+        List { request }
+        Listing { request, entries, nodes }
+        Create { request, name, config }
+        Done { request, log }
+        Refused { request, refusal }
+        Join { node }
+        Cluster { nodes }
+        Heartbeat { 0 }
+        Report { view, cannot_start, incarnation }
+        Registered { entry }
+        Unavailable { why }
+        Retire { log }
+        Retired { log, node }
+        Delete { request, name, log }
+        Unanswered { why }
+        Elsewhere { version }
+        Move { node, version }
+        AddShard { request, log, shard }
+        RemoveShard { request, log, shard }
+        Seal { claim, old, config }
+        Sealed { claim, incarnation, state }
+        Outbid { claim }
+        Flush { claim, old, incarnation, view }
+        Flushed { claim, first, end, sessions }
+        Stage { claim, old, config, ordered, sessions }
+        Staged { claim, incarnation }
+        Flushing { claim, bound }
+        Ahead { claim, view }
+        Dismiss { log, role, view }
+        Recover { request, accepts }
+        Recovered { request, done, lost, text }
+        LastChange { request }
+        LastChangeIs { request, view, steps }
+        AskCondition { request }
+        ConditionIs { request, condition }
+        Underway { claim }
+    }
+}
+
+kinds! {
+    of_shard of shard {
+        Bind { view, batch, backups, stable, runs }
+        Bound { view, batch, stable, voids }
+        Stable { view, stable }
+        StableKnown { view, stable }
+        Fenced { claim, incarnation, held }
+        Fence { claim, entry }
+        Replicate { view, batch, incarnation, stable, runs }
+        Replicated { view, batch }
+        Read { request, from, end, max_records, wait_ms }
+        Records { request, records, upto }
+        ReadFailed { request, error }
+        Subscribe { request, from, credit }
+        Deliver { request, from, records, upto }
+        Credit { request, bytes }
+        Cancel { request }
+        Trim { request, view, position }
+        Trimmed { request, first }
+        Status { request }
+        StatusIs { request, view, stable, trim }
+        Put { view, session, first, records }
+        Stored { view, ids }
+        NotAppended { view, ids }
+        Busy { view, ids, disk_full }
+        Order { view, batch, backups, stable, runs }
+        ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
+        Want { view, batch, ids }
+        Have { view, batch, records, lacks, voids }
+        MappedRecords { request, records, owned, upto }
+        Map { request, from, end }
+        Mapped { request, view, stable, owned }
+        Unnamed { view, names }
+        Undecided { view, session, first, end }
+        Write { view, runs }
+        Written { view, spans, others }
+        Unreadable { view, spans }
+        Later { view, spans, disk_full }
+        Overdue { view, settled, overdue }
+        Fill { view, spans }
+        Filled { view, run }
+        Flush { claim, incarnation, first, end, placement, backups }
+        Flushed { claim, upto }
+        Unflushed { claim }
+        Confirm { request, view }
+        Confirmed { request, view }
+        Submit { view, session, lowest, first, records }
+        Appended { view, ids, first }
+        OutOfOrder { view, session, expected }
+        Follow { view, incarnation, index, names, records }
+        Followed { view, length, asks }
+        Report { view, length, from, names }
+        Decided { view, end, length }
+        Cover { view, of, batch, backups, length, runs }
+        ReplicateCover { view, of, batch, incarnation, length, runs }
+    }
+}
+
+kinds! {
+    of_erwin of erwin {
+        Append { view, session, first, lowest, entries }
+        Acknowledged { view, session, next }
+        OutOfOrder { view, session, expected }
+        Busy { view, session, next, disk_full }
+        Expired { session }
+        Stale { session, number }
+        TooLarge { session, number, limit }
+        Rejected { view, why }
+        Locate { view, session, number }
+        Located { session, number, position }
+        CheckTail { request, view }
+        Tail { request, view, count, held, seen }
+        Forward { view, session, first, entries }
+        Drop { view, from, runs }
+        Dropped { view, ordered }
+        Status { request }
+        ForwardExpired { view, session, ordered }
+        End { view, session, at, successor }
+        Ended { view, session, at, successor }
+        NotAppended { view, session, next, voids }
+        Close { view, session, successor }
+        Freeze { view, session }
+        Frozen { view, session, next }
+        StatusIs { request, view, open, ordered, held, sessions }
+    }
+}
+
+kinds! {
+    of_corfu of corfu {
+        Next { view, session, take, untold, first, count, patience_ms }
+        Given { view, session, take, first, spans }
+        OutOfOrder { view, session, take, expected }
+        Rejected { view, why }
+        CheckTail { request, view }
+        Tail { request, view, tail }
+        Status { request }
+        StatusIs { request, view, open, next, unwritten, sessions }
+    }
+}
+
+kinds! {
+    of_scalog of scalog {
+        Cut { view, bound, cut }
+        Held { view, end }
+        Locate { view, session, first, count }
+        Located { view, session, next, places }
+        Expired { session }
+        Rejected { view, why }
+        CheckTail { request, view }
+        Tail { request, view, tail }
+        Status { request }
+        StatusIs { request, view, open, end, held, sessions }
+    }
+}
