@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::random;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Order, Position, SessionId, ViewNumber};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Order, Position, SessionId, ViewNumber, limits};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{self, Condition, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::{Message, corfu, erwin, scalog, shard};
@@ -210,6 +210,13 @@ impl Client {
             // Nobody remembers which positions an earlier run was given.
             let order = entry.config.order;
             let reason = format!("sessions of logs of order {order} cannot be resumed; open a new one");
+            return Err(ControlError::Impossible { reason });
+        }
+        let is_possible = |(session, number): (SessionId, u64)| {
+            session.opened_at() <= Position::MAX && number <= limits::MAX_FIRST
+        };
+        if !options.resume.is_none_or(is_possible) {
+            let reason = "no session has this name, or a number so high; open a new one".to_owned();
             return Err(ControlError::Impossible { reason });
         }
         let sessions = options.unordered.unwrap_or(1);

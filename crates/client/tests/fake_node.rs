@@ -9,7 +9,7 @@ use std::time::Duration;
 use fake::{Cluster, Fault};
 use seriatim_client::{
     AppendError, AppendOptions, Client, ClientOptions, ControlError, Event, Log, LogConfig, LogOptions,
-    NodeId, Order, Position, ReadError, SubscribeOptions,
+    NodeId, Order, Position, ReadError, SessionId, SubscribeOptions,
 };
 
 async fn open(cluster: &Cluster) -> Log {
@@ -175,7 +175,10 @@ async fn unordered_appends_are_spread_over_sessions() {
     assert_eq!(log.session().await, None, "there is not one to go on with");
     let mut both = LogOptions::unordered(1);
     both.resume = sessions.first().map(|session| (*session, 2));
-    for (options, why) in [(LogOptions::unordered(0), "1 to 256"), (both, "in its order")] {
+    let beyond = LogOptions::resume(SessionId::new(Position(u64::MAX), 1), 0);
+    let refused =
+        [(LogOptions::unordered(0), "1 to 256"), (both, "in its order"), (beyond, "no session has")];
+    for (options, why) in refused {
         let error = client.log_with("orders", options).await.unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }

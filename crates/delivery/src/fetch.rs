@@ -169,7 +169,9 @@ impl Fetch {
         out: &mut Out,
     ) {
         assert!(!self.reads.contains_key(&token), "a token names one read");
-        let end = Position(from.0.saturating_add(max.min(limits::READ_RECORDS).into()));
+        // Nobody can be asked for more than a log can reach, and there are no records above.
+        let from = from.min(Position::MAX);
+        let end = (from + u64::from(max.min(limits::READ_RECORDS))).min(Position::MAX);
         if end == from {
             let reply = Reply::Records { records: vec![], next: end };
             return out.push(Effect::Reply { token, reply });

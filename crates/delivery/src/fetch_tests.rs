@@ -91,6 +91,16 @@ fn shards_are_asked_at_once_and_merged() {
 }
 
 #[test]
+fn a_position_that_no_log_reaches_has_no_record() {
+    for from in [u64::MAX, limits::MAX_NUMBER + 1, limits::MAX_NUMBER] {
+        assert_eq!(
+            Script::new(entry(1, 2, 2)).read(from, 8, Duration::ZERO),
+            records([], limits::MAX_NUMBER)
+        );
+    }
+}
+
+#[test]
 fn a_shard_that_is_behind_shortens_the_answer() {
     let mut script = Script::new(entry(1, 2, 2));
     script.read(0, 8, Duration::ZERO);

@@ -138,8 +138,9 @@ impl Subscriber {
         let mut subscriber = Self {
             window,
             directory: Directory::new(control, entry),
-            next: from,
-            end: end.unwrap_or(Position(u64::MAX)),
+            // There are no records above.
+            next: from.min(Position::MAX),
+            end: end.map_or(Position(u64::MAX), |end| end.min(Position::MAX)),
             token: 0,
             wanted_records: 0,
             wanted_bytes: 0,

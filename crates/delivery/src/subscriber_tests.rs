@@ -117,6 +117,14 @@ fn shards_are_merged_by_position_and_no_ops_left_out() {
 }
 
 #[test]
+fn a_position_that_no_log_reaches_is_asked_for_as_the_highest() {
+    for from in [u64::MAX, limits::MAX_NUMBER + 1] {
+        let script = Script::new(entry(1, 2, 2), from, None);
+        assert_eq!((script.asked[&0].2, script.asked[&1].2), (Position::MAX, Position::MAX));
+    }
+}
+
+#[test]
 fn the_reader_gets_no_more_than_it_wants_and_the_shards_no_more_credit_than_fits() {
     let mut script = Script::new(entry(1, 1, 64), 0, Some(4));
     let large = |position| Stored {
