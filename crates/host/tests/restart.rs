@@ -61,6 +61,17 @@ fn fence(host: &mut Host, durability: Durability) {
     tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(1), entry }.into());
 }
 
+/// The first message that makes a node host a sequencing replica.
+fn seal(host: &mut Host, claim: u64) {
+    let config = LogConfig { durability: Durability::Disk, shards: 1, ..LogConfig::default() };
+    let message = control::Message::Seal { claim: ViewNumber(claim), old: ViewNumber::NONE, config };
+    tell(host, Endpoint::Sequencer, message.into());
+}
+
+fn retire(host: &mut Host, log: LogId) {
+    tell(host, Endpoint::Node, control::Message::Retire { log }.into());
+}
+
 fn dismiss(host: &mut Host) {
     let message = control::Message::Dismiss { log: LOG, role: Endpoint::Shard(SHARD), view: ViewNumber(1) };
     tell(host, Endpoint::Node, message.into());
@@ -197,11 +208,6 @@ fn a_replica_comes_back_only_when_its_old_store_is_gone() {
 fn a_new_life_does_not_take_its_predecessors_write_for_its_own() {
     let disk = MemoryDisk::new();
     let mut host = open(&disk);
-    let seal = |host: &mut Host, claim| {
-        let config = LogConfig { durability: Durability::Disk, shards: 1, ..LogConfig::default() };
-        let message = control::Message::Seal { claim: ViewNumber(claim), old: ViewNumber::NONE, config };
-        tell(host, Endpoint::Sequencer, message.into());
-    };
     let has_sealed = |host: &mut Host| {
         let is_sealed =
             |message| matches!(message, protocol::Message::Control(control::Message::Sealed { .. }));
@@ -284,9 +290,21 @@ fn a_log_that_the_register_does_not_know_is_told_of_once_unless_it_is_retired() 
     assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk), "nothing is removed");
     let (mut host, _) = with_replica(Durability::Disk);
     gone(&mut host, 1);
-    tell(&mut host, Endpoint::Node, control::Message::Retire { log: LOG }.into());
+    retire(&mut host, LOG);
     gone(&mut host, 20);
     assert_eq!(host.problems(), []);
+}
+
+#[test]
+fn a_message_that_is_too_large_is_told_of_once_for_each_role() {
+    let mut host = open(&MemoryDisk::new());
+    for bytes in ["17 MB", "18 MB"] {
+        host.note_unsent(LOG, Endpoint::Sequencer, bytes);
+        host.note_unsent(LOG, Endpoint::Shard(SHARD), bytes);
+    }
+    let told: Vec<_> = host.problems().iter().map(|problem| (problem.endpoint, &*problem.cause)).collect();
+    let cause = "a message cannot be sent: 17 MB";
+    assert_eq!(told, [(Endpoint::Sequencer, cause), (Endpoint::Shard(SHARD), cause)]);
 }
 
 #[test]

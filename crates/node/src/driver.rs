@@ -261,8 +261,8 @@ impl Driver {
         for Outgoing { peer, log, from, to, message } in self.host.take_sends() {
             match message_frame(log, from, to, &message) {
                 Ok(frame) => batches.entry(peer).or_default().extend(frame),
-                // Limits keep messages below the largest frame; one that is not is as good as lost.
-                Err(cause) => debug_assert!(false, "{cause}"),
+                // Limits keep messages below the largest frame; one that is not is lost.
+                Err(cause) => self.host.note_unsent(log, from, &cause.to_string()),
             }
         }
         for (peer, frames) in batches {
