@@ -57,6 +57,7 @@ kinds! {
         Join { node }
         Cluster { nodes }
         Heartbeat { 0 }
+        Probe {}
         Report { view, cannot_start, incarnation }
         Registered { entry }
         Unavailable { why }
