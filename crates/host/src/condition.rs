@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::recovery::Problem;
 
 /// The node itself, which works for no log in particular.
-const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
+pub(crate) const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
 
 /// How it is told that a message is lost.
 const UNSENT: &str = "a message cannot be sent";

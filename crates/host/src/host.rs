@@ -137,8 +137,8 @@ pub struct Host {
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
     /// The stores of replicas that were dismissed, and the journal entry that says so.
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
-    /// Logs that were deleted: no message brings a role of theirs back.
-    pub(crate) gone: BTreeSet<LogId>,
+    /// The latest logs that were deleted: no message brings a role of theirs back.
+    pub(crate) gone: VecDeque<LogId>,
     /// Logs that the register does not know although they have replicas here, and since when; nothing once
     /// that was told.
     pub(crate) unknown: BTreeMap<LogId, Option<Time>>,
@@ -200,7 +200,7 @@ impl Host {
             births: BTreeMap::new(),
             retired: VecDeque::new(),
             doomed: VecDeque::new(),
-            gone: BTreeSet::new(),
+            gone: revived.gone,
             unknown: BTreeMap::new(),
             backlog: Backlog::default(),
             last,
@@ -749,7 +749,7 @@ impl Host {
 
     fn begin_checkpoint(&mut self) {
         let id = self.journal.begin_checkpoint();
-        let mut snapshots = vec![];
+        let mut snapshots: Vec<_> = self.gone_snapshot().into_iter().collect();
         let mut files = vec![];
         for (key, role) in &mut self.roles {
             if let Some((snapshot, unsynced)) = role.snapshot() {

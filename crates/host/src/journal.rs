@@ -20,7 +20,7 @@ pub(crate) enum RoleRecord {
     Own(Bytes),
     /// The role began here, with nothing.
     Born(Birth),
-    /// The role is gone, with its store.
+    /// The role is gone, with its store. Of the node itself: the log was deleted, and no role of it comes back.
     Gone,
     /// Orderly end of a role that keeps no journal: everything it knows.
     Closed { state: Option<Bytes> },

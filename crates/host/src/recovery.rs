@@ -1,6 +1,6 @@
 //! How a node comes back: its journal, its stores, its roles.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use seriatim_protocol::shard::Replica;
 use seriatim_store::shard::StoreError;
 use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
 
+use crate::condition::NODE;
 use crate::host::HostConfig;
 use crate::journal::{Birth, RoleRecord, RoleSnapshot};
-use crate::retire::{remove_store, remove_unborn};
+use crate::retire::{note_gone, remove_store, remove_unborn};
 use crate::role::Role;
 
 /// Why a node cannot start, or go on.
@@ -63,6 +64,8 @@ pub(crate) struct Revived {
     pub(crate) roles: BTreeMap<RoleKey, Role>,
     pub(crate) records: Vec<(RoleKey, RoleRecord)>,
     pub(crate) problems: Vec<Problem>,
+    /// Logs that were deleted.
+    pub(crate) gone: VecDeque<LogId>,
 }
 
 /// Brings back every role that the journal tells of. `fresh` draws incarnations.
@@ -72,17 +75,7 @@ pub(crate) fn revive(
     recovered: Recovered,
     mut fresh: impl FnMut() -> u64,
 ) -> Result<Revived, HostError> {
-    let mut histories: BTreeMap<RoleKey, History> = BTreeMap::new();
-    for (key, pieces) in recovered.snapshots {
-        let snapshot: RoleSnapshot = decode_one(pieces.concat().into()).map_err(entry_error(key))?;
-        let history = History {
-            birth: snapshot.birth,
-            from_checkpoint: !snapshot.own.is_empty(),
-            own: snapshot.own,
-            closed: None,
-        };
-        histories.insert(key, history);
-    }
+    let (mut histories, mut gone) = of_checkpoint(recovered.snapshots)?;
     let mut doomed = BTreeSet::new();
     for (key, bytes) in recovered.entries {
         let record: RoleRecord = decode_one(bytes).map_err(entry_error(key))?;
@@ -102,11 +95,14 @@ pub(crate) fn revive(
             }
             RoleRecord::Gone => {
                 histories.remove(&key);
-                doomed.insert(key);
+                match key.endpoint {
+                    Endpoint::Node => note_gone(&mut gone, key.log),
+                    _ => _ = doomed.insert(key),
+                }
             }
         }
     }
-    let mut revived = Revived { roles: BTreeMap::new(), records: vec![], problems: vec![] };
+    let mut revived = Revived { roles: BTreeMap::new(), records: vec![], problems: vec![], gone };
     for key in doomed {
         if let Endpoint::Shard(shard) = key.endpoint {
             revived.problems.extend(remove_store(&**disk, key.log, shard));
@@ -130,6 +126,30 @@ pub(crate) fn revive(
     }
     revived.problems.extend(remove_unborn(&**disk, &revived.roles));
     Ok(revived)
+}
+
+/// The roles that a checkpoint tells of, and the deleted logs.
+fn of_checkpoint(
+    snapshots: Vec<(RoleKey, Vec<Bytes>)>,
+) -> Result<(BTreeMap<RoleKey, History>, VecDeque<LogId>), HostError> {
+    let mut histories: BTreeMap<RoleKey, History> = BTreeMap::new();
+    let mut gone = VecDeque::new();
+    for (key, pieces) in snapshots {
+        let mut snapshot: RoleSnapshot = decode_one(pieces.concat().into()).map_err(entry_error(key))?;
+        if key == NODE {
+            let logs = snapshot.own.pop().map_or(Ok(vec![]), decode_one::<Vec<LogId>>);
+            gone = logs.map_err(entry_error(key))?.into();
+            continue;
+        }
+        let history = History {
+            birth: snapshot.birth,
+            from_checkpoint: !snapshot.own.is_empty(),
+            own: snapshot.own,
+            closed: None,
+        };
+        histories.insert(key, history);
+    }
+    Ok((histories, gone))
 }
 
 /// Why a role does not come back.

@@ -1,14 +1,17 @@
 //! Roles that go for good, with everything that they kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use seriatim_model::{Endpoint, Input, LogId, ShardId, Time, ViewNumber};
+use bytes::Bytes;
+use seriatim_model::wire::encode_one;
+use seriatim_model::{Endpoint, Input, LogId, ShardId, Time, ViewNumber, limits};
 use seriatim_protocol::control;
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
+use crate::condition::NODE;
 use crate::host::Host;
-use crate::journal::{RoleRecord, encode};
+use crate::journal::{RoleRecord, RoleSnapshot, encode};
 use crate::recovery::Problem;
 use crate::role::Role;
 
@@ -22,9 +25,17 @@ impl Host {
         for key in keys {
             self.remove(key);
         }
-        self.gone.insert(log);
+        note_gone(&mut self.gone, log);
+        self.append(gone(log), &encode(&RoleRecord::Gone));
         self.awaited = self.last;
         self.retired.push_back((self.last, log));
+    }
+
+    /// The part of a checkpoint that goes on telling of deleted logs, if there are any.
+    pub(crate) fn gone_snapshot(&self) -> Option<(RoleKey, Vec<Bytes>)> {
+        let gone: Vec<LogId> = self.gone.iter().copied().collect();
+        let snapshot = RoleSnapshot { birth: None, own: vec![encode_one(&gone)] };
+        (!gone.is_empty()).then(|| (NODE, encode(&snapshot)))
     }
 
     /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
@@ -99,6 +110,20 @@ impl Host {
         self.births.remove(&key);
         self.append(key, &encode(&RoleRecord::Gone));
     }
+}
+
+/// Takes note that a log was deleted, after those that were deleted before.
+pub(crate) fn note_gone(gone: &mut VecDeque<LogId>, log: LogId) {
+    gone.retain(|other| *other != log);
+    gone.push_back(log);
+    if gone.len() > limits::MAX_GONE_LOGS {
+        gone.pop_front();
+    }
+}
+
+/// The key under which the journal tells that a log was deleted.
+fn gone(log: LogId) -> RoleKey {
+    RoleKey { log, endpoint: Endpoint::Node }
 }
 
 /// Removes the stores of replicas that were killed before the journal told of them. Such a replica confirmed

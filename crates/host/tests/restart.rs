@@ -308,6 +308,24 @@ fn a_message_that_is_too_large_is_told_of_once_for_each_role() {
 }
 
 #[test]
+fn a_late_seal_or_fence_does_not_bring_a_deleted_log_back() {
+    let disk = MemoryDisk::new();
+    let mut host = open(&disk);
+    fence(&mut host, Durability::Disk);
+    retire(&mut host, LOG);
+    // The journal forgets what it had of the log, again and again.
+    for other in 2..5 {
+        write_all(&mut host, &disk);
+        drop(host);
+        host = open(&disk);
+        seal(&mut host, 1);
+        fence(&mut host, Durability::Disk);
+        assert!(host.sequencer(LOG).is_none() && host.replica(LOG, SHARD).is_none() && !keeps_store(&disk));
+        retire(&mut host, LogId(other));
+    }
+}
+
+#[test]
 fn an_end_is_not_orderly_while_a_write_is_under_way() {
     let (mut host, disk) = with_replica(Durability::Memory);
     dismiss(&mut host);

@@ -134,6 +134,10 @@ pub const FORWARD_AFTER: Duration = Duration::from_millis(500);
 /// session.
 pub const UNNAMED_FOR: Duration = Duration::from_secs(60);
 
+/// Of how many deleted logs, the latest, a node remembers that no role of theirs may begin again: for as long as the
+/// controllers of nodes that have not heard of it go on.
+pub const MAX_GONE_LOGS: usize = 1024;
+
 /// How many sessions of such records one question names.
 pub const MAX_UNNAMED: usize = 1024;
 
