@@ -173,7 +173,6 @@ impl Driver {
                 match event {
                     Event::JournalWritten(_) => {
                         self.writing = false;
-                        self.vitals.writes(false);
                     }
                     Event::FilesSynced(_) => self.syncing = false,
                     // The path may have forgotten the connection, and know a new one.
@@ -226,7 +225,6 @@ impl Driver {
             && let Some(write) = self.host.next_journal_write(now)
         {
             self.writing = true;
-            self.vitals.writes(true);
             self.syncer.write(write);
         }
         if !self.syncing

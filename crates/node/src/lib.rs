@@ -33,7 +33,6 @@ mod vitals;
 
 pub use dev::{Dev, DevOptions};
 pub use node::{Node, NodeError};
-pub use progress::DiskProgress;
 pub use register::{EtcdOptions, EtcdRegister};
 pub use serve::{RegisterOptions, ServeOptions, serve};
 pub use start::{DiskKind, NodeOptions, StartError};

@@ -10,7 +10,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{self, Arrival, Driver, Health};
-use crate::progress::DiskProgress;
 use crate::pulse::{Pulse, PulseParts};
 use crate::readers::{Inboxes, accept};
 use crate::register::EtcdRegister;
@@ -55,7 +54,6 @@ pub struct Node {
     warnings: watch::Receiver<Vec<String>>,
     health: watch::Receiver<Health>,
     trouble: Option<watch::Receiver<Option<String>>>,
-    progress: DiskProgress,
     stop: oneshot::Sender<()>,
     /// Nothing once its outcome was told.
     driver: Option<JoinHandle<Result<(), HostError>>>,
@@ -94,11 +92,10 @@ impl Node {
         let (inbox, arrivals) = mpsc::channel::<Arrival>(READS);
         let (urgent, urgent_arrivals) = mpsc::channel::<Arrival>(INBOX);
         let syncer = Syncer::start(&disk, &urgent).map_err(NodeError::Thread)?;
-        let progress = syncer.progress();
         let (health, watched) = watch::channel(Health::default());
         let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
-        let vitals = Arc::new(Vitals::new());
+        let vitals = Arc::new(Vitals::new(syncer.progress()));
         let links_over = |lane| {
             let (events, arrivals) = mpsc::channel(INBOX);
             (Links::new(hello.clone().over(lane), listening.connection.clone(), events), arrivals)
@@ -131,7 +128,6 @@ impl Node {
             warnings,
             health: watched,
             trouble,
-            progress,
             stop,
             driver: Some(driver),
         })
@@ -160,12 +156,6 @@ impl Node {
     #[must_use]
     pub fn register_trouble(&self) -> Option<watch::Receiver<Option<String>>> {
         self.trouble.clone()
-    }
-
-    /// How its disk does.
-    #[must_use]
-    pub fn disk_progress(&self) -> DiskProgress {
-        self.progress.clone()
     }
 
     /// Waits until the register knows the node. Whether it does: not if the node cannot go on.

@@ -1,4 +1,4 @@
-//! Whether a node's disk moves, and how long it usually takes.
+//! Whether a node's journal gets written, and how long that usually takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,75 +7,53 @@ use std::time::{Duration, Instant};
 /// The moving average takes in an eighth of the newest: it follows what the last few dozen took.
 const WEIGHT: u64 = 8;
 
-/// How a node's disk does. Any thread may ask at any time, without waiting for anything.
+/// How the writes of a node's journal do. Any thread may ask at any time, without waiting for anything.
 #[derive(Clone, Debug)]
-pub struct DiskProgress {
-    journal: Arc<Outstanding>,
-    files: Arc<Outstanding>,
-}
+pub(crate) struct JournalProgress(Arc<Writes>);
 
-impl DiskProgress {
-    pub(crate) fn new() -> Self {
-        let base = Instant::now();
-        Self { journal: Arc::new(Outstanding::new(base)), files: Arc::new(Outstanding::new(base)) }
-    }
-
-    pub(crate) fn journal(&self) -> Arc<Outstanding> {
-        self.journal.clone()
-    }
-
-    pub(crate) fn files(&self) -> Arc<Outstanding> {
-        self.files.clone()
-    }
-
-    /// Since when the oldest journal write, or sync of a file, is under way that has not returned; nothing if none is.
-    /// A disk that stands still shows here, and nowhere earlier.
-    #[must_use]
-    pub fn outstanding_since(&self) -> Option<Instant> {
-        [self.journal.since(), self.files.since()].into_iter().flatten().min()
-    }
-
-    /// How long a journal write, its sync included, took lately: a moving average; zero before the first.
-    #[must_use]
-    pub fn write_time(&self) -> Duration {
-        Duration::from_nanos(self.journal.average.load(Ordering::Relaxed))
-    }
-}
-
-/// What one thread waits for.
 #[derive(Debug)]
-pub(crate) struct Outstanding {
+struct Writes {
     base: Instant,
-    /// When it began, in nanoseconds after `base`; 0 if nothing is under way.
+    /// When the one under way began, in nanoseconds after `base`; 0 if there is none.
     began: AtomicU64,
-    /// How long one takes, in nanoseconds. Only the thread itself writes it.
+    /// How long one takes, in nanoseconds. Only the writing thread itself changes it.
     average: AtomicU64,
 }
 
-impl Outstanding {
-    fn new(base: Instant) -> Self {
-        Self { base, began: AtomicU64::new(0), average: AtomicU64::new(0) }
+impl JournalProgress {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Writes { base: Instant::now(), began: AtomicU64::new(0), average: AtomicU64::new(0) }))
     }
 
-    /// Performs something that waits for the disk, on the one thread that this is about.
-    pub(crate) fn during<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let began = self.now().max(1);
-        self.began.store(began, Ordering::Relaxed);
-        let outcome = wait();
-        self.began.store(0, Ordering::Relaxed);
-        let (took, average) = (self.now().saturating_sub(began), self.average.load(Ordering::Relaxed));
-        let next = if average == 0 { took } else { average - average / WEIGHT + took / WEIGHT };
-        self.average.store(next, Ordering::Relaxed);
+    /// Performs a write, on the one thread that does.
+    pub(crate) fn during<T>(&self, write: impl FnOnce() -> T) -> T {
+        let Writes { began, average, .. } = &*self.0;
+        let begin = self.now().max(1);
+        began.store(begin, Ordering::Relaxed);
+        let outcome = write();
+        began.store(0, Ordering::Relaxed);
+        let (took, before) = (self.now().saturating_sub(begin), average.load(Ordering::Relaxed));
+        let next = if before == 0 { took } else { before - before / WEIGHT + took / WEIGHT };
+        average.store(next, Ordering::Relaxed);
         outcome
     }
 
-    fn since(&self) -> Option<Instant> {
-        let began = self.began.load(Ordering::Relaxed);
-        (began != 0).then(|| self.base + Duration::from_nanos(began))
+    /// For how long the write under way has been; zero if there is none. A disk that stands still shows here, and nowhere
+    /// earlier.
+    pub(crate) fn under_way_for(&self) -> Duration {
+        match self.0.began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => Duration::from_nanos(self.now().saturating_sub(began)),
+        }
+    }
+
+    /// How long a write, its sync included, took lately: a moving average; zero before the first.
+    pub(crate) fn write_time(&self) -> Duration {
+        Duration::from_nanos(self.0.average.load(Ordering::Relaxed))
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.0.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -85,25 +63,26 @@ mod tests {
 
     #[test]
     fn what_is_under_way_shows_until_it_returns() {
-        let progress = DiskProgress::new();
-        assert_eq!((progress.outstanding_since(), progress.write_time()), (None, Duration::ZERO));
-        let before = Instant::now();
-        progress.files().during(|| {
-            let first = progress.outstanding_since().unwrap();
-            assert!(first >= before && first <= Instant::now());
-            progress.journal().during(|| assert_eq!(progress.outstanding_since(), Some(first)));
+        let progress = JournalProgress::new();
+        assert_eq!((progress.under_way_for(), progress.write_time()), (Duration::ZERO, Duration::ZERO));
+        let began = Instant::now();
+        progress.during(|| {
+            while progress.under_way_for() < Duration::from_millis(2) {
+                std::thread::yield_now();
+            }
+            assert!(progress.under_way_for() <= began.elapsed() + Duration::from_millis(1));
         });
-        assert_eq!(progress.outstanding_since(), None);
-        assert!(progress.write_time() > Duration::ZERO);
+        assert_eq!(progress.under_way_for(), Duration::ZERO);
+        assert!(progress.write_time() >= Duration::from_millis(2));
     }
 
     #[test]
     fn the_average_follows_what_writes_take() {
-        let outstanding = Outstanding::new(Instant::now());
-        outstanding.average.store(1 << 40, Ordering::Relaxed);
+        let progress = JournalProgress::new();
+        progress.0.average.store(1 << 40, Ordering::Relaxed);
         for _ in 0..100 {
-            outstanding.during(|| ());
+            progress.during(|| ());
         }
-        assert!(outstanding.average.load(Ordering::Relaxed) < 1 << 30);
+        assert!(progress.write_time() < Duration::from_nanos(1 << 30));
     }
 }

@@ -241,6 +241,7 @@ mod tests {
     use seriatim_protocol::shard;
 
     use super::*;
+    use crate::progress::JournalProgress;
     use crate::readers::{Inboxes, accept};
 
     const CLUSTER: ClusterId = ClusterId(1);
@@ -253,7 +254,7 @@ mod tests {
         changes: mpsc::Receiver<Arrival>,
         /// What is usual, and not taken.
         usual: mpsc::Receiver<Arrival>,
-        vitals: Arc<Vitals>,
+        journal: JournalProgress,
         address: String,
         /// The other end's count of what this one sends.
         arrived: Taken,
@@ -270,16 +271,16 @@ mod tests {
         let (urgent, changes) = mpsc::channel(16);
         let (events, arrivals) = mpsc::channel(16);
         let hello = Hello::node(CLUSTER, node, incarnation, address.clone()).over(Lane::Heartbeats);
-        let vitals = Arc::new(Vitals::new());
+        let journal = JournalProgress::new();
         let pulse = Pulse::start(PulseParts {
             detector: Detector::new(incarnation, limits),
             links: (Links::new(hello, Default::default(), events), arrivals),
-            vitals: vitals.clone(),
+            vitals: Arc::new(Vitals::new(journal.clone())),
             driver: urgent,
         })
         .unwrap();
         tokio::spawn(accept(incoming, Inboxes { driver, pulse: pulse.door() }));
-        End { pulse, changes, usual, vitals, address, arrived: Taken::default(), is_mute: false }
+        End { pulse, changes, usual, journal, address, arrived: Taken::default(), is_mute: false }
     }
 
     impl End {
@@ -357,10 +358,12 @@ mod tests {
     #[tokio::test]
     async fn a_node_whose_disk_stands_still_says_so() {
         let (mut here, there) = pair(&Limits::default()).await;
-        there.vitals.writes(true);
+        let (ends, write) = std::sync::mpsc::channel::<()>();
+        let journal = there.journal.clone();
+        std::thread::spawn(move || journal.during(|| write.recv()));
         let stalled = Cause::Unwell(Ailment::DiskStalled);
         assert_eq!(here.next().await, Liveness::Suspected(THERE, stalled));
-        there.vitals.writes(false);
+        ends.send(()).unwrap();
         assert_eq!(here.next().await, Liveness::Alive(THERE));
     }
 }

@@ -10,7 +10,7 @@ use seriatim_store::{Disk, JournalWrite, Preparation};
 use tokio::sync::mpsc;
 
 use crate::driver::Arrival;
-use crate::progress::{DiskProgress, Outstanding};
+use crate::progress::JournalProgress;
 
 /// How long the journal's next file waits between its pieces of 1 MiB, so that what is synced meanwhile does not wait for
 /// all of them.
@@ -30,19 +30,18 @@ pub(crate) struct Syncer {
     journal: Worker,
     files: Worker,
     next_file: Worker,
-    progress: DiskProgress,
+    progress: JournalProgress,
 }
 
 impl Syncer {
     /// `inbox` is told when a job is done.
     pub(crate) fn start(disk: &Arc<dyn Disk>, inbox: &mpsc::Sender<Arrival>) -> std::io::Result<Self> {
-        let progress = DiskProgress::new();
-        let start = |name, outstanding| Worker::start(name, disk.clone(), inbox.clone(), outstanding);
+        let progress = JournalProgress::new();
+        let start = |name| Worker::start(name, disk.clone(), inbox.clone(), progress.clone());
         Ok(Self {
-            journal: start("journal", progress.journal())?,
-            files: start("checkpoint", progress.files())?,
-            // Nobody waits for it but the journal's writer, who shows.
-            next_file: start("next journal", progress.files())?,
+            journal: start("journal")?,
+            files: start("checkpoint")?,
+            next_file: start("next journal")?,
             progress,
         })
     }
@@ -58,12 +57,12 @@ impl Syncer {
         self.files.give(Job::Files(work));
     }
 
-    /// How the disk does, for other threads to see.
-    pub(crate) fn progress(&self) -> DiskProgress {
+    /// How the journal's writes do, for other threads to see.
+    pub(crate) fn progress(&self) -> JournalProgress {
         self.progress.clone()
     }
 
-    /// How long a journal write took lately; see [`DiskProgress::write_time`].
+    /// How long a journal write took lately; see [`JournalProgress::write_time`].
     pub(crate) fn write_time(&self) -> Duration {
         self.progress.write_time()
     }
@@ -80,13 +79,13 @@ impl Worker {
         name: &str,
         disk: Arc<dyn Disk>,
         inbox: mpsc::Sender<Arrival>,
-        outstanding: Arc<Outstanding>,
+        progress: JournalProgress,
     ) -> std::io::Result<Self> {
         // The host has at most one job of each kind under way.
         let (jobs, queue) = sync_channel::<Job>(1);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for job in queue {
-                let event = job.perform(&*disk, &outstanding, &inbox);
+                let event = job.perform(&*disk, &progress, &inbox);
                 if event.is_some_and(|event| inbox.blocking_send(Arrival::Host(event)).is_err()) {
                     break;
                 }
@@ -116,18 +115,18 @@ impl Job {
     fn perform(
         self,
         disk: &dyn Disk,
-        outstanding: &Outstanding,
+        progress: &JournalProgress,
         inbox: &mpsc::Sender<Arrival>,
     ) -> Option<Event> {
         Some(match self {
-            Self::Write(write) => Event::JournalWritten(outstanding.during(|| write.perform(disk))),
+            Self::Write(write) => Event::JournalWritten(progress.during(|| write.perform(disk))),
             Self::Prepare(file) => {
                 while !inbox.is_closed() && file.advance(disk) {
                     std::thread::sleep(NEXT_PIECE_AFTER);
                 }
                 return None;
             }
-            Self::Files(work) => Event::FilesSynced(outstanding.during(|| work.perform(disk))),
+            Self::Files(work) => Event::FilesSynced(work.perform(disk)),
         })
     }
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use seriatim_protocol::control::Ailment;
 
+use crate::progress::JournalProgress;
+
 /// For how long a journal write or a step of the driver may take before the node says of itself that it cannot serve.
 /// A disk that stands still for a moment delays its logs; one that does not come back is to be done without.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
@@ -13,32 +15,27 @@ const STALLED_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Vitals {
     started: Instant,
-    /// Since when the journal write under way has been, in nanoseconds after the start; 0 if there is none.
-    writing: AtomicU64,
-    /// The same of the driver's present step.
+    journal: JournalProgress,
+    /// Since when the driver's present step has been, in nanoseconds after the start; 0 if there is none.
     stepping: AtomicU64,
     /// How many suspicions of other nodes turned out wrong.
     wrong_suspicions: AtomicU64,
 }
 
 impl Vitals {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(journal: JournalProgress) -> Self {
         Self {
             started: Instant::now(),
-            writing: AtomicU64::new(0),
+            journal,
             stepping: AtomicU64::new(0),
             wrong_suspicions: AtomicU64::new(0),
         }
     }
 
-    /// A journal write begins, or has ended.
-    pub(crate) fn writes(&self, goes_on: bool) {
-        self.note(&self.writing, goes_on);
-    }
-
     /// The driver begins a step, or waits for something to do.
     pub(crate) fn steps(&self, goes_on: bool) {
-        self.note(&self.stepping, goes_on);
+        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.stepping.store(if goes_on { nanos } else { 0 }, Ordering::Relaxed);
     }
 
     /// So many suspicions of other nodes turned out wrong so far.
@@ -50,13 +47,8 @@ impl Vitals {
         self.wrong_suspicions.load(Ordering::Relaxed)
     }
 
-    fn note(&self, since: &AtomicU64, goes_on: bool) {
-        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
-        since.store(if goes_on { nanos } else { 0 }, Ordering::Relaxed);
-    }
-
-    fn lasts_for(&self, since: &AtomicU64) -> Duration {
-        match since.load(Ordering::Relaxed) {
+    fn steps_for(&self) -> Duration {
+        match self.stepping.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
             since => self.started.elapsed().saturating_sub(Duration::from_nanos(since)),
         }
@@ -64,9 +56,9 @@ impl Vitals {
 
     /// Why the node cannot serve at present, if it cannot.
     pub(crate) fn ailment(&self) -> Option<Ailment> {
-        if self.lasts_for(&self.stepping) >= STALLED_AFTER {
+        if self.steps_for() >= STALLED_AFTER {
             Some(Ailment::Stuck)
-        } else if self.lasts_for(&self.writing) >= STALLED_AFTER {
+        } else if self.journal.under_way_for() >= STALLED_AFTER {
             Some(Ailment::DiskStalled)
         } else {
             None

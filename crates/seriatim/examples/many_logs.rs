@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Every half second it says how many logs took an append since, how long the one that waits longest waits, and how
-//! many appends failed. Kill a node meanwhile to see how long it takes until all logs go on.
+//! many appends failed; at the end how long appends took. Kill a node meanwhile to see how long it takes until all logs go
+//! on, or append to another log as fast as you can, to see whether one that asks for little notices.
 #![expect(clippy::print_stdout, reason = "this is what it is for")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use seriatim_client::{AppendOptions, Client, ClientOptions, ControlError, Log, LogConfig};
@@ -28,6 +29,7 @@ struct Progress {
     /// When the last one was acknowledged, in milliseconds since the start.
     at_ms: AtomicU64,
     failed: AtomicU64,
+    took: Mutex<Vec<Duration>>,
 }
 
 #[tokio::main]
@@ -63,7 +65,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             now as f64 / 1e3
         );
     }
+    let mut took: Vec<Duration> = all.iter().flat_map(|progress| took(progress).clone()).collect();
+    took.sort_unstable();
+    let ms = |permille: usize| took[(took.len() - 1) * permille / 1000].as_secs_f64() * 1e3;
+    if !took.is_empty() {
+        let count = took.len();
+        println!("{count} appends took {:.1} ms, p99 {:.1}, at most {:.1}", ms(500), ms(990), ms(1000));
+    }
     Ok(())
+}
+
+fn took(progress: &Progress) -> std::sync::MutexGuard<'_, Vec<Duration>> {
+    progress.took.lock().expect("nobody panics")
 }
 
 async fn open_all(client: &Client, count: usize) -> Result<Vec<Log>, ControlError> {
@@ -92,9 +105,13 @@ async fn append(log: Log, progress: Arc<Progress>, started: Instant) {
     let mut every = tokio::time::interval(EVERY);
     loop {
         every.tick().await;
+        let began = Instant::now();
         let options = AppendOptions::sync().within(Duration::from_secs(10));
         match log.append("one of many", options).await {
-            Ok(_) => progress.at_ms.store(millis(started), Ordering::Relaxed),
+            Ok(_) => {
+                progress.at_ms.store(millis(started), Ordering::Relaxed);
+                took(&progress).push(began.elapsed());
+            }
             Err(_) => {
                 progress.failed.fetch_add(1, Ordering::Relaxed);
             }
