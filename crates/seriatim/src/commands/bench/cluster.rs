@@ -80,6 +80,8 @@ pub(super) async fn stable(client: &Client) -> Result<u64, Failure> {
 
 /// How often a node took another for gone that was there, as all of them say.
 pub(super) async fn wrong_suspicions(client: &Client) -> Result<f64, Failure> {
+    // With the log come the nodes' addresses.
+    client.lookup(LOG).await?;
     let mut wrong = 0;
     for node in (1..=NODES).map(NodeId) {
         let silent = || Failure::new(format!("node {node} did not say how it is"));
