@@ -140,7 +140,7 @@ impl Subscriber {
             directory: Directory::new(control, entry),
             // There are no records above.
             next: from.min(Position::MAX),
-            end: end.map_or(Position(u64::MAX), |end| end.min(Position::MAX)),
+            end: end.map_or(Position::MAX, |end| end.min(Position::MAX)),
             token: 0,
             wanted_records: 0,
             wanted_bytes: 0,

@@ -117,10 +117,10 @@ fn shards_are_merged_by_position_and_no_ops_left_out() {
 }
 
 #[test]
-fn a_position_that_no_log_reaches_is_asked_for_as_the_highest() {
+fn nothing_follows_a_position_that_no_log_reaches() {
     for from in [u64::MAX, limits::MAX_NUMBER + 1] {
-        let script = Script::new(entry(1, 2, 2), from, None);
-        assert_eq!((script.asked[&0].2, script.asked[&1].2), (Position::MAX, Position::MAX));
+        let mut script = Script::new(entry(1, 2, 2), from, None);
+        assert_eq!(script.want(1), [Event::Finished]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::record::Record;
-use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum};
+use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum};
 
 /// When order is paid for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,7 +147,9 @@ impl Wire for LogConfig {
         let (order, durability, shards) = (Order::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let (replicas, min_replicas) = and_least(Wire::decode(input)?);
         let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
-        let (stripe, max_record_bytes) = (decode_number("LogConfig.stripe", input)?, Wire::decode(input)?);
+        // A stripe that no log reaches the end of is as good as any other such.
+        let stripe = u64::decode(input)?.min(limits::MAX_NUMBER);
+        let max_record_bytes = Wire::decode(input)?;
         // Orders that came before cuts have no interval.
         let interval_us = if order.has_cuts() { Wire::decode(input)? } else { limits::DEFAULT_INTERVAL_US };
         Ok(Self {

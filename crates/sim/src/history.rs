@@ -271,6 +271,8 @@ pub struct Load {
     pub ring_records: u64,
     /// How long each record is, in bytes.
     pub record_bytes: u64,
+    /// Whether nothing but heartbeats passes between some nodes at times.
+    pub has_mute_ways: bool,
     /// How many subscriptions clients have to shards.
     pub readers: u32,
     /// How much clients have on its way at once, at most, in bytes.

@@ -69,7 +69,8 @@ async fn both_sides_learn_who_the_other_is() {
     let hello = Hello::node(CLUSTER, NodeId(2), 22, "10.0.0.2:7700");
     let hello = Hello { credential: Some(Credential(Bytes::from_static(b"ignored"))), ..hello };
     let connected = connect(&address, &hello, &options()).await.unwrap();
-    let welcome = Welcome { version: 2, cluster: CLUSTER, node: NodeId(1), node_incarnation: 11 };
+    let welcome =
+        Welcome { version: VersionRange::OURS.max, cluster: CLUSTER, node: NodeId(1), node_incarnation: 11 };
     assert_eq!(connected.welcome, welcome);
     let accepted = incoming.next().await;
     assert_eq!((accepted.hello, accepted.welcome), (hello, welcome));
@@ -202,12 +203,13 @@ async fn impostor(bytes: Vec<u8>) -> String {
 
 #[tokio::test]
 async fn a_caller_checks_whom_it_reached() {
-    let welcome = Welcome { version: 2, cluster: CLUSTER, node: NodeId(1), node_incarnation: 1 };
+    let welcome =
+        Welcome { version: VersionRange::OURS.max, cluster: CLUSTER, node: NodeId(1), node_incarnation: 1 };
     let hello = Hello::client("careful").to(ClusterId(2));
     let address = impostor(greeting(FrameKind::Welcome, &welcome)).await;
     assert!(matches!(fail(&address, &hello).await, HandshakeError::WrongCluster { .. }));
 
-    let newer = Welcome { version: 3, ..welcome };
+    let newer = Welcome { version: VersionRange::OURS.max + 1, ..welcome };
     let address = impostor(greeting(FrameKind::Welcome, &newer)).await;
     assert!(matches!(fail(&address, &Hello::client("x")).await, HandshakeError::VersionUnsupported { .. }));
 
@@ -222,7 +224,8 @@ async fn a_caller_checks_whom_it_reached() {
 
 #[tokio::test]
 async fn messages_right_behind_the_welcome_are_not_lost() {
-    let welcome = Welcome { version: 2, cluster: CLUSTER, node: NodeId(1), node_incarnation: 1 };
+    let welcome =
+        Welcome { version: VersionRange::OURS.max, cluster: CLUSTER, node: NodeId(1), node_incarnation: 1 };
     let mut bytes = greeting(FrameKind::Welcome, &welcome);
     bytes.extend(message(3, &Bytes::from(vec![1; 100_000])).concat());
     let address = impostor(bytes).await;

@@ -1,6 +1,7 @@
 //! Well-formed messages that a client must not send, or with numbers that no client would.
 
 use seriatim_client::LogConfig;
+use seriatim_model::limits::{MAX_FIRST, MAX_NUMBER};
 use seriatim_model::storage::Run;
 use seriatim_model::{
     Endpoint, IdRun, Incarnation, LogId, NodeId, Position, Record, SessionId, Settled, ShardId, ViewNumber,
@@ -46,7 +47,7 @@ async fn all_is_handled(raws: &mut [Raw], log: LogId) {
 fn harmful(entry: &control::LogEntry) -> Vec<Message> {
     let log = entry.id;
     let view = entry.view_number();
-    let far = ViewNumber(u64::MAX);
+    let far = ViewNumber(MAX_NUMBER);
     let run = IdRun { session: SessionId::new(Position(0), 1), first: 0, count: 5 };
     let record = Record::new(b"forged", 0);
     let runs = vec![Run { first: Position(0), records: vec![] }];
@@ -79,11 +80,12 @@ fn harmful(entry: &control::LogEntry) -> Vec<Message> {
         erwin::Message::Forward { view, session: run.session, first: 0, entries: vec![record.into()] }.into(),
         erwin::Message::Drop { view, from: Position(0), runs: vec![Settled { ids: run, is_void: false }] }
             .into(),
-        erwin::Message::Dropped { view, ordered: Position(u64::MAX) }.into(),
+        erwin::Message::Dropped { view, ordered: Position(MAX_NUMBER) }.into(),
         shard::Message::Fence { claim: far, entry: forged.clone() }.into(),
-        shard::Message::Stable { view, stable: Position(u64::MAX) }.into(),
+        shard::Message::Stable { view, stable: Position(MAX_NUMBER) }.into(),
         shard::Message::Bind { view, batch: Position(0), backups: vec![], stable: Position(99), runs }.into(),
-        shard::Message::Bound { view, batch: Position(0), stable: Position(u64::MAX), voids: vec![] }.into(),
+        shard::Message::Bound { view, batch: Position(0), stable: Position(MAX_NUMBER), voids: vec![] }
+            .into(),
         shard::Message::Replicated { view, batch: Position(0) }.into(),
     ]
 }
@@ -135,29 +137,30 @@ async fn a_client_that_says_what_only_nodes_say() {
 
 /// What a client may send, with numbers at the end of their range.
 fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
-    let far = Position(u64::MAX);
+    let far = Position(MAX_NUMBER);
     let record = || vec![Record::new(b"x", u64::MAX)];
-    let append = |first, entries| erwin::Message::Append { view, session, first, lowest: u64::MAX, entries };
+    let append =
+        |first, entries| erwin::Message::Append { view, session, first, lowest: MAX_NUMBER, entries };
     let read =
         |from, end, max_records| shard::Message::Read { request: 1, from, end, max_records, wait_ms: 0 };
     let subscribe = |from, credit| shard::Message::Subscribe { request: 2, from, credit };
     vec![
         append(0, record().into_iter().map(Into::into).collect()).into(),
-        append(u64::MAX, record().into_iter().map(Into::into).collect()).into(),
-        append(u64::MAX, vec![]).into(),
-        append(u64::MAX - 1, vec![Record::new(b"", 0).into(); 3]).into(),
+        append(MAX_FIRST, record().into_iter().map(Into::into).collect()).into(),
+        append(MAX_FIRST, vec![]).into(),
+        append(MAX_FIRST - 1, vec![Record::new(b"", 0).into(); 3]).into(),
         append(0, vec![]).into(),
         erwin::Message::Append {
-            view: ViewNumber(u64::MAX),
+            view: ViewNumber(MAX_NUMBER),
             session: SessionId(u128::MAX),
             first: 0,
             lowest: 0,
             entries: vec![],
         }
         .into(),
-        erwin::Message::Locate { view, session, number: u64::MAX }.into(),
+        erwin::Message::Locate { view, session, number: MAX_NUMBER }.into(),
         erwin::Message::Locate { view, session: SessionId(u128::MAX), number: 0 }.into(),
-        erwin::Message::CheckTail { request: u64::MAX, view: ViewNumber(u64::MAX) }.into(),
+        erwin::Message::CheckTail { request: u64::MAX, view: ViewNumber(MAX_NUMBER) }.into(),
         read(far, far, u32::MAX).into(),
         read(far, Position(0), 0).into(),
         read(Position(3), Position(1), 1).into(),

@@ -5,7 +5,7 @@ use seriatim_client::{
     AppendError, AppendOptions, ControlError, Event, Header, LogConfig, Position, ReadError, Record,
     SubscribeOptions,
 };
-use seriatim_model::limits::{MAX_RECORD_BYTES, MAX_RECORD_OVERHEAD_BYTES};
+use seriatim_model::limits::{MAX_NUMBER, MAX_RECORD_BYTES, MAX_RECORD_OVERHEAD_BYTES};
 use seriatim_model::{Order, SessionId};
 use seriatim_protocol::{Message, erwin};
 
@@ -197,7 +197,7 @@ async fn stripes_and_positions_of_any_size() {
     let client = cluster.client().await;
     let usual = client.log("witness").await.unwrap();
     assert_eq!(usual.read(Position(u64::MAX - 1), u32::MAX, none).await.unwrap(), []);
-    let mut beyond = usual.subscribe(Position(u64::MAX - 1), SubscribeOptions::default()).await.unwrap();
+    let mut beyond = usual.subscribe(Position(MAX_NUMBER - 1), SubscribeOptions::default()).await.unwrap();
     let event = tokio::time::timeout(std::time::Duration::from_millis(50), beyond.next()).await;
     assert!(event.is_err(), "there is nothing to deliver: {event:?}");
     // It ends at once where no position can follow.

@@ -11,6 +11,7 @@ use super::nodes::frame;
 use super::{Flight, Happening, World};
 use crate::capacity::Capacity;
 use crate::client::Producer;
+use crate::coverage::FaultKind;
 use crate::history::{Costs, Load, Step};
 use crate::network::{Connection, Lane, Party};
 use crate::pipes::{Bounds, Way};
@@ -62,6 +63,7 @@ impl World {
             ring_bytes: self.plan.options.limits.ring_bytes as u64,
             ring_records: self.plan.options.limits.ring_records as u64,
             record_bytes: workload.payload_bytes,
+            has_mute_ways: self.plan.faults.iter().any(|fault| fault.kind == FaultKind::Mute),
             readers: if workload.reads { workload.clients * self.plan.config.shards } else { 0 },
             in_flight_bytes: u64::from(appends) * workload.payload_bytes,
             began: self.now,
