@@ -358,7 +358,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_whose_disk_stands_still_says_so() {
         let (mut here, there) = pair(&Limits::default()).await;
-        let (ends, write) = std::sync::mpsc::channel::<()>();
+        let (ends, write) = std::sync::mpsc::sync_channel::<()>(1);
         let journal = there.journal.clone();
         std::thread::spawn(move || journal.during(|| write.recv()));
         let stalled = Cause::Unwell(Ailment::DiskStalled);
