@@ -166,7 +166,7 @@ impl Cluster {
         self.replies.clear();
         for token in 0..APPENDED {
             let terms = Terms { sync: true, ..Terms::default() };
-            let request = Request::Append { record: Record::new(b"payload", token), terms };
+            let request = Request::Append { record: Record::new(b"p", token), terms };
             self.step_honest(Input::Request { token, request });
         }
         self.run_until(LONG, |cluster| cluster.replies.len() as u64 == APPENDED);
