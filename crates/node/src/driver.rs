@@ -43,11 +43,38 @@ pub(crate) struct Health {
     pub(crate) failure: Option<String>,
 }
 
+/// What waits for a driver, in the order in which it is taken: all of the first before any of the second.
+///
+/// Nodes come before clients. What nodes send follows from what clients sent and was taken; a node that took more of the
+/// latter while the former waits would only make that wait longer, a change of view with it.
+pub(crate) struct Inboxes {
+    /// Jobs of the disk that are done, and what the detector says.
+    pub(crate) urgent: mpsc::Receiver<Arrival>,
+    pub(crate) nodes: mpsc::Receiver<Arrival>,
+    pub(crate) clients: mpsc::Receiver<Arrival>,
+}
+
+impl Inboxes {
+    /// The next, when there is one; nothing once no connection is accepted any more. Cancel safe.
+    async fn next(&mut self) -> Option<Arrival> {
+        tokio::select! {
+            biased;
+            Some(arrival) = self.urgent.recv() => Some(arrival),
+            Some(arrival) = self.nodes.recv() => Some(arrival),
+            arrival = self.clients.recv() => arrival,
+        }
+    }
+
+    /// The next, if there is one now.
+    fn try_next(&mut self) -> Option<Arrival> {
+        let Self { urgent, nodes, clients } = self;
+        [urgent, nodes, clients].into_iter().find_map(|inbox| inbox.try_recv().ok())
+    }
+}
+
 pub(crate) struct Driver {
     host: Host,
-    inbox: mpsc::Receiver<Arrival>,
-    /// What is taken before anything in the inbox.
-    urgent: mpsc::Receiver<Arrival>,
+    inboxes: Inboxes,
     links: Links,
     link_events: mpsc::Receiver<LinkEvent>,
     clients: BTreeMap<Peer, Sender>,
@@ -68,7 +95,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         host: Host,
-        (inbox, urgent): (mpsc::Receiver<Arrival>, mpsc::Receiver<Arrival>),
+        inboxes: Inboxes,
         links: (Links, mpsc::Receiver<LinkEvent>),
         (syncer, pulse, vitals): (Syncer, Pulse, Arc<Vitals>),
         register: Option<OutsideRegister>,
@@ -76,8 +103,7 @@ impl Driver {
     ) -> Self {
         Self {
             host,
-            inbox,
-            urgent,
+            inboxes,
             links: links.0,
             link_events: links.1,
             clients: BTreeMap::new(),
@@ -107,8 +133,7 @@ impl Driver {
                     // The node was dropped.
                     Err(_) => return Ok(()),
                 },
-                Some(arrival) = self.urgent.recv() => self.take(arrival),
-                arrival = self.inbox.recv() => match arrival {
+                arrival = self.inboxes.next() => match arrival {
                     Some(arrival) => self.take(arrival),
                     None => break,
                 },
@@ -145,12 +170,9 @@ impl Driver {
     fn drain(&mut self) {
         let until = Instant::now() + DRAIN_FOR;
         for _ in 1..DRAIN {
-            while let Ok(arrival) = self.urgent.try_recv() {
-                self.take(arrival);
-            }
-            match self.inbox.try_recv() {
-                Ok(arrival) => self.take(arrival),
-                Err(_) => break,
+            match self.inboxes.try_next() {
+                Some(arrival) => self.take(arrival),
+                None => break,
             }
             if Instant::now() >= until {
                 break;
@@ -283,14 +305,14 @@ impl Driver {
     /// An orderly end: what is under way is waited for, then everything is written down.
     async fn finish(mut self) -> Result<(), HostError> {
         while self.writing || self.syncing {
-            match self.urgent.recv().await {
+            match self.inboxes.urgent.recv().await {
                 Some(Arrival::Host(event)) => self.take(Arrival::Host(event)),
                 Some(_) => {}
                 None => break,
             }
         }
-        let Self { host, syncer, inbox, urgent, clients, links, pulse, .. } = self;
-        drop((inbox, urgent, clients, links));
+        let Self { host, syncer, inboxes, clients, links, pulse, .. } = self;
+        drop((inboxes, clients, links));
         tokio::task::spawn_blocking(move || {
             drop((syncer, pulse));
             host.close()

@@ -9,9 +9,9 @@ use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::driver::{self, Arrival, Driver, Health};
+use crate::driver::{self, Arrival, Driver, Health, Inboxes};
 use crate::pulse::{Pulse, PulseParts};
-use crate::readers::{Inboxes, accept};
+use crate::readers::{Doors, accept};
 use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
 use crate::vitals::Vitals;
@@ -89,7 +89,8 @@ impl Node {
         let detector = Detector::new(config.seed, &config.options.limits);
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
-        let (inbox, arrivals) = mpsc::channel::<Arrival>(READS);
+        let (of_clients, clients) = mpsc::channel::<Arrival>(READS);
+        let (of_nodes, nodes) = mpsc::channel::<Arrival>(READS);
         let (urgent, urgent_arrivals) = mpsc::channel::<Arrival>(INBOX);
         let syncer = Syncer::start(&disk, &urgent).map_err(NodeError::Thread)?;
         let (health, watched) = watch::channel(Health::default());
@@ -109,12 +110,12 @@ impl Node {
         let pulse = Pulse::start(parts).map_err(NodeError::Thread)?;
         let links = links_over(Lane::Bulk);
         let incoming = listener.serve(identity, listening);
-        tokio::spawn(accept(incoming, Inboxes { driver: inbox, pulse: pulse.door() }));
+        tokio::spawn(accept(incoming, Doors { clients: of_clients, nodes: of_nodes, pulse: pulse.door() }));
         let trouble = register.as_ref().map(EtcdRegister::trouble);
         let register = register.map(|register| register.attend(node));
         let driver = Driver::new(
             host,
-            (arrivals, urgent_arrivals),
+            Inboxes { urgent: urgent_arrivals, nodes, clients },
             links,
             (syncer, pulse, vitals),
             register,

@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
     use crate::progress::JournalProgress;
-    use crate::readers::{Inboxes, accept};
+    use crate::readers::{Doors, accept};
 
     const CLUSTER: ClusterId = ClusterId(1);
     const HERE: NodeId = NodeId(1);
@@ -279,7 +279,7 @@ mod tests {
             driver: urgent,
         })
         .unwrap();
-        tokio::spawn(accept(incoming, Inboxes { driver, pulse: pulse.door() }));
+        tokio::spawn(accept(incoming, Doors { clients: driver.clone(), nodes: driver, pulse: pulse.door() }));
         End { pulse, changes, usual, journal, address, arrived: Taken::default(), is_mute: false }
     }
 

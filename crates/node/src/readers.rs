@@ -15,34 +15,35 @@ use crate::pulse::Connected;
 
 /// Where what arrives is taken.
 #[derive(Clone)]
-pub(crate) struct Inboxes {
-    pub(crate) driver: mpsc::Sender<Arrival>,
+pub(crate) struct Doors {
+    pub(crate) clients: mpsc::Sender<Arrival>,
+    pub(crate) nodes: mpsc::Sender<Arrival>,
     /// Connections for heartbeats.
     pub(crate) pulse: mpsc::Sender<Connected>,
 }
 
 /// Accepts connections until the driver is gone.
-pub(crate) async fn accept(mut incoming: Incoming, inboxes: Inboxes) {
+pub(crate) async fn accept(mut incoming: Incoming, doors: Doors) {
     let next_client = AtomicU64::new(1);
     loop {
         let accepted = tokio::select! {
             accepted = incoming.next() => accepted,
-            () = inboxes.driver.closed() => return,
+            () = doors.clients.closed() => return,
         };
         let Accepted { hello, connection, .. } = accepted;
-        let peer = match (hello.caller, hello.lane) {
+        let (peer, door) = match (hello.caller, hello.lane) {
             (Caller::Node { id, .. }, Lane::Heartbeats) => {
-                let _ = inboxes.pulse.send(Connected(id, connection)).await;
+                let _ = doors.pulse.send(Connected(id, connection)).await;
                 continue;
             }
-            (Caller::Node { id, .. }, Lane::Bulk) => Peer::Node(id),
+            (Caller::Node { id, .. }, Lane::Bulk) => (Peer::Node(id), &doors.nodes),
             (Caller::Client { .. }, _) => {
-                Peer::Client(ConnectionId(next_client.fetch_add(1, Ordering::Relaxed)))
+                (Peer::Client(ConnectionId(next_client.fetch_add(1, Ordering::Relaxed))), &doors.clients)
             }
         };
         // A connection that cannot be watched closes, and the caller makes another.
         if let Ok(Connection { receiver, sender }) = connection.attach() {
-            tokio::spawn(read(peer, receiver, sender, inboxes.driver.clone()));
+            tokio::spawn(read(peer, receiver, sender, door.clone()));
         }
     }
 }
