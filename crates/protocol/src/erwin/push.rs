@@ -19,7 +19,7 @@ use crate::shard;
 
 /// For how many times the bytes of a batch of records a batch of names may stand on each shard. Most of these records are
 /// there already.
-const NAMES_FOR: usize = 2;
+const NAMES_FOR: usize = 16;
 
 /// The batches of one view on their way to the shards, in the order of positions.
 ///
