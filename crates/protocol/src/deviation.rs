@@ -118,6 +118,8 @@ pub enum Deviation {
     NeverBusy,
     /// A node that has too much waiting for its disk lets every log wait, whichever has how much of it.
     SharesIgnored,
+    /// A client sends a replica that takes part in no view all that it has, named or not.
+    UnnamedToFenced,
     /// An attempt at a view is given up when it has taken long, whatever progress it makes.
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.

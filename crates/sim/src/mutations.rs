@@ -2,6 +2,7 @@
 //!
 //! A checker that was never seen to object proves nothing.
 
+use seriatim_model::Order;
 use seriatim_protocol::Deviation;
 
 use crate::checkers::Objection;
@@ -45,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 62] = [
+pub const MUTATIONS: [Mutation; 63] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -107,6 +108,9 @@ pub const MUTATIONS: [Mutation; 62] = [
     mutation(Deviation::NeverBusy, "memory_bound", 10, profiles::burst),
     mutation(Deviation::SharesIgnored, "fair", 10, profiles::two_logs),
     mutation(Deviation::AttemptByTheClock, "recovers", 10, profiles::long_view_change),
+    mutation(Deviation::UnnamedToFenced, "recovers", 20, |seed| {
+        profiles::long_view_change(seed).ordered(Order::ErwinSt)
+    }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),

@@ -36,7 +36,7 @@ impl Replica {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let may_send = !self.due.is_empty() && self.pace.has_room(self.in_flight);
+        let may_send = !self.due.is_empty() && self.pace.room(self.in_flight).is_some();
         let at_once = may_send.then(|| self.pace.resumes_at().unwrap_or(Time::ZERO));
         at_once.or_else(|| (!self.sent.is_empty()).then(|| self.pace.resend_at()))
     }
@@ -144,7 +144,7 @@ impl LogClient {
                 replica.pace.begins(now);
             }
             let to = Address::Node(target.1, Endpoint::Shard(target.0));
-            while replica.pace.has_room(replica.in_flight) {
+            while let Some(most) = replica.pace.room(replica.in_flight) {
                 let (mut runs, mut count, mut bytes) = (vec![], 0, 0);
                 while let Some(position) = replica.due.first().copied() {
                     let number = self.placed.get(&position).copied();
@@ -156,7 +156,7 @@ impl LogClient {
                         continue;
                     };
                     let size = pending.record.size();
-                    if count > 0 && (count == limits.batch_records || bytes + size > limits.batch_bytes) {
+                    if count > 0 && (count == limits.batch_records || bytes + size > most) {
                         break;
                     }
                     replica.due.pop_first();

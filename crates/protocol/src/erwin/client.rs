@@ -19,7 +19,7 @@ use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, Seen, Tails};
+use crate::parts::{Askers, Content, Conversation, Jitter, KnownLog, Seen, Tails};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -243,8 +243,16 @@ impl LogClient {
         self.pending.push_back(Pending { token, record, upto, terms, again, settled: false, target });
     }
 
-    /// How many bytes of records the numbers in `from..to` have that are not forgotten.
-    fn bytes_of(pending: &VecDeque<Pending>, base: u64, from: u64, to: u64) -> usize {
+    /// How many bytes the numbers in `from..to` that are not forgotten take in messages to sequencing replicas: their
+    /// records, or only their names.
+    fn bytes_of(
+        (pending, base): (&VecDeque<Pending>, u64),
+        (from, to): (u64, u64),
+        has_records: bool,
+    ) -> usize {
+        if !has_records {
+            return to.saturating_sub(from) as usize * Content::NAME_BYTES;
+        }
         let below = |number: u64| match pending.get(number.saturating_sub(base + 1) as usize) {
             _ if number <= base => pending.front().map_or(0, |first| first.upto - first.record.size() as u64),
             Some(last) => last.upto,
@@ -315,10 +323,12 @@ impl LogClient {
     fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
         // A session that is resumed may be ahead of what this run has submitted.
         let next = next.min(self.end());
+        let has_records = self.log.config().order.places_by_position();
         let Some(member) = self.members.get_mut(&node) else { return };
         if next > member.acknowledged {
             let from = member.acknowledged.max(self.base);
-            member.pace.takes(Self::bytes_of(&self.pending, self.base, from, next));
+            let taken = Self::bytes_of((&self.pending, self.base), (from, next), has_records);
+            member.pace.takes(taken);
             member.pace.advances(now);
             self.work_is_due |= member.sent < self.base + self.pending.len() as u64;
             member.acknowledged = next;
@@ -491,14 +501,14 @@ impl LogClient {
         if is_silent {
             self.ask_leader_again();
         }
-        // No name leaves before its record, so what is ordered is a little ahead of what shards have at most.
-        let put_below = self.putting.sent_below().map_or(end, |sent| sent.min(end));
+        let named_below = self.names_below(end);
+        let has_records = self.log.config().order.places_by_position();
         for (node, member) in &mut self.members {
             if member.pace.pauses(now) {
                 continue;
             }
             let waits = member.acknowledged.max(base) < member.sent;
-            let end = put_below.max(member.sent);
+            let end = named_below.max(member.sent);
             let mut was_sent = None;
             if waits && member.pace.falls_silent(now) {
                 // Nothing heard for too long: what was sent, or what was answered, may be lost. The first batch of it asks
@@ -514,23 +524,24 @@ impl LogClient {
             member.sent = member.sent.max(base);
             while member.sent < end {
                 let acknowledged = member.acknowledged.max(base);
-                if !member.pace.has_room(Self::bytes_of(&self.pending, base, acknowledged, member.sent)) {
-                    // An acknowledgement makes room.
-                    break;
-                }
+                let sent = (acknowledged, member.sent);
+                let in_flight = Self::bytes_of((&self.pending, base), sent, has_records);
+                // An acknowledgement makes room.
+                let Some(most) = member.pace.room(in_flight) else { break };
                 let mut bytes = 0;
                 let mut entries = vec![];
                 let unsent = (member.sent - base) as usize..(end - base) as usize;
                 for pending in self.pending.range(unsent).take(limits.batch_records) {
                     let content = Self::content(&pending.record, &pending.target);
                     bytes += content.size();
-                    if !entries.is_empty() && bytes > limits.batch_bytes {
+                    if !entries.is_empty() && bytes > most {
                         break;
                     }
                     entries.push(content);
                 }
                 let first = member.sent;
                 member.sent += entries.len() as u64;
+                self.putting.told_below = self.putting.told_below.max(member.sent);
                 member.sent = member.sent.max(was_sent.take().unwrap_or(0));
                 out.push(send(*node, Message::Append { view, session, first, lowest: base, entries }));
             }

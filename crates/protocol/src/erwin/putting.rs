@@ -4,6 +4,7 @@
 //! A record is stored when every replica of its shard, as the client's view names them, said so in that view.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use seriatim_model::limits::Limits;
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
@@ -29,6 +30,10 @@ pub(super) struct Putting {
     /// Below this number every sequencing replica of the present view has the names. What was so in an earlier
     /// view does not count here: a name may have become void in between.
     pub(super) named: u64,
+    /// Below this number names were sent to somebody in the present view, and somebody may wait for their records.
+    pub(super) told_below: u64,
+    /// Below this number every record is stored in the present view, or its append is settled.
+    stored_below: u64,
     replicas: BTreeMap<(ShardId, NodeId), Progress>,
 }
 
@@ -43,9 +48,12 @@ struct Progress {
     sent: u64,
     /// The names that it refused, whose records go to it again.
     refused: Names,
-    /// Which of these is next; then what was not sent, and then those before it. While it is fenced, all have their turn
-    /// so: it keeps what it cannot acknowledge.
+    /// Which of these is next; then what was not sent, and then those before it. While it is fenced all have their turn so,
+    /// however few fit into the window: it keeps what it cannot acknowledge.
     again_from: u64,
+    /// Whether it is between views, or not in this one yet: it keeps records, and acknowledges none. Until it does, it gets
+    /// those that were named, which a view change may wait for, and no others.
+    is_fenced: bool,
     unanswered: u64,
     in_flight: usize,
     /// The lowest number that may be on its way.
@@ -61,6 +69,7 @@ impl Progress {
             sent: base,
             refused: Names::default(),
             again_from: base,
+            is_fenced: false,
             unanswered: 0,
             in_flight: 0,
             lowest: base,
@@ -71,6 +80,7 @@ impl Progress {
     /// Nothing that was sent from this number on counts.
     fn restart(&mut self, base: u64) {
         (self.sent, self.unanswered, self.in_flight) = (base, 0, 0);
+        self.is_fenced = false;
         self.refused.clear();
     }
 
@@ -90,28 +100,39 @@ impl Progress {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// The next records that are to be sent, if there is room for them.
-    fn next(&mut self, unstored: &Unstored, end: u64) -> Option<Batch> {
-        if !self.pace.has_room(self.in_flight) {
-            return None;
-        }
-        let again = self.next_again(unstored, self.again_from);
-        again.or_else(|| self.next_unsent(unstored, end)).or_else(|| self.next_again(unstored, 0))
+    /// The next records that are to be sent, if there is room for them. Those below `told` were named.
+    fn next(&mut self, unstored: &Unstored, told: u64, end: u64) -> Option<Batch> {
+        let most = self.pace.room(self.in_flight)?;
+        let end = match self.is_fenced {
+            false => end,
+            // One at least: the answer tells when it takes part again.
+            true if self.in_flight == 0 => {
+                let first = self.refused.first_from(0).map_or(self.sent, |names| names.first);
+                told.max(first + 1).min(end)
+            }
+            true => told,
+        };
+        self.next_again(unstored, self.again_from..end, most)
+            .or_else(|| self.next_unsent(unstored, end, most))
+            .or_else(|| self.next_again(unstored, 0..end, most))
     }
 
-    fn next_unsent(&mut self, unstored: &Unstored, end: u64) -> Option<Batch> {
-        let batch = unstored.batch(self.sent, end);
+    fn next_unsent(&mut self, unstored: &Unstored, end: u64, most: usize) -> Option<Batch> {
+        let batch = unstored.batch(self.sent..end, most);
         self.sent = batch.as_ref().map_or(end, Batch::next).max(self.sent);
         self.again_from = self.sent;
         batch
     }
 
-    /// The next of the records that it refused, from this number on.
-    fn next_again(&mut self, unstored: &Unstored, from: u64) -> Option<Batch> {
-        self.again_from = from;
-        while let Some(names) = self.refused.first_from(self.again_from) {
-            let batch = unstored.batch(names.first, names.end().min(self.sent));
-            let next = batch.as_ref().map_or(names.end(), Batch::next);
+    /// The next of the records that it refused, with one of these numbers.
+    fn next_again(&mut self, unstored: &Unstored, numbers: Range<u64>, most: usize) -> Option<Batch> {
+        self.again_from = numbers.start;
+        while let Some(names) = self.refused.first_from(self.again_from)
+            && names.first < numbers.end
+        {
+            let end = names.end().min(self.sent).min(numbers.end);
+            let batch = unstored.batch(names.first..end, most);
+            let next = batch.as_ref().map_or(end, Batch::next);
             self.refused.remove(names.head(next - names.first));
             self.again_from = next;
             if batch.is_some() {
@@ -142,14 +163,16 @@ struct Unstored<'a> {
     base: u64,
     /// The shard, and the replica's bit in [`Target::stored`].
     at: (ShardId, u16),
-    limits: Limits,
+    /// How many one message may have.
+    batch_records: usize,
 }
 
 impl Unstored<'_> {
-    /// The first of those in `from..end` that follow each other and fit into one message.
-    fn batch(&self, from: u64, end: u64) -> Option<Batch> {
+    /// The first of those with one of these numbers that follow each other, at most so many bytes of them.
+    fn batch(&self, numbers: Range<u64>, most: usize) -> Option<Batch> {
         let (shard, bit) = self.at;
-        let from = from.clamp(self.base, end.max(self.base));
+        let end = numbers.end;
+        let from = numbers.start.clamp(self.base, end.max(self.base));
         let unsent = (from..end).zip(self.pending.range((from - self.base) as usize..));
         let is_wanted = |pending: &Pending| {
             pending.target.shard == Some(shard) && pending.target.stored & bit == 0 && !pending.settled
@@ -157,11 +180,9 @@ impl Unstored<'_> {
         let mut unsent = unsent.skip_while(|(_, pending)| !is_wanted(pending)).peekable();
         let (first, _) = unsent.peek().copied()?;
         let (mut records, mut bytes) = (vec![], 0);
-        for (_, pending) in
-            unsent.take_while(|(_, pending)| is_wanted(pending)).take(self.limits.batch_records)
-        {
+        for (_, pending) in unsent.take_while(|(_, pending)| is_wanted(pending)).take(self.batch_records) {
             let size = pending.record.size();
-            if !records.is_empty() && bytes + size > self.limits.batch_bytes {
+            if !records.is_empty() && bytes + size > most {
                 break;
             }
             bytes += size;
@@ -174,7 +195,7 @@ impl Unstored<'_> {
 impl Putting {
     /// Starts over with the replicas of a new view.
     pub(super) fn enter_view(&mut self, now: Time, view: &View, base: u64, limits: Limits) {
-        self.named = base;
+        (self.named, self.told_below, self.stored_below) = (base, base, base);
         self.replicas.clear();
         for members in &view.shards {
             for (index, member) in members.replicas.iter().enumerate() {
@@ -224,7 +245,7 @@ impl Putting {
 
     /// Nothing of the session counts any more.
     pub(super) fn restart(&mut self) {
-        self.named = 0;
+        (self.named, self.told_below, self.stored_below) = (0, 0, 0);
         for progress in self.replicas.values_mut() {
             progress.restart(0);
             progress.lowest = 0;
@@ -304,17 +325,43 @@ impl LogClient {
         }
     }
 
+    /// Below which number names may leave. No name leaves before its record, and none while more than a full batch of records
+    /// before its own is not stored: its append takes no longer for it, since something else is in its way, and a view change
+    /// waits for every record that was named and is nowhere yet.
+    pub(super) fn names_below(&mut self, end: u64) -> u64 {
+        let Some(sent) = self.putting.sent_below() else { return end };
+        let index = |number: u64| (number - self.base) as usize;
+        let mut stored = self.putting.stored_below.max(self.base);
+        while stored < sent
+            && let Some(pending) = self.pending.get(index(stored))
+            && (pending.settled || self.putting.is_stored(&pending.target))
+        {
+            stored += 1;
+        }
+        self.putting.stored_below = stored;
+        let Some(next) = self.pending.get(index(stored)) else { return sent.min(end) };
+        let ahead = self.config.options.limits.batch_bytes as u64;
+        let most = next.upto - next.record.size() as u64 + ahead;
+        let within = self.pending.partition_point(|pending| pending.upto <= most) as u64;
+        (self.base + within).max(stored + 1).min(sent).min(end)
+    }
+
     /// Puts records on their shards: those that were not sent, and those that were not answered for too long.
     /// Says whether somebody was silent.
     pub(super) fn send_puts(&mut self, now: Time, session: SessionId, out: &mut Out) -> bool {
         let (base, end, view) = (self.base, self.end(), self.log.view_number());
         let limits = self.config.options.limits;
-        let mut is_silent = false;
+        let (told_below, mut is_silent) = (self.putting.told_below, false);
         for ((shard, node), progress) in &mut self.putting.replicas {
             if progress.pace.pauses(now) {
                 continue;
             }
-            let unstored = Unstored { pending: &self.pending, base, at: (*shard, progress.bit), limits };
+            let unstored = Unstored {
+                pending: &self.pending,
+                base,
+                at: (*shard, progress.bit),
+                batch_records: limits.batch_records,
+            };
             let mut batches = vec![];
             progress.sent = progress.sent.max(base);
             if progress.unanswered == 0 {
@@ -322,9 +369,9 @@ impl LogClient {
             } else if progress.pace.falls_silent(now) {
                 // The first batch asks what became of those that were sent; the others come again only if that is missing.
                 is_silent = true;
-                batches.extend(unstored.batch(base, progress.sent.min(end)));
+                batches.extend(unstored.batch(base..progress.sent.min(end), limits.batch_bytes));
             }
-            while let Some(batch) = progress.next(&unstored, end) {
+            while let Some(batch) = progress.next(&unstored, told_below, end) {
                 progress.unanswered += batch.records.len() as u64;
                 progress.in_flight += batch.bytes;
                 batches.push(batch);
@@ -363,6 +410,7 @@ impl LogClient {
                 let all = IdRun { session, first: self.base, count: self.end() - self.base };
                 self.send_again(from, all);
                 if let Some(progress) = self.putting.replicas.get_mut(&from) {
+                    progress.is_fenced = !self.config.options.deviates(Deviation::UnnamedToFenced);
                     progress.pace.fenced(now);
                 }
                 self.log.ask_register(now);
@@ -422,9 +470,11 @@ impl LogClient {
             pending.target.stored |= bit;
             taken += pending.record.size();
         }
+        progress.is_fenced = false;
         progress.pace.takes(taken);
         progress.refused.remove(ids);
-        self.work_is_due |= progress.has_more(base + self.pending.len() as u64);
+        // What is stored lets more names leave, too.
+        self.work_is_due = true;
         let before = progress.lowest;
         progress.lowest = before.max(base);
         while let Some(pending) = self.pending.get((progress.lowest - base) as usize)
@@ -464,6 +514,7 @@ impl LogClient {
                 out.push(reply(pending.token, Reply::Failed(failure)));
             }
         }
+        self.work_is_due = true;
         self.release();
     }
 }

@@ -19,18 +19,19 @@ pub enum Content {
     },
 }
 
-/// What a shard and the size of a record take on the wire, in bytes. No record is as short.
-const PUT_BYTES: usize = 8;
 /// The same where the size was not said.
 const SHARD_BYTES: usize = 4;
 
 impl Content {
+    /// What a shard and the size of a record take on the wire, in bytes. No record is as short.
+    pub const NAME_BYTES: usize = 8;
+
     /// How many bytes it takes on the wire and in the journal, without framing.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
             Self::Record(record) => record.size(),
-            Self::Put { .. } => PUT_BYTES,
+            Self::Put { .. } => Self::NAME_BYTES,
         }
     }
 
@@ -61,7 +62,7 @@ impl Wire for Content {
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let bytes = Bytes::decode(input)?;
         match bytes.len() {
-            PUT_BYTES => decode_one(bytes).map(|(shard, bytes)| Self::Put { shard, bytes }),
+            Self::NAME_BYTES => decode_one(bytes).map(|(shard, bytes)| Self::Put { shard, bytes }),
             SHARD_BYTES => decode_one(bytes).map(|shard| Self::Put { shard, bytes: 0 }),
             _ => Record::from_encoded(bytes).map(Self::Record),
         }

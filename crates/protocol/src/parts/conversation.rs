@@ -85,10 +85,10 @@ impl Conversation {
         self.heard_at = now;
     }
 
-    /// Whether a batch may be sent while so many bytes are on their way. One may always be.
+    /// See [`Window::room`].
     #[must_use]
-    pub fn has_room(&self, in_flight: usize) -> bool {
-        self.window.has_room(in_flight, self.window.batch())
+    pub fn room(&self, in_flight: usize) -> Option<usize> {
+        self.window.room(in_flight)
     }
 
     /// The replica took so many bytes.
@@ -148,7 +148,7 @@ mod tests {
         (0..9).for_each(|_| often.refused(after(1), false, 1.0));
         assert_eq!(often.resumes_at(), once.resumes_at());
         assert_eq!(often.pause, BUSY_FIRST);
-        assert!((0..64 << 20).step_by(1 << 18).all(|bytes| often.has_room(bytes) == once.has_room(bytes)));
+        assert!((0..64 << 20).step_by(1 << 18).all(|bytes| often.room(bytes) == once.room(bytes)));
         // After the pause it is news.
         often.refused(after(1) + BUSY_FIRST, false, 1.0);
         assert_eq!(often.pause, 2 * BUSY_FIRST);

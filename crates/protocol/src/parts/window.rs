@@ -1,14 +1,17 @@
 //! How many bytes a client keeps on their way to one replica: as many as are acknowledged, not as many as it has.
 
-/// The window that a conversation begins with, in full batches.
-const FIRST: usize = 4;
 /// The largest window, in full batches.
 const MOST: usize = 16;
+/// How many messages make a window, unless they would be longer than a full batch.
+const MESSAGES: usize = 2;
 
 /// A congestion window (as TCP's, RFC 5681): it grows by what is acknowledged, and halves when the replica had no room.
 /// Without it a client that is told `Busy` sends everything again that it has, for one batch of it to be taken.
 ///
-/// Invariant: `bytes` is between one batch, which is always allowed on its way, and sixteen of them.
+/// It begins with one full batch: when a view begins all clients begin at once, and what each sends first waits behind what
+/// all the others send.
+///
+/// Invariant: `bytes` is between one batch and sixteen of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// A full batch.
@@ -22,19 +25,15 @@ impl Window {
     /// The window of a conversation in batches of so many bytes.
     #[must_use]
     pub fn new(batch: usize) -> Self {
-        Self { batch, bytes: FIRST * batch, threshold: MOST * batch }
+        Self { batch, bytes: batch, threshold: MOST * batch }
     }
 
-    /// A full batch.
+    /// How many bytes of records the next message may have while so many are on their way; nothing if none may be sent.
+    /// One record may always be on its way, however long it is.
     #[must_use]
-    pub fn batch(&self) -> usize {
-        self.batch
-    }
-
-    /// Whether so many more bytes may be sent. One batch may always be on its way.
-    #[must_use]
-    pub fn has_room(&self, in_flight: usize, more: usize) -> bool {
-        in_flight == 0 || in_flight + more <= self.bytes
+    pub fn room(&self, in_flight: usize) -> Option<usize> {
+        let message = (self.bytes / MESSAGES).clamp(1, self.batch);
+        (in_flight == 0 || in_flight + message <= self.bytes).then_some(message)
     }
 
     /// So many bytes were acknowledged.
@@ -57,15 +56,17 @@ mod tests {
     #[test]
     fn it_grows_with_what_is_acknowledged_and_halves_when_there_was_no_room() {
         let mut window = Window::new(100);
-        assert!(window.has_room(0, usize::MAX) && window.has_room(399, 1) && !window.has_room(400, 1));
-        window.acknowledged(400);
-        assert_eq!(window.bytes, 800);
+        assert_eq!((window.room(0), window.room(50), window.room(51)), (Some(50), Some(50), None));
+        window.acknowledged(100);
+        assert_eq!((window.bytes, window.room(100), window.room(101)), (200, Some(100), None));
+        window.acknowledged(600);
+        assert_eq!((window.bytes, window.room(700), window.room(701)), (800, Some(100), None));
         window.refused();
         assert_eq!(window.bytes, 400);
         window.acknowledged(400);
         assert_eq!(window.bytes, 500, "from here on one batch for each window");
         (0..99).for_each(|_| window.refused());
-        assert_eq!(window.bytes, 100);
+        assert_eq!((window.bytes, window.room(0), window.room(1000)), (100, Some(50), None));
         (0..9999).for_each(|_| window.acknowledged(100));
         assert_eq!(window.bytes, 1600);
     }

@@ -404,21 +404,22 @@ impl LogClient {
             self.ask_what_became(session, out);
             self.log.wonder(out);
             // The first batch of it asks which; what follows it comes again only where it is missing.
-            self.send_batch(session, &view, self.base..self.sent, out);
+            let most = self.config.options.limits.batch_bytes;
+            self.send_batch(session, &view, (self.base..self.sent, most), out);
         }
-        while self.pace.has_room(self.in_flight) {
+        while let Some(most) = self.pace.room(self.in_flight) {
             let unsent = self.sent..self.end();
-            let Some(bytes) = self.send_batch(session, &view, unsent, out) else { break };
+            let Some(bytes) = self.send_batch(session, &view, (unsent, most), out) else { break };
             self.in_flight += bytes;
         }
     }
 
-    /// Submits the first of these numbers that go to one shard and fit into one message. Returns how many bytes.
+    /// Submits the first of these numbers that go to one shard, at most so many bytes of records. Returns how many.
     fn send_batch(
         &mut self,
         session: SessionId,
         view: &View,
-        numbers: Range<u64>,
+        (numbers, most): (Range<u64>, usize),
         out: &mut Out,
     ) -> Option<usize> {
         let first = numbers.start;
@@ -429,7 +430,7 @@ impl LogClient {
             let id = RecordId { session, number };
             let shard = pending.terms.shard.of(id, &pending.record, stripe, view.open_shards());
             let size = pending.record.size();
-            let is_full = !records.is_empty() && bytes + size > limits.batch_bytes;
+            let is_full = !records.is_empty() && bytes + size > most;
             if is_full || *self.at.get_or_insert(shard) != shard {
                 break;
             }
