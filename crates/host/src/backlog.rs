@@ -63,7 +63,7 @@ impl Backlog {
 
     /// Whether the disk does not keep up, and this log has its share of that.
     fn presses_the_disk(&mut self, log: LogId, behind: BytesBehind) -> bool {
-        if behind.bytes < behind.most / 2 {
+        if !behind.is_pressing() {
             self.given.clear();
             return false;
         }
@@ -87,7 +87,7 @@ impl Host {
         let behind = self.disk.behind();
         let is_behind = self.backlog.presses_the_disk(key.log, behind);
         let is_alike = options.deviates(Deviation::SharesIgnored)
-            && (self.backlog.bytes >= most || behind.bytes >= behind.most / 2);
+            && (self.backlog.bytes >= most || behind.is_pressing());
         let is_pressed = (is_behind || is_alike || self.backlog.presses(key.log, most))
             && !options.deviates(Deviation::NeverBusy);
         let changed =

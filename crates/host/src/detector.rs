@@ -85,8 +85,6 @@ pub struct Detector {
     /// This incarnation of the node.
     incarnation: u64,
     limits: Limits,
-    /// How long a node may be silent at least.
-    least_patience: Duration,
     count: u64,
     beat_at: Time,
     /// How often this node found that it had not been scheduled.
@@ -132,7 +130,6 @@ impl Detector {
         Self {
             incarnation,
             limits: *limits,
-            least_patience: limits.heartbeat_every * limits.heartbeats_missed,
             count: 0,
             beat_at: Time::ZERO,
             pauses: 0,
@@ -144,8 +141,8 @@ impl Detector {
 
     /// Another node is there, as far as is known. Its messages are counted by the host.
     pub fn meet(&mut self, now: Time, node: NodeId, taken: Taken) {
-        let (least_patience, limits) = (self.least_patience, &self.limits);
-        let other = self.others.entry(node).or_insert_with(|| Other::new(now, least_patience, limits));
+        let limits = &self.limits;
+        let other = self.others.entry(node).or_insert_with(|| Other::new(now, limits));
         other.taken = taken;
     }
 
@@ -219,7 +216,7 @@ impl Detector {
         if late < self.limits.heartbeat_every {
             return;
         }
-        if late >= self.least_patience {
+        if late >= least_patience(&self.limits) {
             self.pauses += 1;
         }
         for other in self.others.values_mut() {
@@ -238,7 +235,7 @@ impl Detector {
                 other.suspect(self.count, Cause::Restarted);
                 changes.push(Liveness::Suspected(node, Cause::Restarted));
             }
-            other.rhythm = Rhythm::new(self.least_patience);
+            other.rhythm = Rhythm::new(least_patience(&self.limits));
             other.lane.starts_over(now);
         }
         (other.incarnation, other.count, other.pauses) = (beat.life, beat.count, beat.pauses);
@@ -280,8 +277,13 @@ impl Detector {
     }
 }
 
+/// How long a node may be silent at least.
+fn least_patience(limits: &Limits) -> Duration {
+    limits.heartbeat_every * limits.heartbeats_missed
+}
+
 impl Other {
-    fn new(now: Time, least_patience: Duration, limits: &Limits) -> Self {
+    fn new(now: Time, limits: &Limits) -> Self {
         Self {
             incarnation: 0,
             count: 0,
@@ -289,7 +291,7 @@ impl Other {
             via: None,
             answered: 0,
             answered_at: now,
-            rhythm: Rhythm::new(least_patience),
+            rhythm: Rhythm::new(least_patience(limits)),
             taken: Taken::default(),
             lane: Lane::new(now, limits),
             overdue: None,

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_model::{Address, Endpoint, Input, LogId, NodeId, Peer, Time};
+use seriatim_model::{Address, Endpoint, Input, NodeId, Peer, Time};
 use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_store::RoleKey;
 
+use crate::condition::NODE;
 use crate::detector::{Liveness, Taken};
-use crate::host::{Host, HostConfig, Outgoing};
+use crate::host::{Host, HostConfig};
 use crate::register::RegisterPlace;
 
 /// A node that the detector is to meet, or that has moved.
@@ -28,9 +29,9 @@ pub(crate) struct Others {
     addresses: BTreeMap<NodeId, String>,
     /// How many messages of each were taken.
     taken: BTreeMap<NodeId, Taken>,
-    /// Those that are taken for gone.
+    /// The nodes that are taken for gone.
     suspected: BTreeSet<NodeId>,
-    /// Those of which the detector was not told yet.
+    /// The nodes of which the detector was not told yet.
     unmet: BTreeSet<NodeId>,
 }
 
@@ -144,9 +145,7 @@ impl Host {
 
     /// Sends something over the way that everything but heartbeats takes.
     fn probe(&mut self, node: NodeId) {
-        let message = control::Message::Probe.into();
-        let (log, from, to) = (LogId(0), Endpoint::Node, Endpoint::Node);
-        self.sends.push(Outgoing { peer: Peer::Node(node), log, from, to, message });
+        self.send(NODE, Address::Node(node, Endpoint::Node), control::Message::Probe.into());
     }
 
     fn controllers(&self) -> Vec<RoleKey> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
 /// The largest number that is counted with: a position, the number of a record, of a view or of an entry, or how many
-/// there are of something. Whatever is larger is refused when it is read, so that the sum of any two that came, and
+/// there are of something. A larger one is refused when it is read, so that the sum of any two that came, and
 /// what is added to one as a log grows, is a number. At a billion positions a second it lasts for 36 years.
 pub const MAX_NUMBER: u64 = 1 << 60;
 

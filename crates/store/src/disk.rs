@@ -117,6 +117,14 @@ pub struct BytesBehind {
     pub most: u64,
 }
 
+impl BytesBehind {
+    /// Whether the disk does not keep up: half of what may be behind is.
+    #[must_use]
+    pub fn is_pressing(&self) -> bool {
+        self.bytes >= self.most / 2
+    }
+}
+
 /// Syncs the files that a checkpoint or an orderly close named. One that was deleted meanwhile needs no
 /// sync.
 ///

@@ -54,7 +54,7 @@ fn variant(kind: &Kind, order: Order, known: Known, variant: usize) -> Message {
 struct Outcome {
     taken: usize,
     refused: usize,
-    /// Those that ended a role, or after which the log took nothing.
+    /// The messages that ended a role, or after which the log took nothing.
     failed: BTreeSet<String>,
 }
 

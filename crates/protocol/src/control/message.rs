@@ -173,7 +173,7 @@ pub enum Ailment {
     DiskStalled,
     /// It does not get through a single step.
     Stuck,
-    /// What it sends to the receiver of this does not arrive, heartbeats apart.
+    /// Its messages do not reach the receiver of this, heartbeats apart.
     Unheard,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Copying {
     /// Positions that were found damaged.
     damaged: BTreeSet<Position>,
     question: Option<Question>,
-    /// What answers taught about how long they take; nothing yet.
+    /// How long an answer may take, as earlier ones taught; nothing before the first.
     patience: Option<Duration>,
     last_request: u64,
     /// Which of the others is asked next.
@@ -58,7 +58,7 @@ struct Question {
     /// The number under which it was asked first; the next ones are the same question to others, whose answers fit as well,
     /// however late they are.
     first: u64,
-    /// Who was asked, in order, and when.
+    /// The replicas that were asked, in order, and when.
     asked: Vec<(NodeId, Time)>,
     range: Lacking,
     about: About,
