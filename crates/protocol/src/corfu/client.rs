@@ -84,8 +84,9 @@ pub(super) enum Place {
     Overtaken,
 }
 
-/// How much has been asked for and is not at the head of a chain yet: two messages full, so that what has a position is
-/// not overdue only because much was submitted before it.
+/// How much has been asked for and is not at the head of a chain yet: two messages full, and half of what may be on its way
+/// to a replica, so that what has a position is not overdue only because much was submitted before it, or because it may
+/// not leave yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heading {
     records: usize,
@@ -93,8 +94,8 @@ pub(super) struct Heading {
 }
 
 impl Heading {
-    fn has_room(self, limits: limits::Limits) -> bool {
-        self.records < 2 * limits.batch_records && self.bytes < 2 * limits.batch_bytes
+    fn has_room(self, limits: limits::Limits, window: usize) -> bool {
+        self.records < 2 * limits.batch_records && self.bytes < (2 * limits.batch_bytes).min(window / 2)
     }
 
     fn add(&mut self, record: &Record) {
@@ -404,9 +405,9 @@ impl LogClient {
             self.ask_again_from(self.told);
             self.log.wonder(out);
         }
-        let (first, limits) = (self.asked, self.config.options.limits);
+        let (first, limits, window) = (self.asked, self.config.options.limits, self.writes.window());
         for pending in self.pending.range_mut((first - self.base) as usize..) {
-            if !self.heading.has_room(limits) {
+            if !self.heading.has_room(limits, window) {
                 break;
             }
             self.heading.add(&pending.record);
@@ -434,7 +435,8 @@ impl LogClient {
 
     /// Whether there is something to ask positions for, and not so much on its way that these would get old.
     fn may_ask(&self) -> bool {
-        self.asked < self.end() && self.heading.has_room(self.config.options.limits)
+        let (limits, window) = (self.config.options.limits, self.writes.window());
+        self.asked < self.end() && self.heading.has_room(limits, window)
     }
 
     /// What was asked for from this number on is asked for again.

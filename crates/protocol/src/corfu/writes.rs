@@ -101,6 +101,11 @@ impl Writes {
         Self { replicas: view.shards.iter().flat_map(of).collect() }
     }
 
+    /// How many bytes of records may be on their way to any replica.
+    pub(super) fn window(&self) -> usize {
+        self.replicas.values().map(|replica| replica.pace.window()).min().unwrap_or(usize::MAX)
+    }
+
     /// What is at this place goes to its next replica. Says whether there is one.
     pub(super) fn is_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
         let target = target(view, place);

@@ -91,6 +91,12 @@ impl Conversation {
         self.window.room(in_flight)
     }
 
+    /// See [`Window::bytes`].
+    #[must_use]
+    pub fn window(&self) -> usize {
+        self.window.bytes()
+    }
+
     /// The replica took so many bytes.
     pub fn takes(&mut self, bytes: usize) {
         self.window.acknowledged(bytes);

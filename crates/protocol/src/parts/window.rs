@@ -36,6 +36,12 @@ impl Window {
         (in_flight == 0 || in_flight + message <= self.bytes).then_some(message)
     }
 
+    /// How many bytes may be on their way.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// So many bytes were acknowledged.
     pub fn acknowledged(&mut self, bytes: usize) {
         let grows = if self.bytes < self.threshold { bytes } else { self.batch * bytes / self.bytes };
