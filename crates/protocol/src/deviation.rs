@@ -120,6 +120,8 @@ pub enum Deviation {
     SharesIgnored,
     /// A client sends a replica that takes part in no view all that it has, named or not.
     UnnamedToFenced,
+    /// A client asks for positions however little of what has some may leave.
+    AskedAhead,
     /// An attempt at a view is given up when it has taken long, whatever progress it makes.
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.

@@ -14,6 +14,7 @@ mod kept_promises;
 mod liveness;
 mod memory_bound;
 mod no_gap;
+mod no_needless_failure;
 mod no_needless_view;
 mod no_unstable_reads;
 mod real_time_order;
@@ -39,7 +40,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 24] = [
+pub const ALL: [Checker; 25] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -57,6 +58,7 @@ pub const ALL: [Checker; 24] = [
     ("trim", trim::check),
     ("integrity", integrity::check),
     ("no_needless_view", no_needless_view::check),
+    ("no_needless_failure", no_needless_failure::check),
     ("goodput", goodput::check),
     ("recovers", recovers::check),
     ("amplification", amplification::check),

@@ -273,6 +273,8 @@ pub struct Load {
     pub record_bytes: u64,
     /// Whether nothing but heartbeats passes between some nodes at times.
     pub has_mute_ways: bool,
+    /// Whether the connections of clients break all the time.
+    pub has_resets: bool,
     /// How many subscriptions clients have to shards.
     pub readers: u32,
     /// How much clients have on its way at once, at most, in bytes.

@@ -14,6 +14,7 @@ use super::patience::Patience;
 use super::tail::Answers;
 use super::writes::Writes;
 use crate::control::{self, LogEntry};
+use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails};
@@ -405,7 +406,7 @@ impl LogClient {
             self.ask_again_from(self.told);
             self.log.wonder(out);
         }
-        let (first, limits, window) = (self.asked, self.config.options.limits, self.writes.window());
+        let (first, limits, window) = (self.asked, self.config.options.limits, self.window());
         for pending in self.pending.range_mut((first - self.base) as usize..) {
             if !self.heading.has_room(limits, window) {
                 break;
@@ -435,8 +436,13 @@ impl LogClient {
 
     /// Whether there is something to ask positions for, and not so much on its way that these would get old.
     fn may_ask(&self) -> bool {
-        let (limits, window) = (self.config.options.limits, self.writes.window());
-        self.asked < self.end() && self.heading.has_room(limits, window)
+        self.asked < self.end() && self.heading.has_room(self.config.options.limits, self.window())
+    }
+
+    /// How many bytes of records may be on their way to any replica.
+    fn window(&self) -> usize {
+        let is_asked_ahead = self.config.options.deviates(Deviation::AskedAhead);
+        if is_asked_ahead { usize::MAX } else { self.writes.window() }
     }
 
     /// What was asked for from this number on is asked for again.
