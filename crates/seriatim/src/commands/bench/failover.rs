@@ -98,6 +98,11 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
         let mut bench = Bench::start(arguments, *order).await?;
         let mut rounds: BTreeMap<Lost, Vec<Measured>> = BTreeMap::new();
         for number in 0..repeat.rounds {
+            if arguments.pause && number > 0 {
+                // A node that goes and comes is taken back later each time, which is none of what is measured.
+                bench = Bench::start(arguments, *order).await?;
+                bench.followers = number as usize / 2;
+            }
             let lost = bench.lost(arguments.kill, number)?;
             bar.set_message(format!("{order}: a {} is lost", lost.name()));
             let round = bench.round(lost, arguments.pause).await?;
@@ -159,6 +164,13 @@ impl Acknowledged {
 
     fn last(&self) -> Option<Instant> {
         self.instants.lock().unwrap_or_else(PoisonError::into_inner).last().copied()
+    }
+}
+
+impl Drop for Bench {
+    /// Nobody appends to a cluster that is gone.
+    fn drop(&mut self) {
+        self.appending.abort();
     }
 }
 
