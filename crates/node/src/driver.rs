@@ -43,7 +43,7 @@ pub(crate) struct Health {
     pub(crate) failure: Option<String>,
 }
 
-/// What waits for a driver, in the order in which it is taken: all of the first before any of the second.
+/// The queues of a driver, in the order in which it takes from them: all of the first before any of the second.
 ///
 /// Nodes come before clients. What nodes send follows from what clients sent and was taken; a node that took more of the
 /// latter while the former waits would only make that wait longer, a change of view with it.

@@ -473,7 +473,7 @@ impl LogClient {
         progress.is_fenced = false;
         progress.pace.takes(taken);
         progress.refused.remove(ids);
-        // What is stored lets more names leave, too.
+        // More names may leave now, too.
         self.work_is_due = true;
         let before = progress.lowest;
         progress.lowest = before.max(base);

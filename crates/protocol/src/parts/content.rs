@@ -23,7 +23,7 @@ pub enum Content {
 const SHARD_BYTES: usize = 4;
 
 impl Content {
-    /// What a shard and the size of a record take on the wire, in bytes. No record is as short.
+    /// The length on the wire of a shard and the size of a record, in bytes. No record is as short.
     pub const NAME_BYTES: usize = 8;
 
     /// How many bytes it takes on the wire and in the journal, without framing.

@@ -2,10 +2,10 @@
 //! attempt.
 
 use super::Finding;
-use crate::history::{Append, History, Outcome};
+use crate::history::{Append, History, Load, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
-    let is_calm = |load: &&crate::history::Load| load.is_over && load.faults == 0 && !load.has_resets;
+    let is_calm = |load: &&Load| load.is_over && load.faults == 0 && !load.has_resets;
     if history.load.as_ref().filter(is_calm).is_none() {
         return Ok(());
     }

@@ -168,7 +168,7 @@ impl Acknowledged {
 }
 
 impl Drop for Bench {
-    /// Nobody appends to a cluster that is gone.
+    /// The appender ends with its cluster.
     fn drop(&mut self) {
         self.appending.abort();
     }
