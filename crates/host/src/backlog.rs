@@ -1,6 +1,7 @@
 //! What waits for the journal and for the disk, log by log, and which logs have to wait before they add to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Input, LogId, Time};
@@ -8,6 +9,14 @@ use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{BytesBehind, Lsn, RoleKey};
 
 use crate::host::Host;
+
+/// For so long after clients brought something for a log, the log counts as one that the node is shared with.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// Which part of what may wait for the journal may do so where logs share a node: entries become durable in turn, and one
+/// that asks for little waits for all that others have waiting. A log that has the node to itself only waits for itself,
+/// and what a slow disk writes at once may then be more.
+const PART_IF_SHARED: usize = 4;
 
 /// Bytes that were given to the journal and are not durable.
 ///
@@ -22,9 +31,25 @@ pub(crate) struct Backlog {
     given: BTreeMap<LogId, u64>,
     /// Roles that were told to admit nothing.
     pressed: BTreeSet<RoleKey>,
+    /// The two logs that clients brought something for last, and when: the latest first.
+    visited: [Option<(LogId, Time)>; 2],
 }
 
 impl Backlog {
+    /// Clients bring something for a log.
+    fn visit(&mut self, now: Time, log: LogId) {
+        let [latest, _] = self.visited;
+        if latest.is_some_and(|(before, _)| before != log) {
+            self.visited[1] = latest;
+        }
+        self.visited[0] = Some((log, now));
+    }
+
+    /// Whether clients bring something for several logs.
+    fn is_shared(&self, now: Time) -> bool {
+        self.visited[1].is_some_and(|(_, at)| now - at < SHARED_FOR)
+    }
+
     /// So many bytes wait from now on, until this entry is durable.
     pub(crate) fn add(&mut self, lsn: Lsn, log: LogId, bytes: usize) {
         if bytes > 0 {
@@ -83,7 +108,9 @@ impl Host {
     /// Tells a role whether it may admit what a client brings, if that has changed since a client last brought something.
     pub(crate) fn press(&mut self, now: Time, key: RoleKey) {
         let options = self.config.options;
-        let most = options.limits.journal_backlog_bytes;
+        self.backlog.visit(now, key.log);
+        let part = if self.backlog.is_shared(now) { PART_IF_SHARED } else { 1 };
+        let most = options.limits.journal_backlog_bytes / part;
         let behind = self.disk.behind();
         let is_behind = self.backlog.presses_the_disk(key.log, behind);
         let is_alike = options.deviates(Deviation::SharesIgnored)
@@ -119,6 +146,20 @@ mod tests {
         assert!(!backlog.presses(HOT, MOST));
         backlog.durable(Lsn(2));
         assert!(backlog.of.is_empty() && backlog.bytes == 0);
+    }
+
+    #[test]
+    fn a_node_is_shared_while_clients_bring_something_for_several_logs() {
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        let mut backlog = Backlog::default();
+        backlog.visit(at(0), HOT);
+        backlog.visit(at(1), HOT);
+        assert!(!backlog.is_shared(at(1)));
+        backlog.visit(at(100), QUIET);
+        assert!(backlog.is_shared(at(100)));
+        backlog.visit(at(200), HOT);
+        backlog.visit(at(300), HOT);
+        assert!(backlog.is_shared(at(1099)) && !backlog.is_shared(at(1100)));
     }
 
     fn put(count: usize) -> StorageCommand {

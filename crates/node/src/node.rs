@@ -16,8 +16,9 @@ use crate::register::EtcdRegister;
 use crate::syncer::Syncer;
 use crate::vitals::Vitals;
 
-/// How many reads of sockets wait for the driver, each of which may be 256 KiB long; readers wait beyond that.
-const READS: usize = 128;
+/// How many reads of sockets wait for the driver, each of which may be 256 KiB long. Readers wait beyond that, in turn, each
+/// with one: what a quiet connection brings waits for no more than that.
+const READS: usize = 16;
 /// How many other things wait for it.
 const INBOX: usize = 1024;
 

@@ -5,12 +5,13 @@
 //! ```
 //!
 //! Every half second it says how many logs took an append since, how long the one that waits longest waits, and how
-//! many appends failed; at the end how long appends took. Kill a node meanwhile to see how long it takes until all logs go
-//! on, or append to another log as fast as you can, to see whether one that asks for little notices.
+//! many appends failed; at the end how long appends took, of which every second one waits for its position, too. Kill a
+//! node meanwhile to see how long it takes until all logs go on, or append to another log as fast as you can, to see
+//! whether one that asks for little notices.
 #![expect(clippy::print_stdout, reason = "this is what it is for")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use seriatim_client::{AppendOptions, Client, ClientOptions, ControlError, Log, LogConfig};
@@ -29,7 +30,14 @@ struct Progress {
     /// When the last one was acknowledged, in milliseconds since the start.
     at_ms: AtomicU64,
     failed: AtomicU64,
-    took: Mutex<Vec<Duration>>,
+    took: Mutex<Took>,
+}
+
+/// How long appends took.
+#[derive(Default)]
+struct Took {
+    durable: Vec<Duration>,
+    positioned: Vec<Duration>,
 }
 
 #[tokio::main]
@@ -65,18 +73,31 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             now as f64 / 1e3
         );
     }
-    let mut took: Vec<Duration> = all.iter().flat_map(|progress| took(progress).clone()).collect();
+    tell_how_long(&all, "", |took| &took.durable);
+    tell_how_long(&all, ", until they had a position,", |took| &took.positioned);
+    Ok(())
+}
+
+/// Says how long the appends of all logs took.
+fn tell_how_long(all: &[Arc<Progress>], until: &str, of: impl Fn(&Took) -> &Vec<Duration>) {
+    let mut took: Vec<Duration> = all.iter().flat_map(|progress| of(&progress.took()).clone()).collect();
     took.sort_unstable();
     let ms = |permille: usize| took[(took.len() - 1) * permille / 1000].as_secs_f64() * 1e3;
     if !took.is_empty() {
         let count = took.len();
-        println!("{count} appends took {:.1} ms, p99 {:.1}, at most {:.1}", ms(500), ms(990), ms(1000));
+        println!(
+            "{count} appends{until} took {:.1} ms, p99 {:.1}, at most {:.1}",
+            ms(500),
+            ms(990),
+            ms(1000)
+        );
     }
-    Ok(())
 }
 
-fn took(progress: &Progress) -> std::sync::MutexGuard<'_, Vec<Duration>> {
-    progress.took.lock().expect("nobody panics")
+impl Progress {
+    fn took(&self) -> MutexGuard<'_, Took> {
+        self.took.lock().expect("nobody panics")
+    }
 }
 
 async fn open_all(client: &Client, count: usize) -> Result<Vec<Log>, ControlError> {
@@ -103,14 +124,16 @@ async fn open_all(client: &Client, count: usize) -> Result<Vec<Log>, ControlErro
 
 async fn append(log: Log, progress: Arc<Progress>, started: Instant) {
     let mut every = tokio::time::interval(EVERY);
-    loop {
+    for waits_for_position in [false, true].into_iter().cycle() {
         every.tick().await;
         let began = Instant::now();
-        let options = AppendOptions::sync().within(Duration::from_secs(10));
-        match log.append("one of many", options).await {
+        let usual = if waits_for_position { AppendOptions::sync() } else { AppendOptions::default() };
+        match log.append("one of many", usual.within(Duration::from_secs(10))).await {
             Ok(_) => {
                 progress.at_ms.store(millis(started), Ordering::Relaxed);
-                took(&progress).push(began.elapsed());
+                let mut took = progress.took();
+                let of = if waits_for_position { &mut took.positioned } else { &mut took.durable };
+                of.push(began.elapsed());
             }
             Err(_) => {
                 progress.failed.fetch_add(1, Ordering::Relaxed);
