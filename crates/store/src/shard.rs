@@ -210,6 +210,9 @@ pub struct ShardStore {
     unsynced: BTreeSet<String>,
     /// The segments below this one have no files any more.
     removed_to: u32,
+    /// Of the segments below this one nothing is needed. Without a journal the trim file says so once all that this
+    /// relies on is durable.
+    dead_to: u32,
     rewriting: Rewriting,
     /// The segments whose packed binding logs count, and whose old ones are to be deleted.
     replaced: VecDeque<u32>,
@@ -229,8 +232,9 @@ enum UnderWay {
     Segments { to: u32 },
     /// So many old binding logs are deleted.
     Logs { count: usize },
-    /// Everything is synced that the packed logs of segments below this one rely on.
-    Sync { to: u32 },
+    /// Everything is synced that the packed logs of segments below one rely on, and that says that nothing is needed of
+    /// the segments below another one.
+    Sync { written_to: u32, dead_to: u32 },
 }
 
 /// What is remembered besides records and the trim point.
@@ -567,13 +571,25 @@ impl ShardStore {
         Ok(Kept::Command)
     }
 
-    /// Raises the trim point, and gives up the oldest segments as long as nothing of them is needed.
+    /// Raises the trim point, and finds the oldest segments of which nothing is needed. With a journal they are given up
+    /// at once: a replica that loses what made names final hears of it again. Without one, a power cut may lose that
+    /// and leave the trim point, so it is synced before ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
-        let dead = self.contents.dead_segments(self.active.number, position);
-        let first_segment = dead.last().map_or(self.trim.first_segment(), |last| last + 1);
+        let dead_to = self.contents.dead_to(self.active.number, position);
+        let dead_to = self.dead_to.max(dead_to.unwrap_or(0));
+        let first_segment = if self.is_write_behind { self.trim.first_segment() } else { dead_to };
+        self.give_up_below(first_segment, position)?;
+        // Now that the trim point says what of them is not needed.
+        self.dead_to = dead_to;
+        Ok(())
+    }
+
+    /// Raises the trim point, and gives up the segments below one.
+    fn give_up_below(&mut self, first_segment: u32, position: Position) -> Result<(), StoreError> {
+        let given_up = self.trim.first_segment()..first_segment;
         self.trim.raise(&self.place, position, first_segment)?;
         mark(&mut self.unsynced, self.trim.name());
-        for number in dead {
+        for number in given_up {
             self.contents.forget_segment(number);
             for name in self.place.all_files(number) {
                 self.unsynced.remove(&name);
@@ -595,8 +611,8 @@ impl ShardStore {
             Some(UnderWay::Segments { to: dead.min(self.removed_to.saturating_add(REMOVED_AT_ONCE)) })
         } else if !self.replaced.is_empty() {
             Some(UnderWay::Logs { count: self.replaced.len().min(REMOVED_AT_ONCE as usize) })
-        } else if self.is_write_behind && self.rewriting.sure_to() < written_to {
-            Some(UnderWay::Sync { to: written_to })
+        } else if self.is_write_behind && (self.rewriting.sure_to() < written_to || dead < self.dead_to) {
+            Some(UnderWay::Sync { written_to, dead_to: self.dead_to })
         } else {
             None
         }
@@ -630,8 +646,24 @@ impl ShardStore {
         match self.under_way.take() {
             Some(UnderWay::Segments { to }) => self.removed_to = to,
             Some(UnderWay::Logs { count }) => _ = self.replaced.drain(..count),
-            Some(UnderWay::Sync { to }) => self.rewriting.note_synced(to),
+            Some(UnderWay::Sync { written_to, dead_to }) => {
+                self.rewriting.note_synced(written_to);
+                self.give_up_dead(dead_to);
+            }
             None => {}
+        }
+    }
+
+    /// Gives up the segments below one, of which it is durable that nothing is needed. If there is no room to say so, the
+    /// next trim finds them again.
+    fn give_up_dead(&mut self, dead_to: u32) {
+        if dead_to <= self.trim.first_segment() || self.failure.is_some() {
+            return;
+        }
+        match self.give_up_below(dead_to, self.trim.position()) {
+            Ok(()) => {}
+            Err(StoreError::Full { .. }) => self.dead_to = self.trim.first_segment(),
+            Err(error) => self.failure = Some(error.to_string()),
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::disk::{Disk, MemoryDisk, VolatileDisk, sync_files};
 
 const SHARD: ShardId = ShardId(0);
 
+/// The seed of a power cut that leaves nothing but what was synced.
+const LOSES_ALL: u64 = 0;
+
 type Version = (ViewNumber, Position);
 
 /// What a store should hold after some commands.
@@ -522,28 +525,89 @@ fn without_a_journal_a_killed_process_loses_no_name() {
     assert!(packed > 50, "{packed}");
 }
 
+/// A life without a journal that ends with a power cut: the store, how many of its commands were synced, and what
+/// opens afterwards.
+fn cut_power(seed: u64) -> (Fates, usize, Option<ShardStore>) {
+    let mut fates = Fates::new(seed, OpenMode::WriteBehind);
+    let mut synced = 0;
+    for _ in 0..fates.below(70) {
+        fates.step();
+        if fates.below(6) == 0 {
+            sync_files(&fates.disk, &fates.store.take_unsynced()).unwrap();
+            synced = fates.commands.len();
+        }
+    }
+    fates.disk.crash(seed);
+    let store = open(&fates.disk, OpenMode::WriteBehind).ok();
+    (fates, synced, store)
+}
+
+fn remove_all(store: &mut ShardStore, disk: &MemoryDisk) {
+    while let Some(removal) = store.next_removal() {
+        removal.perform(disk).unwrap();
+        store.removed();
+    }
+}
+
 /// After a power cut a store holds what some of its commands, from the first on, led to; and all that was synced.
 #[test]
 fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
     let (mut opened, mut cut, mut packed) = (0, 0, 0);
     for seed in 0..400 {
-        let mut fates = Fates::new(seed, OpenMode::WriteBehind);
-        let mut synced = 0;
-        for _ in 0..fates.below(70) {
-            fates.step();
-            if fates.below(6) == 0 {
-                sync_files(&fates.disk, &fates.store.take_unsynced()).unwrap();
-                synced = fates.commands.len();
-            }
-        }
+        let (fates, synced, store) = cut_power(seed);
         packed += u64::from(has_packed_logs(&fates.store));
-        fates.disk.crash(seed);
-        let Ok(store) = open(&fates.disk, OpenMode::WriteBehind) else { continue };
+        let Some(mut store) = store else { continue };
         opened += 1;
         cut += u64::from(synced < fates.commands.len());
         check_some_prefix(&store, &fates.commands, synced, seed);
+        remove_all(&mut store, &fates.disk);
+        check_some_prefix(&store, &fates.commands, synced, seed);
+        let store = open(&fates.disk, OpenMode::WriteBehind).unwrap();
+        check_some_prefix(&store, &fates.commands, synced, seed);
     }
     assert!(opened > 200 && cut > 100 && packed > 50, "{opened} {cut} {packed}");
+}
+
+/// The trim point survives this cut, and the view whose start made names final, so that the first segment was not needed,
+/// does not.
+#[test]
+fn without_a_journal_no_segment_goes_before_what_made_its_names_final() {
+    let (fates, synced, store) = cut_power(8328);
+    let store = store.expect("nothing is torn");
+    assert_eq!(store.trim.position(), fates.model.trim);
+    assert!(store.recovery().stable < fates.model.stable);
+    check_some_prefix(&store, &fates.commands, synced, 8328);
+}
+
+#[test]
+fn without_a_journal_a_trim_gives_up_a_segment_when_it_is_durable_that_no_name_needs_it() {
+    let mut fates = Fates::new(0, OpenMode::WriteBehind);
+    let ids = IdRun { session: SessionId(1), first: 3, count: 1 };
+    let named = |ids: IdRun| ids.ids().map(|id| (id, record(id))).collect();
+    fates.execute(StorageCommand::Put(named(ids)));
+    fates.execute(StorageCommand::Put(named(IdRun { session: SessionId(2), first: 0, count: 20 })));
+    fates.execute(StorageCommand::Put(named(IdRun { session: SessionId(2), first: 20, count: 20 })));
+    fates.execute(StorageCommand::Discard(IdRun { session: SessionId(2), first: 0, count: 40 }));
+    sync_files(&fates.disk, &fates.store.take_unsynced()).unwrap();
+    fates.removes = false;
+    fates.execute(StorageCommand::Discard(ids));
+    fates.execute(StorageCommand::Trim(Position(1)));
+    let trim_file = fates.store.trim.name().to_owned();
+    let held_after_a_cut = |disk: &MemoryDisk| {
+        let disk = disk.fork();
+        disk.sync(&trim_file).unwrap();
+        disk.crash(LOSES_ALL);
+        let store = open(&disk, OpenMode::WriteBehind).unwrap();
+        assert_eq!(store.trim.position(), Position(1));
+        let put = store.recovery().put;
+        assert_eq!(store.find(&put).len() as u64, put.iter().map(|ids| ids.count).sum::<u64>());
+        put
+    };
+    assert_eq!(held_after_a_cut(&fates.disk), [ids]);
+    remove_all(&mut fates.store, &fates.disk);
+    assert_eq!(held_after_a_cut(&fates.disk), []);
+    assert!(fates.store.trim.first_segment() > 1, "the segment is given up without another command");
+    assert!(!fates.disk.files().contains(&fates.store.place.records_file(1)));
 }
 
 #[test]

@@ -2,6 +2,10 @@
 //!
 //! It needs no room once it exists, so a full disk can be trimmed. It fits into one sector, so it is
 //! never torn. It is synced before the first segment goes ([`Removal`]): a segment that is missing was trimmed.
+//!
+//! Which segment is the oldest depends on more than the trim point: on names that are final or discarded, which the
+//! last binding log says. Without a journal the two files may survive a power cut one without the other, so the trim
+//! point is written at once, and the oldest segment only when what it relies on is durable.
 
 use std::io;
 
