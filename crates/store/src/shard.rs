@@ -38,6 +38,7 @@ mod contents;
 mod index;
 mod load;
 mod names;
+mod numbers;
 mod order;
 mod packed;
 mod read;

@@ -3,10 +3,9 @@
 //!
 //! ```text
 //! batch    crc (4) · length of the entries · entries        the checksum covers all that follows it
-//! number   seven bits in each byte, the lowest first; the highest bit says that there is more
 //! ```
 //!
-//! Differences are numbers whose lowest bit is the sign. What is expected:
+//! Numbers and differences are those of [`super::numbers`]. What is expected:
 //!
 //! - positions go on after those of the last entry of the same kind, or leave out as many as were left out last
 //!   (other shards' stripes);
@@ -21,11 +20,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use seriatim_model::storage::Owned;
-use seriatim_model::wire::{Wire, decode_one, encode_one};
+use seriatim_model::wire::{Wire, encode_one};
 use seriatim_model::{IdRun, Position, SessionId, ShardId, ViewNumber};
 
 use super::binding::{Binding, Bound, OrderPart};
 use super::index::IndexRun;
+use super::numbers::{Input, put_difference, put_number};
 use super::segment::Written;
 use crate::format::u32_at;
 
@@ -402,15 +402,15 @@ impl Expected {
 impl Expected {
     /// Adds the entries of the batch at the front of `bytes`, if there is a valid one. Returns its length.
     pub(super) fn take_batch(&mut self, bytes: &[u8], out: &mut Vec<Binding>) -> Option<usize> {
-        let mut input = Input { bytes: bytes.get(CRC_BYTES..)? };
+        let mut input = Input::new(bytes.get(CRC_BYTES..)?);
         let len = usize::try_from(input.number()?).ok()?;
-        let start = bytes.len() - input.bytes.len();
+        let start = bytes.len() - input.remaining();
         let end = start.checked_add(len).filter(|end| *end <= bytes.len())?;
         if crc32c::crc32c(&bytes[CRC_BYTES..end]) != u32_at(bytes, 0) {
             return None;
         }
-        input.bytes = &bytes[start..end];
-        while !input.bytes.is_empty() {
+        let mut input = Input::new(&bytes[start..end]);
+        while input.remaining() > 0 {
             out.extend(self.take_binding(&mut input)?);
         }
         Some(end)
@@ -627,19 +627,6 @@ fn take_map(input: &mut Input<'_>) -> Option<(Vec<Owned>, u64)> {
     Some((map, count))
 }
 
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
-    let difference = to.wrapping_sub(from).cast_signed();
-    put_number(out, (difference << 1 ^ difference >> 63).cast_unsigned());
-}
-
 fn put_ids(out: &mut Vec<u8>, ids: IdRun) {
     out.extend_from_slice(&ids.session.0.to_le_bytes());
     put_number(out, ids.first);
@@ -650,62 +637,6 @@ fn put_encoded<T: Wire>(out: &mut Vec<u8>, value: &T) {
     let bytes = encode_one(value);
     put_number(out, bytes.len() as u64);
     out.extend_from_slice(&bytes);
-}
-
-/// What is left of a batch.
-#[derive(Debug)]
-struct Input<'a> {
-    bytes: &'a [u8],
-}
-
-impl Input<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.bytes.split_first()?;
-        self.bytes = rest;
-        Some(*first)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let (mut number, mut shift) = (0, 0);
-        loop {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift > 63 || bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-    }
-
-    fn small(&mut self) -> Option<u16> {
-        u16::try_from(self.number()?).ok()
-    }
-
-    fn difference(&mut self, from: u64) -> Option<u64> {
-        let number = self.number()?;
-        let difference = (number >> 1).cast_signed() ^ -(number & 1).cast_signed();
-        Some(from.wrapping_add(difference.cast_unsigned()))
-    }
-
-    fn take(&mut self, len: u64) -> Option<&[u8]> {
-        let (taken, rest) = self.bytes.split_at_checked(usize::try_from(len).ok()?)?;
-        self.bytes = rest;
-        Some(taken)
-    }
-
-    fn session(&mut self) -> Option<SessionId> {
-        let bytes = self.take(16)?.try_into().expect("it is as long as was asked for");
-        Some(SessionId(u128::from_le_bytes(bytes)))
-    }
-
-    fn encoded<T: Wire>(&mut self) -> Option<T> {
-        let len = self.number()?;
-        decode_one(Bytes::copy_from_slice(self.take(len)?)).ok()
-    }
 }
 
 #[cfg(test)]
