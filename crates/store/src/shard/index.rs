@@ -174,12 +174,6 @@ impl<T: Stretch> Versions<T> {
         self.views.range((Bound::Excluded(view), Bound::Unbounded)).rev().map(|(view, _)| *view)
     }
 
-    /// What the view has at `position` and from there on.
-    pub(super) fn at(&self, view: ViewNumber, position: Position) -> Option<T> {
-        let (first, run) = self.views.get(&view)?.whole(position.0, position.0.checked_add(1)?).next()?;
-        Some(run.tail(position.0 - first))
-    }
-
     /// What lies below `end`, by view and position.
     pub(super) fn below(&self, end: Position) -> Vec<(ViewNumber, Position, T)> {
         let views = self.views.iter();

@@ -1,7 +1,7 @@
 //! How far a store can show that it holds what it should.
 
-use seriatim_model::storage::ShardMemory;
-use seriatim_model::{Order, Position, View};
+use seriatim_model::storage::{Owned, ShardMemory};
+use seriatim_model::{Order, Position, View, ViewNumber};
 
 use super::Remembered;
 use super::contents::Contents;
@@ -20,28 +20,59 @@ impl Contents {
                 next = lacks.end;
                 continue;
             }
+            let decided_to = history.cover_end(next).unwrap_or(*stable).min(*stable);
+            let end = lacks.filter(|lacks| lacks.from > next).map_or(decided_to, |l| l.from.min(decided_to));
             let cover = history.cover(next);
-            let owner = match config.order {
-                Order::ErwinBb | Order::Corfu => Some(self.placed(view, next)),
-                Order::ErwinSt | Order::Scalog => cover.and_then(|cover| {
-                    let owned = self.map.at(cover, next)?;
-                    Some((owned.shard == self.shard(), next + owned.count))
-                }),
+            let hole = match config.order {
+                Order::ErwinBb | Order::Corfu => self.hole_in(cover, (next, end), stripes(view, next, end)),
+                Order::ErwinSt | Order::Scalog => {
+                    let owned = cover.into_iter().flat_map(|cover| self.map.within(cover, next, end));
+                    self.hole_in(cover, (next, end), owned)
+                }
             };
-            let Some((is_own, owned_to)) = owner else { return next };
-            let mut end = owned_to;
-            if is_own {
-                let Some(run) = cover.and_then(|cover| self.index.at(cover, next)) else { return next };
-                end = end.min(next + run.count());
+            if let Some(hole) = hole {
+                return hole;
             }
-            next = history.cover_end(next).map_or(end, |decided_to| decided_to.min(end));
+            next = end;
         }
         *stable
     }
 
-    /// Whether the placement gives this position to the shard, and up to where.
-    fn placed(&self, view: &View, position: Position) -> (bool, Position) {
-        let (holder, end) = view.placement.stripe_at(position);
-        (holder == self.shard(), end)
+    /// The first position of a range, which one view decides about, that has no owner, or the shard for its owner
+    /// and no version.
+    fn hole_in(
+        &self,
+        view: Option<ViewNumber>,
+        (from, end): (Position, Position),
+        owned: impl Iterator<Item = (Position, Owned)>,
+    ) -> Option<Position> {
+        let mut next = from;
+        let runs = view.into_iter().flat_map(|view| self.index.within(view, from, end));
+        let mut runs = runs.map(|(first, run)| (first, first + run.count())).peekable();
+        for (first, Owned { shard, count }) in owned {
+            if first != next {
+                break;
+            }
+            while shard == self.shard() && next < first + count {
+                while runs.next_if(|(_, run_end)| *run_end <= next).is_some() {}
+                match runs.peek() {
+                    Some((run_first, run_end)) if *run_first <= next => next = *run_end,
+                    _ => return Some(next),
+                }
+            }
+            next = first + count;
+        }
+        (next < end).then_some(next)
     }
+}
+
+/// Which shards the placement gives the positions of a range to.
+fn stripes(view: &View, from: Position, end: Position) -> impl Iterator<Item = (Position, Owned)> + use<'_> {
+    let mut next = from;
+    std::iter::from_fn(move || {
+        let first = (next < end).then_some(next)?;
+        let (shard, stripe_end) = view.placement.stripe_at(first);
+        next = stripe_end.min(end);
+        Some((first, Owned { shard, count: next.since(first) }))
+    })
 }
