@@ -34,7 +34,7 @@ async fn somebody_else_is_there() {
 async fn the_whole_cluster_is_gone() {
     let cluster = Cluster::start().await;
     let address = cluster.address();
-    let client = client_with(&address, Duration::from_secs(1)).await;
+    let client = client_with(&address, Duration::from_secs(3)).await;
     client.create("log", LogConfig::default()).await.unwrap();
     let log = client.log("log").await.unwrap();
     log.append_sync("x").await.unwrap();
