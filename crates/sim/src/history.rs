@@ -636,7 +636,8 @@ impl History {
         self.places().into_iter().map(|(append, (position, _))| (append, position)).collect()
     }
 
-    /// The same, with when it was first known to be there.
+    /// The same, with when it was first known to be there. What is in the log again after an operator accepted a loss,
+    /// although it was not lost itself, is where it was before.
     #[must_use]
     pub fn places(&self) -> BTreeMap<usize, (Position, Moment)> {
         let mut places: BTreeMap<usize, (Position, Moment)> = BTreeMap::new();
@@ -645,7 +646,7 @@ impl History {
         for (append, position, moment) in observed.chain(at_the_end) {
             let Some(append) = append else { continue };
             let place = places.entry(append).or_insert((position, moment));
-            if place.0 != position {
+            if place.0 != position && (self.may_be_gone(place.0) || self.accepted.is_none()) {
                 *place = (position, moment);
             }
         }

@@ -87,6 +87,8 @@ fn fixed_seeds_of_scalog_with_all_faults_are_clean() {
     ] {
         all_clean(&format!("{name}, scalog"), of(profile), 0..20);
     }
+    // An acknowledged append was repeated after an accepted loss, and was judged by where it was the second time.
+    all_clean("all faults, scalog", of(Plan::from_seed), 6_001_742..6_001_743);
     // A replica that restarted between a flush and its view took what was flushed for lacking.
     all_clean("all faults, scalog", of(Plan::from_seed), 276..277);
     // What the leader of a new view said before a replica knew the view left a hole in what that gives out.

@@ -10,9 +10,13 @@ pub(super) fn check(history: &History) -> Finding {
     let End::Settled { trim, tail } = history.end else { return Ok(()) };
     let positions = history.positions();
     let mut there: BTreeMap<usize, u32> = BTreeMap::new();
+    // An append may be in the log again after an accepted loss, although it was not lost itself.
+    let mut certain: BTreeMap<usize, u32> = BTreeMap::new();
     for (position, (_, append)) in &history.last {
         if let Some(append) = append.filter(|_| *position >= trim && *position < tail) {
             *there.entry(append).or_default() += 1;
+            let is_certain = history.accepted.is_some() && !history.may_be_gone(*position);
+            *certain.entry(append).or_default() += u32::from(is_certain);
         }
     }
     for (index, append) in history.appends.iter().enumerate() {
@@ -23,6 +27,9 @@ pub(super) fn check(history: &History) -> Finding {
         // An acknowledgement may come late, for what was lost before.
         let is_older = |loss: &Acceptance| loss.done.is_none_or(|done| append.invoked < done);
         let was_lost = history.accepted.as_ref().is_some_and(is_older);
+        if was_lost && certain.get(&index) == Some(&1) {
+            continue;
+        }
         if was_lost && position.is_none_or(|position| history.may_be_gone(*position)) {
             continue;
         }

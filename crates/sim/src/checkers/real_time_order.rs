@@ -24,14 +24,13 @@ pub(super) fn check(history: &History) -> Finding {
                 highest = Some(earlier);
             }
         }
-        let given_up = |earlier: &Append, position| {
+        let given_up = |(earlier, position, known): &(Append, Position, Moment)| {
             // What was acknowledged and then lost may have been appended again, for who waited for more than
             // that: the position is that of the second time.
-            let bound = later.0.completed.unwrap_or(Moment::MAX).max(later.2);
-            history.was_given_up(position, earlier.completed.unwrap_or_default(), bound)
+            let bound = later.0.completed.unwrap_or(Moment::MAX).max(later.2).max(*known);
+            history.was_given_up(*position, earlier.completed.unwrap_or_default(), bound)
         };
-        let above =
-            highest.filter(|(earlier, position, _)| *position >= later.1 && !given_up(earlier, *position));
+        let above = highest.filter(|found| found.1 >= later.1 && !given_up(found));
         if let Some((earlier, position, _)) = above {
             return Err(format!(
                 "{:?} was acknowledged, at position {position}, before {:?} started, at position {}",
