@@ -239,6 +239,8 @@ pub struct Coverage {
     pub dismissals: u64,
     /// Times that a replica told a reader of a damaged record.
     pub damages: u64,
+    /// Times that a reader, or the end of a run, was excused because only damage was left of a record.
+    pub excused_damages: u64,
     /// Stores that could not be opened and were put aside.
     pub put_aside: u64,
     /// Losses that an operator accepted.
@@ -280,6 +282,7 @@ impl Coverage {
         self.copies += other.copies;
         self.dismissals += other.dismissals;
         self.damages += other.damages;
+        self.excused_damages += other.excused_damages;
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
         self.joins += other.joins;

@@ -90,6 +90,7 @@ enum Profile {
     Absences,
     DiskLosses,
     BitRot,
+    Mending,
     PowerLosses,
     Chains,
     Cuts,
@@ -134,6 +135,7 @@ impl Profile {
             Self::Absences => profiles::absences(seed),
             Self::DiskLosses => profiles::disk_losses(seed),
             Self::BitRot => profiles::bit_rot(seed),
+            Self::Mending => profiles::mending(seed),
             Self::PowerLosses => profiles::power_losses(seed),
             Self::Chains => profiles::chains(seed),
             Self::Cuts => profiles::cuts(seed),
@@ -245,9 +247,8 @@ fn verdict(
     let seconds = began.elapsed().as_secs_f64();
     let counts = format!(
         "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} maps, {} tails, {} trims, {} views, {} \
-         faults, \
-         {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
-         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {} \
+         faults, {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
+         dismissals, {} damaged records ({} excused), {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {} \
          sessions ended for orphans, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
@@ -266,6 +267,7 @@ fn verdict(
         coverage.copies,
         coverage.dismissals,
         coverage.damages,
+        coverage.excused_damages,
         coverage.put_aside,
         coverage.accepted_losses,
         coverage.joins,

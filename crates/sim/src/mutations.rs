@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 64] = [
+pub const MUTATIONS: [Mutation; 65] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -81,6 +81,7 @@ pub const MUTATIONS: [Mutation; 64] = [
     mutation(Deviation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::racing_controllers),
     mutation(Deviation::LackingCounted, "liveness", 100, profiles::absences),
     mutation(Deviation::LackingServed, "no_gap", 100, profiles::copies),
+    mutation(Deviation::MendingWaits, "liveness", 100, profiles::mending),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),

@@ -478,6 +478,23 @@ pub fn bit_rot(seed: u64) -> Plan {
     plan
 }
 
+/// A replica of a shard is back while a view is being formed with a spare in its place, and what was flushed for that is
+/// damaged where nobody restarted.
+#[must_use]
+pub fn mending(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x3E);
+    let mut plan = quiet(seed);
+    plan.nodes = 4;
+    plan.config = LogConfig { shards: 1, sequencers: 1, ..plan.config };
+    plan.shard_options = ShardOptions::new(1500);
+    (plan.sync_us, plan.network.delay_us) = ((500, 6000), (50, 4000));
+    let (killed, lasting) = (random.millis(60, 150), random.millis(5, 30));
+    let damaged = Trigger::Step(Step::Flush, killed + lasting + random.millis(2, 30));
+    let of = |trigger, kind| Fault { trigger, kind, target: Target::Shard, lasting };
+    plan.faults = vec![of(Trigger::At(killed), FaultKind::Kill), of(damaged, FaultKind::BitRot)];
+    plan
+}
+
 /// More memory is lost than the log can bear, and an operator accepts that.
 #[must_use]
 pub fn accepted_losses(seed: u64) -> Plan {

@@ -6,6 +6,7 @@
 
 mod changing;
 mod clients;
+mod damage;
 mod faults;
 mod finish;
 mod heartbeats;
@@ -35,6 +36,7 @@ use crate::plan::{Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
 use crate::trace::Trace;
 
+use damage::Damage;
 use faults::Spoiled;
 use load::Desk;
 pub use nodes::Node;
@@ -154,6 +156,8 @@ pub struct World {
     replicas: BTreeMap<(NodeId, ShardId), bool>,
     /// The replicas that were dismissed: their stores go, too.
     dismissed: BTreeSet<(NodeId, ShardId)>,
+    /// Damage that was told, and what became of the other copies.
+    damage: Damage,
     operator: Operator,
     promises: Promises,
     /// How far each member got in each view.
@@ -201,6 +205,7 @@ impl World {
             spoiled: None,
             replicas: BTreeMap::new(),
             dismissed: BTreeSet::new(),
+            damage: Damage::default(),
             operator: Operator::default(),
             promises: Promises::default(),
             ordered: BTreeMap::new(),
@@ -371,6 +376,7 @@ impl World {
             Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::OperatorLooks => self.operator_looks(),
         }
+        self.judge_withheld();
     }
 
     fn schedule(&mut self, at: Time, what: Happening) {

@@ -5,7 +5,7 @@
 //! as versions of the view that decides there, like what was pushed. One question is on its way at a
 //! time, so copying takes no more than one answer's room, and appends go on beside it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::storage::{Lacking, Owned, Run, Stored};
@@ -15,10 +15,12 @@ use seriatim_model::{
 
 use super::message::Message;
 use super::primary_backup::send;
+use crate::deviation::{Deviation, Options};
 use crate::parts::pauses::patience_within;
 use crate::roles::RoleEffect;
 
-/// How long a replica that is new waits before it copies: the one that it stands in for may be back soon.
+/// How long a replica that is new waits before it copies: the one that it stands in for may be back soon. It does not
+/// wait to mend what it finds damaged: somebody else has that now, and the next view may be without them.
 const NEWBORN_WAITS: Duration = Duration::from_secs(1);
 /// How long to wait for an answer before somebody else is asked; twice what answers take of late, twice as long after each
 /// that did not come, and [`PATIENCE_MOST`] at most.
@@ -40,17 +42,20 @@ pub(super) struct Copying {
     ignorant: BTreeSet<NodeId>,
     /// How many others there are.
     others: usize,
-    /// Positions that were found damaged.
-    damaged: BTreeSet<Position>,
+    /// Positions that were found damaged, and how often each was asked for in vain.
+    damaged: BTreeMap<Position, u32>,
+    /// The damaged position that is asked for next, or the first one after it: who lacks one may have another.
+    next_damaged: Position,
     question: Option<Question>,
     /// How long an answer may take, as earlier ones taught; nothing before the first.
     patience: Option<Duration>,
     last_request: u64,
     /// Which of the others is asked next.
     turn: usize,
+    /// Nothing is asked for earlier, ...
     not_before: Time,
-    /// How often the first of the damaged positions was asked for in vain.
-    in_vain: u32,
+    /// ... and what is lacking not before this either.
+    copies_from: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -86,15 +91,18 @@ enum About {
 }
 
 impl Copying {
-    /// The replica was made anew: there is time.
-    pub(super) fn newborn(&mut self, now: Time) {
-        self.not_before = now + NEWBORN_WAITS;
+    /// The replica was made anew: there is time to copy.
+    pub(super) fn newborn(&mut self, now: Time, options: Options) {
+        self.copies_from = now + NEWBORN_WAITS;
+        if options.deviates(Deviation::MendingWaits) {
+            self.not_before = self.copies_from;
+        }
     }
 
     /// A record was found damaged.
     pub(super) fn add_damaged(&mut self, position: Position) {
         if self.damaged.len() < MOST_DAMAGED {
-            self.damaged.insert(position);
+            self.damaged.entry(position).or_default();
         }
     }
 
@@ -112,8 +120,8 @@ impl Copying {
     }
 
     fn wanted(&self, trim: Position, lacks: Option<Lacking>) -> Option<(Lacking, About)> {
-        let damaged =
-            self.damaged.first().map(|first| (Lacking { from: *first, end: first.next() }, About::Damage));
+        let mut damaged = self.damaged.range(self.next_damaged..).chain(&self.damaged);
+        let damaged = damaged.next().map(|(at, _)| (Lacking { from: *at, end: at.next() }, About::Damage));
         let lacking = lacks.map(|range| match self.trim_is_known {
             true => (range, About::Lacking),
             false => (Lacking { from: trim, end: trim }, About::Trim),
@@ -126,7 +134,15 @@ impl Copying {
         match &self.question {
             Some(Question { writing: Some(_), .. }) => None,
             Some(question) => Some(question.ask_again_at),
-            None => self.wanted(Position::ZERO, lacks).map(|_| self.not_before),
+            None => self.wanted(Position::ZERO, lacks).map(|(_, about)| self.due(about)),
+        }
+    }
+
+    /// When what is wanted may be asked for.
+    fn due(&self, about: About) -> Time {
+        match about {
+            About::Damage => self.not_before,
+            About::Trim | About::Lacking => self.not_before.max(self.copies_from),
         }
     }
 
@@ -148,10 +164,10 @@ impl Copying {
         if unanswered.is_some() {
             self.patience = Some((self.patience() * 2).min(PATIENCE_MOST));
         }
-        if now < self.not_before {
+        let Some((range, about)) = self.wanted(trim, lacks) else { return };
+        if now < self.due(about) {
             return;
         }
-        let Some((range, about)) = self.wanted(trim, lacks) else { return };
         if others.is_empty() {
             self.damaged.clear();
             self.not_before = now + PATIENCE;
@@ -273,11 +289,15 @@ impl Copying {
         self.question = None;
         self.not_before = now + PAUSE;
         if about == About::Damage {
-            self.in_vain += 1;
-            if self.in_vain == MOST_IN_VAIN {
+            self.next_damaged = range.end;
+            let in_vain = self.damaged.get_mut(&range.from);
+            let is_given_up = in_vain.is_some_and(|in_vain| {
+                *in_vain += 1;
+                *in_vain == MOST_IN_VAIN
+            });
+            if is_given_up {
                 // Nobody has it. It is found again when it is read.
                 self.damaged.remove(&range.from);
-                self.in_vain = 0;
             }
         }
     }
@@ -290,7 +310,6 @@ impl Copying {
         self.question = None;
         if about == About::Damage {
             self.damaged.remove(&range.from);
-            self.in_vain = 0;
             return None;
         }
         lacks.map(|lacks| lacks.above(upto))
@@ -436,11 +455,28 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_record_that_another_lacks_holds_up_no_other() {
+        let mut copying = Copying::default();
+        copying.add_damaged(Position(3));
+        copying.add_damaged(Position(7));
+        let others = [Member { node: NodeId(5), incarnation: Incarnation(1) }];
+        let mut now = Time::ZERO;
+        let mut asked = vec![];
+        for _ in 0..4 {
+            copying.ask(now, ShardId(0), &others, Position::ZERO, None, &mut vec![]);
+            asked.extend(copying.question.as_ref().map(|question| question.range.from.0));
+            copying.refused(now, copying.last_request);
+            now = now + PAUSE;
+        }
+        assert_eq!(asked, [3, 7, 3, 7]);
+    }
+
+    #[test]
     fn no_more_damage_is_remembered_than_the_limit() {
         let mut copying = Copying::default();
         (0..=MOST_DAMAGED as u64).for_each(|position| copying.add_damaged(Position(position)));
         assert_eq!(copying.damaged.len(), MOST_DAMAGED);
         copying.trimmed(Position(10));
-        assert_eq!(copying.damaged.first(), Some(&Position(10)));
+        assert_eq!(copying.damaged.keys().next(), Some(&Position(10)));
     }
 }

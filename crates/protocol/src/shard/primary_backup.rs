@@ -664,7 +664,7 @@ impl Replica {
             return false;
         }
         if !self.is_named() {
-            self.copying.newborn(now);
+            self.copying.newborn(now, self.options);
         }
         // Who was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);

@@ -23,7 +23,7 @@ impl World {
         self.close_load();
         if !rested {
             let what = self.what_is_missing();
-            self.history.end = if self.is_damage_alone() { End::Damaged(what) } else { End::Stuck(what) };
+            self.history.end = if self.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
             return;
         }
         if self.has_given_up() {
@@ -153,13 +153,6 @@ impl World {
         if is_lost && !self.survives(view, &[node]) {
             self.history.lost_too_much = true;
         }
-    }
-
-    /// Whether what is damaged is nowhere else among the members: a replica that had it was too slow for a view, and
-    /// those that stand in for it copy what they can.
-    fn is_damage_alone(&self) -> bool {
-        let (Some(node), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
-        !self.is_complete_without(view, &[node])
     }
 
     /// The state of everything that may be the reason, for a person.

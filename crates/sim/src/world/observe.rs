@@ -48,6 +48,7 @@ impl World {
             self.coverage.damages += 1;
             if let Endpoint::Shard(shard) = outgoing.from {
                 self.history.damaged.insert((shard, *position));
+                self.damage.was_told(shard, *position);
             }
         }
         if outgoing.from != Endpoint::Sequencer {
@@ -98,6 +99,7 @@ impl World {
         }
         self.observe_suspicions(id);
         self.observe_milestones(id);
+        self.observe_damage(id);
         self.observe_replicas(id);
         self.observe_ordered(id);
     }
@@ -181,6 +183,7 @@ impl World {
             } else if before.is_some() {
                 self.dismissed.insert((id, shard));
                 self.coverage.dismissals += 1;
+                self.damage.was_dismissed(id, shard);
             }
             self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
         }
@@ -240,13 +243,8 @@ impl World {
         self.history.views.values().next_back().map(|registered| &registered.view)
     }
 
-    /// Notes when more memory is lost than the log can bear, and judges who was told that nobody gives out a record.
+    /// Notes when more memory is lost than the log can bear.
     pub(super) fn check_losses(&mut self) {
-        for (shard, position, told) in std::mem::take(&mut self.history.withheld) {
-            if !self.is_damage_alone_at(shard, position) {
-                self.history.problems.push(told);
-            }
-        }
         if self.history.is_on_disk() || self.history.lost_too_much {
             return;
         }
@@ -254,21 +252,6 @@ impl World {
             self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
             self.history.lost_too_much = true;
         }
-    }
-
-    /// Whether what is damaged at a position of a shard is nowhere else among its members. The log bears damage on one
-    /// disk because others hold the same. It does not bear that, of the others, some lose their memory and the rest is
-    /// left out of a view: a replica that is left out cannot know whether what it has beyond its stable bound became
-    /// final, and counts for nothing there until it has copied it, which only the damaged one could give it.
-    fn is_damage_alone_at(&self, shard: ShardId, position: Position) -> bool {
-        let (Some(damaged), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
-        let Some(members) = view.shard(shard) else { return false };
-        let lacks_it = |member: &Member| {
-            let role = self.nodes[&member.node].replica(self.log, shard);
-            role.is_some_and(|role| role.lacks().is_some_and(|lacks| lacks.contains(position)))
-        };
-        let mut others = members.replicas.iter().filter(|member| member.node != damaged);
-        self.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
     }
 
     /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not

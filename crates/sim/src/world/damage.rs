@@ -1,0 +1,99 @@
+//! Records that are damaged on one disk, and when the log may be without them.
+//!
+//! The log bears damage on one disk because others hold the same. It does not bear that, of the others, some lose their
+//! memory or are too slow for a view, and are left out of it: a replica that is left out cannot know whether what it has
+//! beyond its stable bound became final, and counts for nothing there until it has copied it, which only the damaged one
+//! could give it. Nor does it bear damage that is found only when the others are being copied to. But damage that was
+//! found while a member had the record is mended from there, and not waited with until a view does without that member.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::{Member, NodeId, Position, ShardId};
+
+use super::World;
+
+/// Where else the records are that a replica said are damaged.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Damage {
+    /// Replicas that have such a record, and were members when or after that was said.
+    whole: BTreeSet<(NodeId, ShardId, Position)>,
+    /// Such records of replicas that were dismissed.
+    thrown_away: BTreeSet<(ShardId, Position)>,
+    /// Those of them of which it was said again after that: they were not mended.
+    missed: BTreeSet<(ShardId, Position)>,
+}
+
+impl Damage {
+    /// A replica says that a record is damaged.
+    pub(super) fn was_told(&mut self, shard: ShardId, position: Position) {
+        if self.thrown_away.contains(&(shard, position)) {
+            self.missed.insert((shard, position));
+        }
+    }
+
+    /// A replica was dismissed, with all that it had.
+    pub(super) fn was_dismissed(&mut self, node: NodeId, shard: ShardId) {
+        let of_it = (node, shard, Position::ZERO)..=(node, shard, Position(u64::MAX));
+        let had: Vec<Position> = self.whole.range(of_it).map(|(.., position)| *position).collect();
+        for position in had {
+            self.whole.remove(&(node, shard, position));
+            self.thrown_away.insert((shard, position));
+        }
+    }
+}
+
+impl World {
+    /// Notes what a node has whole, as a member, of what is damaged on another.
+    pub(super) fn observe_damage(&mut self, id: NodeId) {
+        if self.history.damaged.is_empty() || self.damaged_node() == Some(id) {
+            return;
+        }
+        for (shard, position) in &self.history.damaged {
+            let Some(role) = self.nodes[&id].replica(self.log, *shard) else { continue };
+            let members = self.latest_view().and_then(|view| view.shard(*shard));
+            let has_it =
+                role.stable() > *position && role.lacks().is_none_or(|lacks| !lacks.contains(*position));
+            let copy = (id, *shard, *position);
+            if !has_it {
+                self.damage.whole.remove(&copy);
+            } else if members.is_some_and(|members| members.replicas.iter().any(|member| member.node == id)) {
+                self.damage.whole.insert(copy);
+            }
+        }
+    }
+
+    /// Judges subscriptions that ended because nobody gave out a record.
+    pub(super) fn judge_withheld(&mut self) {
+        for (shard, position, told) in std::mem::take(&mut self.history.withheld) {
+            let is_borne = self.is_damage_alone_at(shard, position);
+            if is_borne && !self.damage.thrown_away.contains(&(shard, position)) {
+                self.coverage.excused_damages += 1;
+            } else {
+                self.history.problems.push(told);
+            }
+        }
+    }
+
+    /// Whether a run may end without what is damaged, because that is nowhere else among the members.
+    pub(super) fn excuses_damage(&mut self) -> bool {
+        let (Some(node), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+        let is_alone = !self.is_complete_without(view, &[node]);
+        let mut missed = self.damage.missed.iter();
+        let is_excused =
+            is_alone && !missed.any(|(shard, position)| self.is_damage_alone_at(*shard, *position));
+        self.coverage.excused_damages += u64::from(is_excused);
+        is_excused
+    }
+
+    /// Whether a record was told to be damaged, and every other member of its shard runs and lacks it.
+    fn is_damage_alone_at(&self, shard: ShardId, position: Position) -> bool {
+        let (Some(damaged), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+        let Some(members) = view.shard(shard) else { return false };
+        let lacks_it = |member: &Member| {
+            let role = self.nodes[&member.node].replica(self.log, shard);
+            role.is_some_and(|role| role.lacks().is_some_and(|lacks| lacks.contains(position)))
+        };
+        let mut others = members.replicas.iter().filter(|member| member.node != damaged);
+        self.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
+    }
+}
