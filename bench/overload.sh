@@ -28,6 +28,7 @@ run() {
     local order bytes count
     IFS=: read -r order bytes count <<<"$1"
     lines "$bytes" "$count" >"$work/lines"
+    : >"$work/dev"
     "$seriatim" dev --data "$work/data" --listen 127.0.0.1:0 >"$work/dev" 2>&1 &
     node=$!
     until grep -q '^ready' "$work/dev"; do
