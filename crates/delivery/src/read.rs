@@ -226,6 +226,9 @@ impl Read {
             ReadError::Disk { reason } => Failure::Disk { shard, reason },
             ReadError::Busy | ReadError::NotStable { .. } => {
                 part.rest(Some(now + part.patience), &mut shared.askers);
+                part.patience = (part.patience * 2).min(RESEND_MOST);
+                // A replica that is deposed and does not know may have no room for ever.
+                shared.directory.ask(now);
                 return None;
             }
         };

@@ -231,6 +231,8 @@ impl Subscriber {
             }
             ReadError::Busy | ReadError::NotStable { .. } => {
                 self.feeds.get_mut(&shard).expect("checked by the caller").refused(now);
+                // A replica that is deposed and does not know may have no room for ever.
+                self.directory.ask(now);
             }
         }
     }
