@@ -134,6 +134,8 @@ pub enum Deviation {
     MeasuredByEncoding,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
+    /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer view.
+    PutOffForEver,
     /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.
     MendingWaits,
 }

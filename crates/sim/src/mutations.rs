@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 65] = [
+pub const MUTATIONS: [Mutation; 66] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -66,7 +66,7 @@ pub const MUTATIONS: [Mutation; 65] = [
     mutation(Deviation::OneAcknowledgement, "durability", 20, profiles::dying_leaders),
     mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
     mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::half_seen),
-    mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 300, profiles::half_seen),
+    mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 400, profiles::half_seen),
     mutation(Deviation::FenceDrops, "durability", 20, profiles::dying_attempts),
     // The loser of a race believes that its view is registered, and speaks for it.
     mutation(Deviation::ClaimUnchecked, "amnesia", 40, profiles::racing_controllers),
@@ -81,6 +81,7 @@ pub const MUTATIONS: [Mutation; 65] = [
     mutation(Deviation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::racing_controllers),
     mutation(Deviation::LackingCounted, "liveness", 100, profiles::absences),
     mutation(Deviation::LackingServed, "no_gap", 100, profiles::copies),
+    mutation(Deviation::PutOffForEver, "liveness", 40, profiles::cut_off),
     mutation(Deviation::MendingWaits, "liveness", 100, profiles::mending),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),

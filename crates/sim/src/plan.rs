@@ -31,6 +31,8 @@ pub enum Target {
     Follower,
     /// A node without a sequencing replica, but with a replica of a shard.
     Shard,
+    /// The primary of a shard of the latest view.
+    Primary,
     /// A node whose controller is at work on a new view.
     Controller,
     /// This one.
@@ -148,6 +150,9 @@ pub struct Plan {
     pub reshapes: Vec<(Duration, Reshape)>,
     /// How often a client appends to a second log, which is created beside the tested one, if there is one.
     pub second_log_every: Option<Duration>,
+    /// How long everything that was asked for may take while what went wrong stays as it is. Without it, calm returns
+    /// first, and then all of it comes to an end.
+    pub done_without_calm: Option<Duration>,
     /// What there is of everything in a second. Without it, work takes no time and messages have no size.
     pub capacity: Option<Capacity>,
 }
@@ -188,6 +193,7 @@ impl Plan {
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
             second_log_every: None,
+            done_without_calm: None,
             capacity: None,
         };
         // Drawn apart, so that the seeds known by their numbers stay what they are.

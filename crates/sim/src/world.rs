@@ -258,6 +258,7 @@ impl World {
         while self.now < end.max(self.busy_until) && !(self.all_done() && self.faults_are_over()) {
             self.run_for(Duration::from_millis(20));
         }
+        self.come_to_an_end_before_calm();
         self.calm();
         self.settle();
         self.count();

@@ -179,6 +179,15 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("copies", profiles::copies, 0..10);
 }
 
+/// A client that is put off by a node which leads no more, and was not told, asks the register.
+#[test]
+fn clients_and_readers_leave_a_node_that_is_cut_off_from_the_others() {
+    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+        let cut_off = |seed| profiles::cut_off(seed).ordered(order);
+        all_clean(&format!("cut off, {order}"), cut_off, 0..20);
+    }
+}
+
 #[test]
 fn readers_are_told_which_shards_to_ask() {
     for seed in 0..5 {

@@ -2,10 +2,11 @@
 
 use seriatim_model::{Address, Endpoint, LogConfig, NodeId, Time, View, ViewNumber};
 
-use super::Lookup;
 use super::appending::{ClientEffect, Failure, Reply, reply};
+use super::{Lookup, Vigil};
 use crate::control::message::NEWS;
 use crate::control::{LogEntry, Message, Refusal};
+use crate::deviation::{Deviation, Options};
 
 /// What came of the register's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub struct KnownLog {
     /// What somebody else than the register said of why there is no view.
     unavailable: Option<String>,
     lookup: Lookup,
+    vigil: Vigil,
 }
 
 impl KnownLog {
@@ -34,7 +36,8 @@ impl KnownLog {
     /// `random` differs from client to client.
     #[must_use]
     pub fn new(control: NodeId, entry: LogEntry, random: u64) -> Self {
-        let mut log = Self { control, entry, unavailable: None, lookup: Lookup::new(random) };
+        let (lookup, vigil) = (Lookup::new(random), Vigil::new(random));
+        let mut log = Self { control, entry, unavailable: None, lookup, vigil };
         if log.view().is_none() {
             log.ask_register(Time::ZERO);
         }
@@ -71,10 +74,10 @@ impl KnownLog {
         self.unavailable.as_deref().or(self.entry.unavailable.as_deref())
     }
 
-    /// When to call [`look_up_if_due`](Self::look_up_if_due) at the latest.
+    /// When to call [`look_up_if_due`](Self::look_up_if_due) and [`watch`](Self::watch) at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.lookup.deadline()
+        [self.lookup.deadline(), self.vigil.deadline()].into_iter().flatten().min()
     }
 
     /// Takes note of what the register says. Whoever said why there is no view may be right no more.
@@ -93,6 +96,7 @@ impl KnownLog {
                 }
                 self.entry = found;
                 self.lookup.found();
+                self.vigil.restart();
                 News::NewView
             }
             Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } if name == self.entry.name => {
@@ -133,6 +137,14 @@ impl KnownLog {
     pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
         if self.lookup.is_due(now, waits || self.view().is_none()) {
             self.look_up(out);
+        }
+    }
+
+    /// Asks the register now and then while `oldest` is the append that has waited for longest, whatever was answered.
+    pub fn watch(&mut self, now: Time, oldest: Option<u64>, options: Options, out: &mut Vec<ClientEffect>) {
+        let is_due = self.vigil.is_due(now, oldest.filter(|_| self.view().is_some()));
+        if is_due && !options.deviates(Deviation::PutOffForEver) {
+            self.wonder(out);
         }
     }
 

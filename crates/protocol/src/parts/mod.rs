@@ -17,6 +17,7 @@ mod ring;
 pub mod seen;
 pub mod sessions;
 pub mod tails;
+pub mod vigil;
 pub mod window;
 
 pub use appending::ShardChoice;
@@ -34,4 +35,5 @@ pub use ring::{Entry, Ring};
 pub use seen::Seen;
 pub use sessions::{Admission, Sessions};
 pub use tails::Tails;
+pub use vigil::Vigil;
 pub use window::Window;

@@ -335,6 +335,8 @@ impl LogClient {
         self.work_is_due = false;
         let waits = !self.pending.is_empty() || !self.tails.is_empty();
         self.log.look_up_if_due(now, waits, out);
+        let oldest = (!self.pending.is_empty()).then_some(self.base);
+        self.log.watch(now, oldest, self.config.options, out);
         self.repeat_tail_questions(now, out);
         let is_wanted = !self.pending.is_empty() || self.askers.want_session();
         if self.session.is_none() && is_wanted && !self.is_opening && self.log.view().is_some() {

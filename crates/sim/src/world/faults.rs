@@ -140,6 +140,9 @@ impl World {
             Target::Leader => leads,
             Target::Follower => orders && !leads,
             Target::Shard => holds && !orders,
+            Target::Primary => {
+                view.is_some_and(|view| view.shards.iter().any(|members| members.primary().node == id))
+            }
             Target::Controller => self.controller_step(id).is_some(),
             Target::Node(node) => node == id,
         }

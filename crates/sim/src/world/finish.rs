@@ -17,6 +17,20 @@ const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
 const READING_FOR: Duration = Duration::from_secs(20);
 
 impl World {
+    /// Where the plan wants that, everything that clients asked for has its answer, and they have read everything, although
+    /// what went wrong stays so.
+    pub(super) fn come_to_an_end_before_calm(&mut self) {
+        let Some(within) = self.plan.done_without_calm else { return };
+        let is_served = |world: &Self| {
+            let ordered = world.leader_ordered().unwrap_or_default();
+            world.all_done() && world.all_delivered(ordered)
+        };
+        if !self.run_until(within, is_served) && !self.is_over {
+            let what = self.what_is_missing();
+            self.history.problems.push(format!("without calm, not done within {within:?}: {what}"));
+        }
+    }
+
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
     pub(super) fn settle(&mut self) {
         let rested = self.run_until(PATIENCE, |world| world.is_at_rest() || world.has_given_up());

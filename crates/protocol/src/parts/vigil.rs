@@ -1,0 +1,98 @@
+//! When a client that is answered asks the register nevertheless.
+//!
+//! "Not now" is an answer, and so is "here I have it" from one of several. Also a replica gives it that leads no more and
+//! was not told, because it is cut off from all others and not from its clients. Nothing but the end of a wait shows that
+//! a view still does its work. So a client whose oldest append has waited for long asks the register for a newer view,
+//! whatever it is told meanwhile, and by and by less often: most of the time its log is only busy.
+
+use std::time::Duration;
+
+use seriatim_model::Time;
+
+use super::Jitter;
+use super::lookup::LOOKUP_MOST;
+use super::pauses::RESEND_FIRST;
+
+/// How long the oldest append waits before the register is asked, but for jitter; doubled up to [`LOOKUP_MOST`]. What is
+/// not answered at all is asked for sooner.
+const WAIT_FIRST: Duration = RESEND_FIRST.saturating_mul(2);
+
+/// How long the oldest of what a client waits for has been that.
+#[derive(Clone, Debug)]
+pub struct Vigil {
+    oldest: Option<u64>,
+    ask_at: Time,
+    pause: Duration,
+    jitter: Jitter,
+}
+
+impl Vigil {
+    /// Waits for nothing. `random` differs from client to client, so that they do not ask in step.
+    #[must_use]
+    pub fn new(random: u64) -> Self {
+        Self { oldest: None, ask_at: Time::ZERO, pause: WAIT_FIRST, jitter: Jitter::new(random) }
+    }
+
+    /// When to call [`is_due`](Self::is_due) at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.oldest.map(|_| self.ask_at)
+    }
+
+    /// A new view begins: what is waited for may come now.
+    pub fn restart(&mut self) {
+        self.oldest = None;
+    }
+
+    /// Whether the register is to be asked now: `oldest` is what is waited for, and has been for long.
+    pub fn is_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
+        if self.oldest != oldest {
+            self.oldest = oldest;
+            self.pause = WAIT_FIRST;
+            self.ask_at = now + self.pause.mul_f64(self.jitter.draw());
+        }
+        let is_due = oldest.is_some() && now >= self.ask_at;
+        if is_due {
+            self.pause = (self.pause * 2).min(LOOKUP_MOST);
+            self.ask_at = now + self.pause.mul_f64(self.jitter.draw());
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    /// When the register is asked within a minute, while the oldest is always the same.
+    fn asked(random: u64) -> Vec<u64> {
+        let mut vigil = Vigil::new(random);
+        (0..60_000).filter(|ms| vigil.is_due(at(*ms), Some(7))).collect()
+    }
+
+    #[test]
+    fn a_wait_that_does_not_end_asks_soon_and_then_about_once_a_second() {
+        let asked = asked(0x1234_5678);
+        assert!((200..=600).contains(&asked[0]), "{asked:?}");
+        assert!((45..80).contains(&asked.len()), "{asked:?}");
+        assert!(asked.windows(2).all(|pair| (400..=1500).contains(&(pair[1] - pair[0]))), "{asked:?}");
+    }
+
+    #[test]
+    fn two_clients_do_not_ask_in_step() {
+        assert_ne!(asked(0x1234_5678).last(), asked(0x9abc_def0).last());
+    }
+
+    #[test]
+    fn nobody_is_asked_while_waits_end() {
+        let mut vigil = Vigil::new(7);
+        assert!((0..60_000).all(|ms| !vigil.is_due(at(ms), Some(ms / 200))));
+        assert!(vigil.deadline().is_some());
+        assert!((60_000..120_000).all(|ms| !vigil.is_due(at(ms), None)));
+        assert_eq!(vigil.deadline(), None);
+    }
+}
