@@ -185,14 +185,16 @@ async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Mess
         seriatim_model::wire::Wire::encode(&seriatim_net::Hello::client("hog"), out);
     });
     stream.write_all(&hello.unwrap().concat()).await.unwrap();
+    // It is in when it is welcomed. Nobody else gets its place until the node gives it up.
+    assert_eq!(within("the welcome", stream.peek(&mut [0])).await.unwrap(), 1);
+    let waiting_room = crowd_in(&node.address).await;
     for request in 0..400 {
         let message: Message = question(request).into();
         let to = Endpoint::Shard(ShardId(0));
         let frame = message_frame(entry.id, Endpoint::Client(request), to, &message).unwrap();
         stream.write_all(&frame.concat()).await.unwrap();
     }
-    // It stays connected and reads nothing. Nobody else gets its place until the node gives it up.
-    let waiting_room = crowd_in(&node.address).await;
+    // It stays connected and reads nothing.
     let hello = seriatim_net::Hello::client("next");
     let next = || async { connect(&node.address, &hello, &ConnectionOptions::default()).await.is_ok() };
     eventually("the node gives up a client that does not read", next).await;
