@@ -576,8 +576,7 @@ impl ShardStore {
     /// at once: a replica that loses what made names final hears of it again. Without one, a power cut may lose that
     /// and leave the trim point, so it is synced before ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
-        let dead_to = self.contents.dead_to(self.active.number, position);
-        let dead_to = self.dead_to.max(dead_to.unwrap_or(0));
+        let dead_to = self.dead_to.max(self.contents.dead_to(self.active.number, position));
         let first_segment = if self.is_write_behind { self.trim.first_segment() } else { dead_to };
         self.give_up_below(first_segment, position)?;
         // Now that the trim point says what of them is not needed.

@@ -57,7 +57,7 @@ impl Crowd {
         while time(register) < end {
             let now = time(register);
             for (address, lookup) in &mut self.clients {
-                if lookup.is_due(now, true) {
+                if lookup.comes_due(now, true) {
                     let Address::Client(connection, _) = *address else { unreachable!("they are clients") };
                     let through = NODES[connection.0 as usize - 1];
                     let lookup = Message::Lookup { request: NEWS, name: "orders".into() };

@@ -135,14 +135,14 @@ impl KnownLog {
 
     /// Asks the register, if that is due; again as long as there is no view, or somebody `waits` for one.
     pub fn look_up_if_due(&mut self, now: Time, waits: bool, out: &mut Vec<ClientEffect>) {
-        if self.lookup.is_due(now, waits || self.view().is_none()) {
+        if self.lookup.comes_due(now, waits || self.view().is_none()) {
             self.look_up(out);
         }
     }
 
     /// Asks the register now and then while `oldest` is the append that has waited for longest, whatever was answered.
     pub fn watch(&mut self, now: Time, oldest: Option<u64>, options: Options, out: &mut Vec<ClientEffect>) {
-        let is_due = self.vigil.is_due(now, oldest.filter(|_| self.view().is_some()));
+        let is_due = self.vigil.comes_due(now, oldest.filter(|_| self.view().is_some()));
         if is_due && !options.deviates(Deviation::PutOffForEver) {
             self.wonder(out);
         }

@@ -41,7 +41,7 @@ impl Lookup {
         self.at.is_none()
     }
 
-    /// When to call [`is_due`](Self::is_due) at the latest.
+    /// When to call [`comes_due`](Self::comes_due) at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.at
@@ -77,7 +77,7 @@ impl Lookup {
     }
 
     /// Whether the register is to be asked now. It is asked again as long as somebody `waits`.
-    pub fn is_due(&mut self, now: Time, waits: bool) -> bool {
+    pub fn comes_due(&mut self, now: Time, waits: bool) -> bool {
         if self.at.is_none_or(|at| now < at) {
             return false;
         }
@@ -98,7 +98,7 @@ mod tests {
     fn asked(lookup: &mut Lookup, from: Time, end: Time) -> Vec<Time> {
         let mut asked = vec![];
         while let Some(at) = lookup.deadline().map(|at| at.max(from)).filter(|at| *at <= end) {
-            assert!(lookup.is_due(at, true));
+            assert!(lookup.comes_due(at, true));
             asked.push(at);
         }
         asked
@@ -154,6 +154,6 @@ mod tests {
     fn nobody_is_asked_when_nobody_waits() {
         let mut lookup = Lookup::new(7);
         lookup.ask(Time::ZERO);
-        assert!(lookup.is_due(Time::ZERO, false) && lookup.is_idle());
+        assert!(lookup.comes_due(Time::ZERO, false) && lookup.is_idle());
     }
 }

@@ -33,7 +33,7 @@ impl Vigil {
         Self { oldest: None, ask_at: Time::ZERO, pause: WAIT_FIRST, jitter: Jitter::new(random) }
     }
 
-    /// When to call [`is_due`](Self::is_due) at the latest.
+    /// When to call [`comes_due`](Self::comes_due) at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.oldest.map(|_| self.ask_at)
@@ -45,15 +45,12 @@ impl Vigil {
     }
 
     /// Whether the register is to be asked now: `oldest` is what is waited for, and has been for long.
-    pub fn is_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
-        if self.oldest != oldest {
+    pub fn comes_due(&mut self, now: Time, oldest: Option<u64>) -> bool {
+        let is_another = self.oldest != oldest;
+        let is_due = !is_another && oldest.is_some() && now >= self.ask_at;
+        if is_another || is_due {
             self.oldest = oldest;
-            self.pause = WAIT_FIRST;
-            self.ask_at = now + self.pause.mul_f64(self.jitter.draw());
-        }
-        let is_due = oldest.is_some() && now >= self.ask_at;
-        if is_due {
-            self.pause = (self.pause * 2).min(LOOKUP_MOST);
+            self.pause = if is_due { (self.pause * 2).min(LOOKUP_MOST) } else { WAIT_FIRST };
             self.ask_at = now + self.pause.mul_f64(self.jitter.draw());
         }
         is_due
@@ -71,7 +68,7 @@ mod tests {
     /// When the register is asked within a minute, while the oldest is always the same.
     fn asked(random: u64) -> Vec<u64> {
         let mut vigil = Vigil::new(random);
-        (0..60_000).filter(|ms| vigil.is_due(at(*ms), Some(7))).collect()
+        (0..60_000).filter(|ms| vigil.comes_due(at(*ms), Some(7))).collect()
     }
 
     #[test]
@@ -90,9 +87,9 @@ mod tests {
     #[test]
     fn nobody_is_asked_while_waits_end() {
         let mut vigil = Vigil::new(7);
-        assert!((0..60_000).all(|ms| !vigil.is_due(at(ms), Some(ms / 200))));
+        assert!((0..60_000).all(|ms| !vigil.comes_due(at(ms), Some(ms / 200))));
         assert!(vigil.deadline().is_some());
-        assert!((60_000..120_000).all(|ms| !vigil.is_due(at(ms), None)));
+        assert!((60_000..120_000).all(|ms| !vigil.comes_due(at(ms), None)));
         assert_eq!(vigil.deadline(), None);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Damage {
     whole: BTreeSet<(NodeId, ShardId, Position)>,
     /// Such records of replicas that were dismissed.
     thrown_away: BTreeSet<(ShardId, Position)>,
-    /// Those of them of which it was said again after that: they were not mended.
+    /// Records among the thrown away ones that a replica said again to be damaged: it had not mended them.
     missed: BTreeSet<(ShardId, Position)>,
 }
 

@@ -90,15 +90,15 @@ impl Contents {
         self.segments.keys().copied()
     }
 
-    /// A bound above the oldest segments, up to the active one, of which nothing is needed when everything below `trim`
-    /// is gone; nothing if the oldest one is needed.
-    pub(super) fn dead_to(&self, active: u32, trim: Position) -> Option<u32> {
+    /// The segment above the oldest ones, up to the active one, of which nothing is needed when everything below `trim`
+    /// is gone; 0 if the oldest one is needed.
+    pub(super) fn dead_to(&self, active: u32, trim: Position) -> u32 {
         let stable = self.remembered.stable;
         let is_dead = |(number, need): &(&u32, &Need)| {
             **number != active && need.is_over(trim, stable) && !self.names.need(**number)
         };
         let seen = self.segments.iter().inspect(|_| self.visits.add(1));
-        seen.take_while(is_dead).last().map(|(number, _)| number + 1)
+        seen.take_while(is_dead).last().map_or(0, |(number, _)| number + 1)
     }
 
     /// Whether all that the binding log of a segment tells is of final positions.

@@ -68,13 +68,13 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         keeps_what_is_whole || memory.is_some_and(|memory| memory.config.durability == Durability::Memory);
     let replaced = loader.place.replaced_logs(packed_to)?;
     // Without a journal the power may have failed before a trim gave up what it found.
-    let dead_to = loader.contents.dead_to(active.number, trim.position()).filter(|_| is_write_behind);
+    let dead_to = if is_write_behind { loader.contents.dead_to(active.number, trim.position()) } else { 0 };
     Ok(ShardStore {
         replaced,
         rewriting: Rewriting::new(packed_to),
         under_way: None,
         removed_to,
-        dead_to: dead_to.unwrap_or(trim.first_segment()),
+        dead_to: dead_to.max(trim.first_segment()),
         is_trimmed: true,
         unsynced,
         place: loader.place,

@@ -24,7 +24,7 @@ pub(super) fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
     put_number(out, (difference << 1 ^ difference >> 63).cast_unsigned());
 }
 
-/// What is left to read. Nothing is what cannot be meant.
+/// The bytes that are left to read. Each reading returns nothing where they end, or mean nothing.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
