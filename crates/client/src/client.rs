@@ -247,7 +247,8 @@ impl Client {
     }
 
     /// Creates a log, and waits until it can be appended to. It is created once, however often the cluster
-    /// has to be asked.
+    /// has to be asked; but if it is deleted before the first answer is here, the next question creates a new,
+    /// empty one.
     ///
     /// # Errors
     /// If the name is taken or is none, if the cluster cannot hold such a log, or nobody answers in time.
