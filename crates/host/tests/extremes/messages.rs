@@ -127,6 +127,7 @@ kinds! {
         Written { view, spans, others }
         Unreadable { view, spans }
         Later { view, spans, disk_full }
+        Pressed { view }
         Overdue { view, settled, overdue }
         Fill { view, spans }
         Filled { view, run }

@@ -45,7 +45,8 @@ pub struct LogClient {
     /// Which number has which position.
     pub(super) placed: BTreeMap<Position, u64>,
     pub(super) writes: Writes,
-    sequencer: Conversation,
+    /// Its window is that of what has no position yet.
+    pub(super) sequencer: Conversation,
     /// What has been asked for and is not at the head of a chain yet.
     pub(super) heading: Heading,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
@@ -444,7 +445,14 @@ impl LogClient {
     /// How many bytes of records may be on their way to any replica.
     fn window(&self) -> usize {
         let is_asked_ahead = self.config.options.deviates(Deviation::AskedAhead);
-        if is_asked_ahead { usize::MAX } else { self.writes.window() }
+        if is_asked_ahead { usize::MAX } else { self.writes.window().min(self.sequencer.window()) }
+    }
+
+    /// More than should waits for the disk of a replica. What has a position goes to it all the same, since others wait for
+    /// it; fewer positions are asked for, and later.
+    fn pressed(&mut self, now: Time) {
+        let jitter = self.jitter.draw();
+        self.sequencer.refused(now, false, jitter);
     }
 
     /// What was asked for from this number on is asked for again.
@@ -480,6 +488,7 @@ impl LogClient {
             shard::Message::Later { view, spans, disk_full } if view == current => {
                 self.later(now, node, &spans, disk_full);
             }
+            shard::Message::Pressed { view } if view == current => self.pressed(now),
             shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),
             shard::Message::Fenced { claim, .. } => self.log.was_fenced(now, claim),
             _ => {}

@@ -285,6 +285,7 @@ impl LogClient {
         let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
         let asked_at = pending.asked_at;
         self.heading.remove(&pending.record);
+        self.sequencer.takes(pending.record.size());
         self.patience.took(now, now - asked_at);
     }
 }

@@ -377,6 +377,12 @@ pub enum Message {
         /// Whether the disk is full; otherwise the replica does not know the view yet.
         disk_full: bool,
     },
+    /// Replica to client: what it wrote is taken, and more waits for the disk here than should. It has a position, so
+    /// it is not refused; whatever comes next may come slower.
+    Pressed {
+        /// The view that was written in.
+        view: ViewNumber,
+    },
     /// Sequencer to primary: positions were given out long ago that may not be written.
     Overdue {
         /// The view.
@@ -730,5 +736,6 @@ wire_enum! {
         51 => Decided { view, end, length as number },
         52 => Cover { view, of, batch, backups, length as number, runs },
         53 => ReplicateCover { view, of, batch, incarnation, length as number, runs },
+        54 => Pressed { view },
     }
 }

@@ -241,6 +241,9 @@ impl Replica {
             }
         }
         self.check(from, view, wanted, out);
+        if self.pressed && !fresh.is_empty() && matches!(from, Address::Client(..)) {
+            send(from, Message::Pressed { view }, out);
+        }
         self.take(from, view, fresh, out);
         if !written.is_empty() {
             let spans = Span::of(written.into_iter());

@@ -59,6 +59,7 @@ pub(crate) fn shard(message: &shard::Message) -> Option<String> {
         Later { view, spans: of, disk_full } => {
             format!("later v{view} {}{}", spans(of), if *disk_full { " disk-full" } else { "" })
         }
+        Pressed { view } => format!("pressed v{view}"),
         Overdue { view, settled, overdue } => format!("overdue v{view} settled={settled} overdue={overdue}"),
         Fill { view, spans: of } => format!("fill v{view} {}", spans(of)),
         Filled { view, run } => format!("filled v{view}{}", runs(std::slice::from_ref(run))),
@@ -121,6 +122,7 @@ pub(crate) fn read(
             let (view, disk_full) = (words.view()?, words.has("disk-full"));
             Later { view, spans: read_spans(&words.next()?)?, disk_full }
         }
+        "pressed" => Pressed { view: words.view()? },
         "overdue" => {
             let (view, settled) = (words.view()?, words.position("settled")?);
             Overdue { view, settled, overdue: words.position("overdue")? }
