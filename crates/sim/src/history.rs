@@ -271,6 +271,8 @@ pub struct Load {
     pub ring_records: u64,
     /// How long each record is, in bytes.
     pub record_bytes: u64,
+    /// Whether a second log is appended to, for which room is kept on each disk.
+    pub is_shared: bool,
     /// Whether nothing but heartbeats passes between some nodes at times.
     pub has_mute_ways: bool,
     /// Whether the connections of clients break all the time.

@@ -2,6 +2,9 @@
 
 /// The largest window, in full batches.
 const MOST: usize = 16;
+/// The smallest window, as a part of a full batch. Many clients share what may wait for a disk: with windows that cannot be
+/// smaller than a batch, few of them are told `Busy` all the time.
+const LEAST_PART: usize = 16;
 /// How many messages make a window, unless they would be longer than a full batch.
 const MESSAGES: usize = 2;
 
@@ -11,13 +14,13 @@ const MESSAGES: usize = 2;
 /// It begins with one full batch: when a view begins all clients begin at once, and what each sends first waits behind what
 /// all the others send.
 ///
-/// Invariant: `bytes` is between one batch and sixteen of them.
+/// Invariant: `bytes` is between a sixteenth of a batch and sixteen of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// A full batch.
     batch: usize,
     bytes: usize,
-    /// Below it the window grows by all that is acknowledged, above by one batch for each window's worth.
+    /// Below it the window grows by all that is acknowledged, above by the smallest window for each window's worth.
     threshold: usize,
 }
 
@@ -44,14 +47,19 @@ impl Window {
 
     /// So many bytes were acknowledged.
     pub fn acknowledged(&mut self, bytes: usize) {
-        let grows = if self.bytes < self.threshold { bytes } else { self.batch * bytes / self.bytes };
+        let grows =
+            if self.bytes < self.threshold { bytes } else { (self.least() * bytes / self.bytes).max(1) };
         self.bytes = (self.bytes + grows).min(MOST * self.batch);
     }
 
     /// The replica had no room for all of it.
     pub fn refused(&mut self) {
-        self.threshold = (self.bytes / 2).max(self.batch);
+        self.threshold = (self.bytes / 2).max(self.least());
         self.bytes = self.threshold;
+    }
+
+    fn least(&self) -> usize {
+        (self.batch / LEAST_PART).max(1)
     }
 }
 
@@ -61,19 +69,23 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_is_acknowledged_and_halves_when_there_was_no_room() {
-        let mut window = Window::new(100);
-        assert_eq!((window.room(0), window.room(50), window.room(51)), (Some(50), Some(50), None));
-        window.acknowledged(100);
-        assert_eq!((window.bytes, window.room(100), window.room(101)), (200, Some(100), None));
-        window.acknowledged(600);
-        assert_eq!((window.bytes, window.room(700), window.room(701)), (800, Some(100), None));
+        let mut window = Window::new(160);
+        assert_eq!((window.room(0), window.room(80), window.room(81)), (Some(80), Some(80), None));
+        window.acknowledged(160);
+        assert_eq!((window.bytes, window.room(160), window.room(161)), (320, Some(160), None));
+        window.acknowledged(960);
+        assert_eq!((window.bytes, window.room(1120), window.room(1121)), (1280, Some(160), None));
         window.refused();
-        assert_eq!(window.bytes, 400);
-        window.acknowledged(400);
-        assert_eq!(window.bytes, 500, "from here on one batch for each window");
+        assert_eq!(window.bytes, 640);
+        window.acknowledged(640);
+        assert_eq!(window.bytes, 650, "from here on a sixteenth of a batch for each window");
         (0..99).for_each(|_| window.refused());
-        assert_eq!((window.bytes, window.room(0), window.room(1000)), (100, Some(50), None));
-        (0..9999).for_each(|_| window.acknowledged(100));
-        assert_eq!(window.bytes, 1600);
+        assert_eq!((window.bytes, window.room(0), window.room(1600)), (10, Some(5), None));
+        (0..9999).for_each(|_| window.acknowledged(160));
+        assert_eq!(window.bytes, 2560);
+        // Acknowledgements that are small beside the window count, too.
+        window.refused();
+        window.acknowledged(1);
+        assert_eq!(window.bytes, 1281);
     }
 }

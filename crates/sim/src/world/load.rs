@@ -64,6 +64,7 @@ impl World {
             ring_records: self.plan.options.limits.ring_records as u64,
             record_bytes: workload.payload_bytes,
             has_resets: self.plan.workload.reset_every.is_some(),
+            is_shared: self.plan.second_log_every.is_some(),
             has_mute_ways: self.plan.faults.iter().any(|fault| fault.kind == FaultKind::Mute),
             readers: if workload.reads { workload.clients * self.plan.config.shards } else { 0 },
             in_flight_bytes: u64::from(appends) * workload.payload_bytes,
