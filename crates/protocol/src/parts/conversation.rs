@@ -114,22 +114,26 @@ impl Conversation {
         self.heard_at = now;
         // A disk that was full stays the reason until something is held again.
         self.busy = Some(disk_full || self.busy == Some(true));
-        self.backs_off(now, BUSY_FIRST, jitter);
+        if self.backs_off(now, BUSY_FIRST, jitter) {
+            self.window.refused();
+        }
     }
 
     /// The replica is not in the view yet, or not any more.
     pub fn fenced(&mut self, now: Time) {
-        self.backs_off(now, LOOKUP_FIRST, 1.0);
+        if self.backs_off(now, LOOKUP_FIRST, 1.0) {
+            self.window.fenced();
+        }
     }
 
-    /// Half the window, and a pause of twice the last one; nothing more of either while a pause is not over.
-    fn backs_off(&mut self, now: Time, least: Duration, jitter: f64) {
-        if self.pauses(now) {
-            return;
+    /// A pause of twice the last one, unless one is not over. Says whether it begins.
+    fn backs_off(&mut self, now: Time, least: Duration, jitter: f64) -> bool {
+        let begins = !self.pauses(now);
+        if begins {
+            self.pause = (self.pause * 2).clamp(least, BUSY_MOST);
+            self.not_before = now + self.pause.mul_f64(jitter);
         }
-        self.window.refused();
-        self.pause = (self.pause * 2).clamp(least, BUSY_MOST);
-        self.not_before = now + self.pause.mul_f64(jitter);
+        begins
     }
 
     /// The connection broke.

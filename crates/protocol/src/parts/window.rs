@@ -54,7 +54,17 @@ impl Window {
 
     /// The replica had no room for all of it.
     pub fn refused(&mut self) {
-        self.threshold = (self.bytes / 2).max(self.least());
+        self.shrinks(self.least());
+    }
+
+    /// The replica is between views. A view change may wait for what goes to it, so that is at least a full batch for each
+    /// pause.
+    pub fn fenced(&mut self) {
+        self.shrinks(self.batch);
+    }
+
+    fn shrinks(&mut self, least: usize) {
+        self.threshold = (self.bytes / 2).max(least);
         self.bytes = self.threshold;
     }
 
@@ -83,6 +93,13 @@ mod tests {
         assert_eq!((window.bytes, window.room(0), window.room(1600)), (10, Some(5), None));
         (0..9999).for_each(|_| window.acknowledged(160));
         assert_eq!(window.bytes, 2560);
+        (0..99).for_each(|_| window.refused());
+        window.fenced();
+        assert_eq!((window.bytes, window.room(80)), (160, Some(80)), "a view change waits for a batch");
+        (0..9999).for_each(|_| window.acknowledged(160));
+        window.fenced();
+        assert_eq!(window.bytes, 1280);
+        (0..9999).for_each(|_| window.acknowledged(160));
         // Acknowledgements that are small beside the window count, too.
         window.refused();
         window.acknowledged(1);

@@ -14,8 +14,8 @@ const MADE_RINGS: u64 = 4;
 const READ_RINGS: u64 = 4;
 /// How much a step may read besides, in bytes: a piece of a log that is rewritten, one that is looked through for damage,
 /// and, of each of eight batches that are pushed at once, what lies around the records that two earlier attempts wrote, each
-/// of them in two places: clients send few at a time under load, and those of others come in between.
-const READ_PIECES: u64 = (32 << 10) + (256 << 10) + 8 * 2 * 2 * (64 << 10);
+/// of them in three places: clients send few at a time under load, and those of others come in between.
+const READ_PIECES: u64 = (32 << 10) + (256 << 10) + 8 * 2 * 3 * (64 << 10);
 /// How much a step may read besides for each subscription, in bytes: records that lie around those it is given, which are
 /// read together with them.
 const READER_BYTES: u64 = 128 << 10;
