@@ -71,6 +71,8 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("all faults, corfu", of(Plan::from_seed), 3560..3561);
     // Replicas of two shards could not read what they were to flush, and took turns together.
     all_clean("all faults, corfu", of(Plan::from_seed), 880_008_697..880_008_698);
+    // A client kept back what had a position because a disk was behind: it was overdue, and was filled.
+    all_clean("two logs, corfu", of(profiles::two_logs), 70_000_079..70_000_080);
     // Whoever said that the log is unavailable restarted, and nobody took it back.
     all_clean("all faults, corfu", of(Plan::from_seed), 930_007_152..930_007_153);
 }
@@ -122,6 +124,10 @@ fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
         ("racing controllers", profiles::racing_controllers),
     ] {
         all_clean(&format!("{name}, erwin-st"), of(profile), 0..5);
+    }
+    // A view change waited for records that came one by one, with a pause after each.
+    for seed in [71_000_214, 71_000_566] {
+        all_clean("overload and a crash, erwin-st", of(profiles::overload_crash), seed..seed + 1);
     }
 }
 

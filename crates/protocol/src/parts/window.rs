@@ -2,8 +2,8 @@
 
 /// The largest window, in full batches.
 const MOST: usize = 16;
-/// The smallest window, as a part of a full batch. Many clients share what may wait for a disk: with windows that cannot be
-/// smaller than a batch, few of them are told `Busy` all the time.
+/// The smallest window, as a part of a full batch. Clients share what may wait for a disk: if no window were smaller than a
+/// batch, a few of them would be told `Busy` all the time.
 const LEAST_PART: usize = 16;
 /// How many messages make a window, unless they would be longer than a full batch.
 const MESSAGES: usize = 2;
@@ -50,22 +50,30 @@ impl Window {
         let grows =
             if self.bytes < self.threshold { bytes } else { (self.least() * bytes / self.bytes).max(1) };
         self.bytes = (self.bytes + grows).min(MOST * self.batch);
+        self.check();
     }
 
     /// The replica had no room for all of it.
     pub fn refused(&mut self) {
-        self.shrinks(self.least());
+        self.halves(self.least());
     }
 
     /// The replica is between views. A view change may wait for what goes to it, so that is at least a full batch for each
     /// pause.
     pub fn fenced(&mut self) {
-        self.shrinks(self.batch);
+        self.halves(self.batch);
     }
 
-    fn shrinks(&mut self, least: usize) {
+    /// To half of it, or to `least` where that is more.
+    fn halves(&mut self, least: usize) {
         self.threshold = (self.bytes / 2).max(least);
         self.bytes = self.threshold;
+        self.check();
+    }
+
+    fn check(&self) {
+        let bounds = self.least()..=MOST * self.batch;
+        assert!(bounds.contains(&self.bytes), "a window of {} bytes is not within {bounds:?}", self.bytes);
     }
 
     fn least(&self) -> usize {
