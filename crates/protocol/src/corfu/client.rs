@@ -452,7 +452,7 @@ impl LogClient {
     /// it; fewer positions are asked for, and later.
     fn pressed(&mut self, now: Time) {
         let jitter = self.jitter.draw();
-        self.sequencer.refused(now, false, jitter);
+        self.sequencer.slows(now, jitter);
     }
 
     /// What was asked for from this number on is asked for again.

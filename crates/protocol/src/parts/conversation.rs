@@ -114,6 +114,11 @@ impl Conversation {
         self.heard_at = now;
         // A disk that was full stays the reason until something is held again.
         self.busy = Some(disk_full || self.busy == Some(true));
+        self.slows(now, jitter);
+    }
+
+    /// Less is to be sent, and later. That is no word of the replica: one that is silent is asked no later for it.
+    pub fn slows(&mut self, now: Time, jitter: f64) {
         if self.backs_off(now, BUSY_FIRST, jitter) {
             self.window.refused();
         }
@@ -162,6 +167,17 @@ mod tests {
         // After the pause it is news.
         often.refused(after(1) + BUSY_FIRST, false, 1.0);
         assert_eq!(often.pause, 2 * BUSY_FIRST);
+    }
+
+    #[test]
+    fn a_conversation_that_slows_down_has_heard_nothing() {
+        let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
+        let silent_at = conversation.resend_at();
+        conversation.slows(after(1), 1.0);
+        assert_eq!((conversation.resend_at(), conversation.busy()), (silent_at, None));
+        assert_eq!(conversation.resumes_at(), Some(after(1) + BUSY_FIRST));
+        conversation.refused(after(9), false, 1.0);
+        assert!(conversation.resend_at() > silent_at);
     }
 
     #[test]
