@@ -162,7 +162,7 @@ pub const UNHEARD_FOR: Duration = Duration::from_secs(5);
 /// away.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a restarted replica waits before it asks for a view again.
+/// How long a replica that takes part in no view waits before it asks for one again; doubled while nothing comes of it.
 pub const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a controller gathers answers beyond those that it needs.

@@ -11,11 +11,9 @@ use super::message::Message;
 use super::tokens::{Answer, Tokens};
 use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
+use crate::parts::Reports;
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
-
-/// How long a sequencer that was staged waits for its view before it asks for one.
-const STAGED_PATIENCE: Duration = Duration::from_millis(400);
 
 /// The sequencer of one log, on one node.
 ///
@@ -40,9 +38,8 @@ pub struct Sequencer {
     /// How far the shards said that they are written.
     written: BTreeMap<ShardId, Position>,
     tell_at: Option<Time>,
-    cannot_start: ViewNumber,
     unavailable: Option<String>,
-    report_at: Time,
+    reports: Reports,
 }
 
 impl Machine for Sequencer {
@@ -67,7 +64,7 @@ impl Machine for Sequencer {
     }
 
     fn deadline(&self) -> Option<Time> {
-        if self.is_open() { self.tell_at } else { Some(self.report_at) }
+        if self.is_open() { self.tell_at } else { Some(self.reports.deadline()) }
     }
 }
 
@@ -87,9 +84,8 @@ impl Sequencer {
             overdue: Position::ZERO,
             written: BTreeMap::new(),
             tell_at: None,
-            cannot_start: ViewNumber::NONE,
             unavailable: None,
-            report_at: Time::ZERO,
+            reports: Reports::default(),
         }
     }
 
@@ -136,7 +132,7 @@ impl Sequencer {
     }
 
     fn registered_number(&self) -> ViewNumber {
-        self.view_number().max(self.cannot_start)
+        self.view_number().max(self.reports.cannot_start())
     }
 
     fn accepts(&self, view: ViewNumber) -> bool {
@@ -220,14 +216,8 @@ impl Sequencer {
             if self.tell_at.is_some_and(|at| now >= at) {
                 self.tell_shards(now, out);
             }
-        } else if now >= self.report_at {
-            self.report_at = now + limits::REPORT_EVERY;
-            let message = control::Message::Report {
-                view: self.view_number(),
-                cannot_start: self.cannot_start,
-                incarnation: self.me.incarnation,
-            };
-            reply(Address::Node(self.me.node, Endpoint::Controller), message, out);
+        } else {
+            self.reports.report(now, self.me, self.view_number(), out);
         }
     }
 
@@ -276,7 +266,7 @@ impl Sequencer {
             return reply(from, control::Message::Outbid { claim: self.claim }, out);
         }
         self.claim = claim;
-        self.report_at = now + STAGED_PATIENCE;
+        self.reports.be_patient(now);
         reply(from, control::Message::Staged { claim, incarnation: self.me.incarnation }, out);
     }
 
@@ -297,8 +287,7 @@ impl Sequencer {
             self.view = Some(view);
         } else {
             self.claim = self.claim.max(view.number);
-            self.cannot_start = self.cannot_start.max(view.number);
-            self.report_at = now;
+            self.reports.note(now, view.number);
         }
     }
 }

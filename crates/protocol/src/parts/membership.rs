@@ -1,18 +1,13 @@
 //! A sequencing replica's place in the views of its log: whom it obeys, which view it is in, and for which it is
 //! prepared.
 
-use std::time::Duration;
-
 use seriatim_model::wire::wire_struct;
-use seriatim_model::{Address, Endpoint, Member, Position, Time, View, ViewNumber, limits};
+use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
 
-use super::Sessions;
+use super::{Reports, Sessions};
 use crate::control::{Message, behind};
 use crate::deviation::{Deviation, Options};
 use crate::roles::RoleEffect;
-
-/// How long a replica that is sealed waits for its new view before it asks for one.
-const SEALED_PATIENCE: Duration = Duration::from_millis(400);
 
 /// What a replica knows of views. What it holds belongs to the view `number`.
 ///
@@ -31,9 +26,8 @@ pub struct Membership {
     /// The view that it is prepared to start.
     pub staged: Option<Staged>,
     restarted: bool,
-    cannot_start: ViewNumber,
     unavailable: Option<String>,
-    report_at: Time,
+    reports: Reports,
     /// Whether the deviation is on by which a node is taken for the member that it was in another life.
     is_amnesiac: bool,
 }
@@ -88,9 +82,8 @@ impl Membership {
             view: None,
             staged: None,
             restarted: true,
-            cannot_start: ViewNumber::NONE,
             unavailable: None,
-            report_at: Time::ZERO,
+            reports: Reports::default(),
             is_amnesiac: options.deviates(Deviation::AmnesiaAcknowledges),
         }
     }
@@ -117,7 +110,7 @@ impl Membership {
     /// The latest view that it knows to have been registered.
     #[must_use]
     pub fn registered_number(&self) -> ViewNumber {
-        self.number.max(self.cannot_start)
+        self.number.max(self.reports.cannot_start())
     }
 
     /// Why no view can be formed, if the controller said so.
@@ -202,8 +195,7 @@ impl Membership {
         if self.is_named_in(view) && (prepared || amnesia) {
             return Registered::Starts;
         }
-        self.cannot_start = self.cannot_start.max(view.number);
-        self.report_at = now;
+        self.reports.note(now, view.number);
         if view.number > self.claim {
             self.claim = view.number;
             return Registered::Ends;
@@ -237,27 +229,20 @@ impl Membership {
 
     /// Gives an attempt that sealed the replica time before it asks for a view itself.
     pub fn be_patient(&mut self, now: Time) {
-        self.report_at = now + SEALED_PATIENCE;
+        self.reports.be_patient(now);
     }
 
     /// When to call [`report`](Self::report) at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        (!self.is_open()).then_some(self.report_at)
+        (!self.is_open()).then_some(self.reports.deadline())
     }
 
     /// Asks for a view now and then, where it takes part in none.
     pub fn report(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if self.is_open() || now < self.report_at {
-            return;
+        if !self.is_open() {
+            self.reports.report(now, self.me, self.number, out);
         }
-        self.report_at = now + limits::REPORT_EVERY;
-        let message = Message::Report {
-            view: self.number,
-            cannot_start: self.cannot_start,
-            incarnation: self.me.incarnation,
-        };
-        send(Address::Node(self.me.node, Endpoint::Controller), message, out);
     }
 
     /// Tells a controller that another one has a higher claim.

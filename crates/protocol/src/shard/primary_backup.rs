@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
 use seriatim_model::{
     Address, Durability, Endpoint, Gap, IdRun, Input, LogConfig, Machine, Member, NodeId, Peer, Position,
-    ShardId, ShardMembers, Ticket, Time, ViewHistory, ViewNumber, limits,
+    ShardId, ShardMembers, Ticket, Time, ViewHistory, ViewNumber,
 };
 
 use super::answered::Answered;
@@ -23,11 +23,8 @@ use super::unstored::{Before, Unstored};
 use super::writing::{self, Chain};
 use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
-use crate::parts::Gate;
+use crate::parts::{Gate, Reports};
 use crate::roles::{self, RoleEffect, RoleInput};
-
-/// How long a fenced replica waits for its new view before it asks for one.
-const FENCED_PATIENCE: std::time::Duration = std::time::Duration::from_millis(400);
 
 /// One replica of one shard of one log.
 ///
@@ -70,8 +67,7 @@ pub struct Replica {
     /// The end of the highest run that was pushed. Only the simulator's defects use it.
     pushed: Position,
     pub(super) readers: Readers,
-    cannot_start: ViewNumber,
-    report_at: Time,
+    reports: Reports,
     /// Too much waits for the disk.
     pub(super) pressed: bool,
 }
@@ -133,7 +129,7 @@ impl Machine for Replica {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let report = (!self.is_open()).then_some(self.report_at);
+        let report = (!self.is_open()).then_some(self.reports.deadline());
         let copy = if self.is_open() { self.copying.deadline(self.lacks) } else { None };
         let scrub = self.scrub.filter(|_| self.is_open()).map(|_| self.scrub_at);
         let missing = self.missing_deadline();
@@ -200,8 +196,7 @@ impl Replica {
             unstored: Unstored::default(),
             pushed: Position::ZERO,
             readers: Readers::new(options.limits),
-            cannot_start: ViewNumber::NONE,
-            report_at: Time::ZERO,
+            reports: Reports::default(),
             pressed: false,
         })
     }
@@ -363,7 +358,7 @@ impl Replica {
         }
         // A life that the view does not name may have lost what the view counts on.
         let is_counted_on =
-            if view == self.view_number() { self.is_named() } else { view > self.cannot_start };
+            if view == self.view_number() { self.is_named() } else { view > self.reports.cannot_start() };
         view == self.memory.claim && is_counted_on || skipped
     }
 
@@ -611,13 +606,13 @@ impl Replica {
         entry: &control::LogEntry,
         out: &mut Vec<RoleEffect>,
     ) {
-        let known = self.view_number().max(self.cannot_start);
+        let known = self.view_number().max(self.reports.cannot_start());
         if claim >= self.memory.claim && behind::is_shown_by(claim, entry.view_number(), known) {
             // The register was set back: what it would have in place of that view is older.
             let message = control::Message::Ahead { claim, view: known };
             return out.push(RoleEffect::Send { to: from, message: message.into() });
         }
-        self.report_at = now + FENCED_PATIENCE;
+        self.reports.be_patient(now);
         if claim > self.memory.claim {
             let before = self.before();
             // A view that was registered, and that it did not see start, is the old view now.
@@ -709,8 +704,7 @@ impl Replica {
         let before = self.before();
         if !self.learn(now, entry, out) {
             // It is not counted on there: only a new view can bring it back.
-            self.cannot_start = self.cannot_start.max(view.number);
-            self.report_at = now;
+            self.reports.note(now, view.number);
             if view.number > self.memory.claim {
                 // Nobody fenced it, but its view is over: it is as if somebody had.
                 self.memory.claim = view.number;
@@ -771,15 +765,9 @@ impl Replica {
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        if !self.is_open() && now >= self.report_at {
-            self.report_at = now + limits::REPORT_EVERY;
-            let message = control::Message::Report {
-                view: self.view_number(),
-                cannot_start: self.cannot_start,
-                incarnation: self.memory.incarnation,
-            };
-            let to = Address::Node(self.node, Endpoint::Controller);
-            out.push(RoleEffect::Send { to, message: message.into() });
+        if !self.is_open() {
+            let me = self.me();
+            self.reports.report(now, me, self.view_number(), out);
         }
         self.ask_for_missing(now, out);
         self.report_unnamed(now, out);

@@ -1,0 +1,102 @@
+//! What a replica that takes part in no view says of itself to the controller on its node, and when.
+
+use std::time::Duration;
+
+use seriatim_model::{Address, Endpoint, Member, Time, ViewNumber, limits};
+
+use crate::control::Message;
+use crate::roles::RoleEffect;
+
+/// How long a replica that an attempt has reached waits for its view before it asks for one.
+const ATTEMPT_PATIENCE: Duration = Duration::from_millis(400);
+/// The longest pause between two reports.
+const MOST: Duration = Duration::from_secs(1);
+
+/// When a replica asks for a view, and which views it cannot start: it is no replica that they count on.
+///
+/// It asks at once when it learns of such a view, and less and less often while nothing comes of it: a controller learns of
+/// nodes that return, and of what is registered, by itself.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    /// The highest view that the replica cannot start.
+    cannot_start: ViewNumber,
+    at: Time,
+    pause: Duration,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Self { cannot_start: ViewNumber::NONE, at: Time::ZERO, pause: limits::REPORT_EVERY }
+    }
+}
+
+impl Reports {
+    /// The highest view that the replica cannot start.
+    #[must_use]
+    pub fn cannot_start(&self) -> ViewNumber {
+        self.cannot_start
+    }
+
+    /// A view is registered that the replica cannot start: only another one brings it back.
+    pub fn note(&mut self, now: Time, view: ViewNumber) {
+        self.cannot_start = self.cannot_start.max(view);
+        self.restart(now);
+    }
+
+    /// An attempt has reached the replica, and gets its time.
+    pub fn be_patient(&mut self, now: Time) {
+        self.restart(now + ATTEMPT_PATIENCE);
+    }
+
+    /// When the next report is due.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        self.at
+    }
+
+    /// Reports, if that is due: the replica is `me`, and what it holds is of that view.
+    pub fn report(&mut self, now: Time, me: Member, view: ViewNumber, out: &mut Vec<RoleEffect>) {
+        if now < self.at {
+            return;
+        }
+        self.at = now + self.pause;
+        self.pause = (self.pause * 2).min(MOST);
+        let to = Address::Node(me.node, Endpoint::Controller);
+        let message = Message::Report { view, cannot_start: self.cannot_start, incarnation: me.incarnation };
+        out.push(RoleEffect::Send { to, message: message.into() });
+    }
+
+    fn restart(&mut self, at: Time) {
+        self.at = at;
+        self.pause = limits::REPORT_EVERY;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Incarnation, NodeId};
+
+    use super::*;
+
+    /// The instants, in milliseconds, at which reports leave until then.
+    fn reported(reports: &mut Reports, from: u64, until: u64) -> Vec<u64> {
+        let me = Member { node: NodeId(1), incarnation: Incarnation(7) };
+        let is_sent = |ms: &u64| {
+            let mut out = vec![];
+            reports.report(Time::ZERO + Duration::from_millis(*ms), me, ViewNumber::NONE, &mut out);
+            !out.is_empty()
+        };
+        (from..until).filter(is_sent).collect()
+    }
+
+    #[test]
+    fn reports_come_less_and_less_often_until_something_happens() {
+        let mut reports = Reports::default();
+        assert_eq!(reported(&mut reports, 0, 5000), [0, 100, 300, 700, 1500, 2500, 3500, 4500]);
+        reports.note(Time::ZERO + Duration::from_millis(5000), ViewNumber(3));
+        assert_eq!(reported(&mut reports, 5000, 5300), [5000, 5100]);
+        assert_eq!(reports.cannot_start(), ViewNumber(3));
+        reports.be_patient(Time::ZERO + Duration::from_millis(5300));
+        assert_eq!(reported(&mut reports, 5300, 6000), [5700, 5800]);
+    }
+}
