@@ -270,7 +270,7 @@ impl LogClient {
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;
         let is_oldest = replica.sent.first_key_value().is_some_and(|(oldest, _)| *oldest == position);
         let bytes = replica.lands(position)?;
-        replica.pace.takes(bytes);
+        replica.pace.takes(now, bytes);
         if is_oldest {
             replica.pace.advances(now);
         }
@@ -285,7 +285,7 @@ impl LogClient {
         let Some(pending) = self.pending.get((number - self.base) as usize) else { return };
         let asked_at = pending.asked_at;
         self.heading.remove(&pending.record);
-        self.sequencer.takes(pending.record.size());
+        self.sequencer.takes(now, pending.record.size());
         self.patience.took(now, now - asked_at);
     }
 }

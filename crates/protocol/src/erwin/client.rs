@@ -328,7 +328,7 @@ impl LogClient {
         if next > member.acknowledged {
             let from = member.acknowledged.max(self.base);
             let taken = Self::bytes_of((&self.pending, self.base), (from, next), has_records);
-            member.pace.takes(taken);
+            member.pace.takes(now, taken);
             member.pace.advances(now);
             self.work_is_due |= member.sent < self.base + self.pending.len() as u64;
             member.acknowledged = next;

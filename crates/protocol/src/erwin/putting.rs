@@ -471,7 +471,7 @@ impl LogClient {
             taken += pending.record.size();
         }
         progress.is_fenced = false;
-        progress.pace.takes(taken);
+        progress.pace.takes(now, taken);
         progress.refused.remove(ids);
         // More names may leave now, too.
         self.work_is_due = true;

@@ -11,8 +11,8 @@ use super::pauses::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND
 
 /// The pace of one client towards one replica: when it may send, when it sends again, and how much at a time.
 ///
-/// Three things slow it down, and each has its own remedy. A replica without room is given a pause that doubles, and half
-/// the window. One that refuses the view is given a pause while the register is asked. One that is silent is asked again
+/// Three things slow it down, and each has its own remedy. A replica without room is given half the window, and a pause that
+/// begins with half of the time that it takes between two answers, and doubles. One that refuses the view is given a pause while the register is asked. One that is silent is asked again
 /// after a measured time that doubles.
 ///
 /// Invariant: `pause` and `busy` are set only while nothing was acknowledged since the refusal.
@@ -23,6 +23,10 @@ pub struct Conversation {
     patience: Duration,
     not_before: Time,
     pause: Duration,
+    /// When the replica last took something, or the wait for that began.
+    took_at: Time,
+    /// How long the replica has lately needed until it took something again.
+    pace: Duration,
     /// Whether the replica had no room when it was last heard of, and if so, whether because of its disk.
     busy: Option<bool>,
     window: Window,
@@ -37,6 +41,8 @@ impl Conversation {
             patience: RESEND_FIRST,
             not_before: Time::ZERO,
             pause: Duration::ZERO,
+            took_at: now,
+            pace: Duration::ZERO,
             busy: None,
             window: Window::new(batch_bytes),
         }
@@ -82,7 +88,7 @@ impl Conversation {
 
     /// Something is sent while nothing was on its way: the wait for an answer starts now.
     pub fn begins(&mut self, now: Time) {
-        self.heard_at = now;
+        (self.heard_at, self.took_at) = (now, now);
     }
 
     /// See [`Window::room`].
@@ -98,8 +104,12 @@ impl Conversation {
     }
 
     /// The replica took so many bytes.
-    pub fn takes(&mut self, bytes: usize) {
+    pub fn takes(&mut self, now: Time, bytes: usize) {
         self.window.acknowledged(bytes);
+        if now > self.took_at {
+            self.pace = (self.pace * 3 + (now - self.took_at).min(BUSY_MOST)) / 4;
+            self.took_at = now;
+        }
         (self.pause, self.busy) = (Duration::ZERO, None);
     }
 
@@ -119,7 +129,7 @@ impl Conversation {
 
     /// Less is to be sent, and later. That is no word of the replica: one that is silent is asked no later for it.
     pub fn slows(&mut self, now: Time, jitter: f64) {
-        if self.backs_off(now, BUSY_FIRST, jitter) {
+        if self.backs_off(now, (self.pace / 2).max(BUSY_FIRST), jitter) {
             self.window.refused();
         }
     }
@@ -170,6 +180,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_begins_with_half_of_the_time_between_two_answers() {
+        let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
+        conversation.begins(after(1000));
+        (1..=20).for_each(|count| conversation.takes(after(1000 + 20 * count), 1));
+        // Several records that are answered at once are one answer.
+        conversation.takes(after(1400), 1);
+        conversation.refused(after(1400), false, 1.0);
+        let pause = conversation.resumes_at().unwrap() - after(1400);
+        assert!((9..=10).contains(&pause.as_millis()), "{pause:?}");
+        conversation.refused(after(1411), false, 1.0);
+        assert!(conversation.resumes_at().unwrap() - after(1411) > pause);
+        // What was on its way while nothing was asked for says nothing of the disk.
+        (0..40).for_each(|count| {
+            conversation.begins(after(5000 * (1 + count)));
+            conversation.takes(after(5000 * (1 + count) + 1), 1);
+        });
+        conversation.refused(after(900_000), false, 1.0);
+        assert_eq!(conversation.resumes_at(), Some(after(900_000) + BUSY_FIRST));
+    }
+
+    #[test]
     fn a_conversation_that_slows_down_has_heard_nothing() {
         let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
         let silent_at = conversation.resend_at();
@@ -186,7 +217,7 @@ mod tests {
         conversation.refused(after(1), true, 1.0);
         conversation.refused(after(2), false, 1.0);
         assert_eq!(conversation.busy(), Some(true));
-        conversation.takes(1);
+        conversation.takes(after(2), 1);
         assert_eq!(conversation.busy(), None);
     }
 }

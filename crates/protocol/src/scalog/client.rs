@@ -222,7 +222,7 @@ impl LogClient {
                 self.pace.advances(now);
                 let before = self.in_flight;
                 self.appended(ids, Some(first), out);
-                self.pace.takes(before - self.in_flight);
+                self.pace.takes(now, before - self.in_flight);
             }
             shard::Message::OutOfOrder { view, session, expected }
                 if view == current && Some(session) == self.session && Some(shard) == self.at =>
