@@ -184,18 +184,23 @@ impl Handles {
     }
 
     fn put(&mut self, name: &str, file: &Arc<OpenFile>) {
-        while self.open.len() >= self.most {
-            // One that somebody uses, or of which something is behind, stays: what opens it anew has to find all of it.
-            let is_unused = |handle: &Handle| Arc::strong_count(&handle.file) == 1 && handle.file.is_idle();
-            let unused = self.open.iter().filter(|(_, handle)| is_unused(handle));
-            if let Some(oldest) = unused.min_by_key(|(_, handle)| handle.used).map(|(name, _)| name.clone()) {
-                self.open.remove(&oldest);
-            } else {
-                break;
-            }
+        if self.open.len() >= self.most {
+            self.make_room();
         }
         let handle = Handle { file: Arc::clone(file), used: self.uses, name_is_durable: false };
         self.open.insert(name.to_owned(), handle);
+    }
+
+    /// Closes an eighth of the files, those used least recently: one at a time, each opening would look at all of them. One
+    /// that somebody uses, or of which something is behind, stays: what opens it anew has to find all of it.
+    fn make_room(&mut self) {
+        let is_unused = |handle: &Handle| Arc::strong_count(&handle.file) == 1 && handle.file.is_idle();
+        let mut unused: Vec<u64> =
+            self.open.values().filter(|handle| is_unused(handle)).map(|handle| handle.used).collect();
+        unused.sort_unstable();
+        let least = (self.most / 8).max(1);
+        let Some(last) = unused.get(least - 1).or(unused.last()) else { return };
+        self.open.retain(|_, handle| handle.used > *last || !is_unused(handle));
     }
 
     fn name_is_durable(&self, name: &str) -> bool {
