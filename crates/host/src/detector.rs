@@ -11,6 +11,9 @@
 //! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is not taken (`lane.rs`). Each
 //!   of the two nodes then suspects the other, since the one that finds out says so.
 //!
+//! Nodes also show each other how far their disks are, and tell one that comes back what its earlier lives had shown
+//! (`mark.rs`): a disk that holds less was set back.
+//!
 //! A suspected node is alive again when it answers something that was sent after the suspicion: what a dead process had
 //! sent before it died may still arrive.
 //!
@@ -27,6 +30,7 @@ use seriatim_model::{NodeId, Time};
 use seriatim_protocol::control::{Ailment, Heartbeat};
 
 use crate::lane::Lane;
+use crate::mark::{DiskMark, Shown};
 use crate::rhythm::Rhythm;
 
 /// How much longer a node has once it is overdue: what has arrived meanwhile may not have been looked at yet.
@@ -58,6 +62,8 @@ pub enum Liveness {
     Unknown(NodeId),
     /// Nothing tells whether what this node sends it arrives: something is to be sent.
     Unproven(NodeId),
+    /// A node was shown more than this node's disk held when it started: the disk was set back.
+    SetBack(NodeId),
 }
 
 /// How many messages of one other node its host has taken: counted there, read by the detector.
@@ -90,6 +96,7 @@ pub struct Detector {
     /// How often this node found that it had not been scheduled.
     pauses: u64,
     ailment: Option<Ailment>,
+    mark: DiskMark,
     others: BTreeMap<NodeId, Other>,
     wrong: u64,
 }
@@ -112,6 +119,8 @@ struct Other {
     /// It was found overdue, and is suspected if nothing comes until then.
     overdue: Option<Time>,
     suspicion: Option<Suspicion>,
+    /// What its lives showed of its disk.
+    shown: Shown,
 }
 
 #[derive(Debug)]
@@ -124,9 +133,9 @@ struct Suspicion {
 }
 
 impl Detector {
-    /// A detector of a node's `incarnation`, which knows no other node yet.
+    /// A detector of a node's `incarnation`, whose disk is as `mark` says, and which knows no other node yet.
     #[must_use]
-    pub fn new(incarnation: u64, limits: &Limits) -> Self {
+    pub fn new(incarnation: u64, limits: &Limits, mark: DiskMark) -> Self {
         Self {
             incarnation,
             limits: *limits,
@@ -134,6 +143,7 @@ impl Detector {
             beat_at: Time::ZERO,
             pauses: 0,
             ailment: None,
+            mark,
             others: BTreeMap::new(),
             wrong: 0,
         }
@@ -193,6 +203,7 @@ impl Detector {
         self.beat_at = now + self.limits.heartbeat_every;
         self.count += 1;
         let (incarnation, count, pauses, ailment) = (self.incarnation, self.count, self.pauses, self.ailment);
+        let (disk, durable) = self.mark.read();
         let beat = |(node, other): (&NodeId, &Other)| {
             let heard = (other.incarnation, other.count);
             let beat = Heartbeat {
@@ -203,6 +214,9 @@ impl Detector {
                 pauses,
                 ailment: ailment.or(other.lane.is_mute().then_some(Ailment::Unheard)),
                 taken: other.taken.count(),
+                disk,
+                durable,
+                remembered: other.shown.before_last(),
             };
             (*node, beat)
         };
@@ -241,6 +255,10 @@ impl Detector {
         (other.incarnation, other.count, other.pauses) = (beat.life, beat.count, beat.pauses);
         other.via = Some(via);
         other.lane.hears(now, beat.taken);
+        other.shown.note(beat.disk, beat.life, beat.durable);
+        if beat.heard_life == self.incarnation && self.mark.is_behind(beat.remembered) {
+            changes.push(Liveness::SetBack(node));
+        }
         if let Some(ailment) = beat.ailment {
             if other.suspicion.is_none() {
                 other.suspect(self.count, Cause::Unwell(ailment));
@@ -296,6 +314,7 @@ impl Other {
             lane: Lane::new(now, limits),
             overdue: None,
             suspicion: None,
+            shown: Shown::default(),
         }
     }
 
@@ -372,7 +391,7 @@ mod tests {
     }
 
     fn detector() -> Detector {
-        let mut detector = Detector::new(7, &Limits::default());
+        let mut detector = Detector::new(7, &Limits::default(), DiskMark::default());
         detector.meet(at(0), OTHER, Taken::default());
         detector
     }
@@ -387,6 +406,9 @@ mod tests {
             pauses: 0,
             ailment: None,
             taken: count / 10,
+            disk: 3,
+            durable: 0,
+            remembered: 0,
         }
     }
 
@@ -551,6 +573,38 @@ mod tests {
         let beat = Heartbeat { taken: 1, ..answer(&detector) };
         assert_eq!(hear(&mut detector, 8000, beat), [Liveness::Alive(OTHER)]);
         assert_eq!(detector.beat(at(8020)).0[0].1.ailment, None);
+    }
+
+    #[test]
+    fn a_node_tells_one_that_comes_back_with_less_on_its_disk_than_it_showed() {
+        let mut here = detector();
+        let show = |life, durable, here: &Detector| Heartbeat {
+            life,
+            disk: 3,
+            durable,
+            count: 1,
+            heard_life: 0,
+            ..answer(here)
+        };
+        for durable in [50, 80, 70] {
+            let beat = show(9, durable, &here);
+            hear(&mut here, durable, beat);
+        }
+        // The other is killed, and its disk goes back.
+        let mut back = Detector::new(10, &Limits::default(), DiskMark::new(3, 60));
+        back.meet(at(100), NodeId(1), Taken::default());
+        let beat = show(10, 60, &here);
+        hear(&mut here, 100, beat);
+        let (beats, _) = here.beat(at(100));
+        let told = beats[0].1;
+        assert_eq!((told.heard_life, told.remembered), (10, 80));
+        let changes = back.heard(at(101), NodeId(1), VIA, told);
+        assert_eq!(changes[0], Liveness::SetBack(NodeId(1)), "before it counts as heard");
+        // That was not said to a life before, nor of what this life wrote itself.
+        let stale = Heartbeat { heard_life: 9, ..told };
+        assert!(back.heard(at(102), NodeId(1), VIA, stale).is_empty());
+        let fine = Heartbeat { remembered: 60, ..told };
+        assert!(!back.heard(at(103), NodeId(1), VIA, fine).contains(&Liveness::SetBack(NodeId(1))));
     }
 
     #[test]

@@ -18,18 +18,21 @@ use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Deviation, Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
-    CheckpointId, Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey, Secret,
-    ShardOptions,
+    Disk, Journal, JournalIdentity, JournalOptions, JournalWrite, Kept, Lsn, RoleKey, Secret, ShardOptions,
 };
 
 use crate::backlog::Backlog;
+use crate::checkpoint::Checkpoint;
+use crate::condition::NODE;
 use crate::detector::Liveness;
 use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::liveness::Others;
+use crate::mark::DiskMark;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
+use crate::returning::Returning;
 use crate::role::Role;
 use crate::stranger::unknown_role;
 use crate::turns::Turns;
@@ -146,7 +149,7 @@ pub struct Host {
     /// The last journal entry of all, and the last that somebody waits for.
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
-    checkpoint: Option<Checkpoint>,
+    pub(crate) checkpoint: Option<Checkpoint>,
     /// What is under way with files.
     pub(crate) file_work: Option<Under>,
     /// The replicas whose stores have files that a trim left, and whose turn was last.
@@ -159,19 +162,15 @@ pub struct Host {
     /// How many suspicions turned out wrong, and how many microseconds journal writes take.
     pub(crate) measured: (u64, u64),
     pub(crate) others: Others,
+    pub(crate) mark: DiskMark,
+    pub(crate) returning: Returning,
+    /// What came for roles that wait until then.
+    pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
     random: u64,
     failure: Option<String>,
     pub(crate) problems: Vec<Problem>,
     scratch: Vec<RoleEffect>,
-}
-
-#[derive(Debug)]
-struct Checkpoint {
-    id: CheckpointId,
-    snapshots: Vec<(RoleKey, Vec<Bytes>)>,
-    /// To be synced first; taken by the syncer.
-    files: Option<Vec<String>>,
 }
 
 impl Host {
@@ -186,8 +185,13 @@ impl Host {
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
+        let (disk_number, is_new) =
+            revived.disk.map_or_else(|| (draw(&mut random), true), |disk| (disk, false));
         let mut host = Self {
             others: Others::new(&config),
+            mark: DiskMark::new(disk_number, last.0),
+            returning: if revived.roles.is_empty() { Returning::Over } else { Returning::Awaits(None) },
+            held_back: vec![],
             disk,
             journal,
             roles: revived.roles,
@@ -221,6 +225,9 @@ impl Host {
             scratch: vec![],
             config,
         };
+        if is_new {
+            host.append(NODE, &encode(&RoleRecord::Disk { disk: disk_number }));
+        }
         host.add_register();
         let keys: Vec<_> = host.roles.keys().copied().collect();
         for key in keys {
@@ -346,16 +353,7 @@ impl Host {
         self.drain_local(now);
         self.join(now);
         self.retry_when_full(now);
-        if self.journal.checkpoint_due() && self.checkpoint.is_none() && self.can_checkpoint() {
-            self.begin_checkpoint();
-        }
-    }
-
-    /// Whether what the journal has may go once the roles told what they know. One that could not be brought back tells
-    /// nothing, and what there is of a dismissed replica does not go before the replica's files.
-    fn can_checkpoint(&self) -> bool {
-        let files_are_gone = self.doomed.is_empty() && self.retired.is_empty();
-        files_are_gone && !self.roles.values().any(|role| matches!(role, Role::Broken))
+        self.checkpoint_if_due();
     }
 
     /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
@@ -394,11 +392,6 @@ impl Host {
     #[must_use]
     pub fn journal_pending_bytes(&self) -> usize {
         self.journal.pending_bytes()
-    }
-
-    /// The files that a checkpoint waits for, unless they were taken.
-    pub(crate) fn take_checkpoint_files(&mut self) -> Option<Vec<String>> {
-        self.checkpoint.as_mut()?.files.take()
     }
 
     /// When [`Host::settle`] is to be called at the latest.
@@ -452,6 +445,7 @@ impl Host {
         if self.journal.durable() < self.last {
             return Err(HostError::Write("an earlier write has not ended".into()));
         }
+        self.mark.reaches(self.journal.durable().0);
         Ok(())
     }
 
@@ -492,6 +486,9 @@ impl Host {
     }
 
     pub(crate) fn dispatch(&mut self, now: Time, key: RoleKey, from: Address, message: Message) {
+        if self.is_held_back(key) {
+            return self.hold_back(key, from, message);
+        }
         if matches!(message, Message::Control(control::Message::Gone { .. })) {
             self.is_unknown(now, key.log);
         }
@@ -557,6 +554,9 @@ impl Host {
     }
 
     pub(crate) fn step(&mut self, now: Time, key: RoleKey, input: RoleInput) {
+        if self.is_held_back(key) {
+            return;
+        }
         let Some(role) = self.roles.get_mut(&key) else { return };
         let mut effects = std::mem::take(&mut self.scratch);
         role.step(now, input, &mut effects);
@@ -571,7 +571,7 @@ impl Host {
     }
 
     fn update_timer(&mut self, key: RoleKey) {
-        let deadline = self.roles.get(&key).and_then(Role::deadline);
+        let deadline = self.roles.get(&key).filter(|_| !self.is_held_back(key)).and_then(Role::deadline);
         self.timers.set(key, deadline);
     }
 
@@ -724,6 +724,8 @@ impl Host {
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
                 self.set_disk_full(self.journal.is_full());
                 self.report_durable(durable);
+                self.mark.reaches(durable.0);
+                self.return_goes_on(now, durable);
             }
             Err(cause) => self.failure = Some(cause.to_string()),
         }
@@ -747,33 +749,23 @@ impl Host {
         }
     }
 
-    fn begin_checkpoint(&mut self) {
-        let id = self.journal.begin_checkpoint();
-        let mut snapshots: Vec<_> = self.gone_snapshot().into_iter().collect();
-        let mut files = vec![];
-        for (key, role) in &mut self.roles {
-            if let Some((snapshot, unsynced)) = role.snapshot() {
-                snapshots.push((*key, encode(&snapshot)));
-                files.extend(unsynced);
-            }
-        }
-        self.checkpoint = Some(Checkpoint { id, snapshots, files: Some(files) });
-    }
-
-    pub(crate) fn files_synced(&mut self, outcome: Result<(), String>) {
-        let Some(Checkpoint { id, snapshots, .. }) = self.checkpoint.take() else { return };
-        match outcome {
-            Ok(()) => {
-                self.last = self.journal.finish_checkpoint(id, &snapshots);
-                self.awaited = self.last;
-            }
-            Err(cause) => self.fail(cause),
-        }
-    }
-
     /// The disk did what nobody can undo.
     pub(crate) fn fail(&mut self, cause: String) {
-        self.failure = Some(format!("the disk failed: {cause}"));
+        self.end(format!("the disk failed: {cause}"));
+    }
+
+    /// The node cannot go on.
+    pub(crate) fn end(&mut self, cause: String) {
+        self.failure = Some(cause);
+    }
+
+    pub(crate) fn disk_is_full(&self) -> bool {
+        self.disk_is_full
+    }
+
+    /// Draws a number that nobody else draws.
+    pub(crate) fn draw(&mut self) -> u64 {
+        draw(&mut self.random)
     }
 }
 

@@ -26,6 +26,10 @@ pub(crate) enum RoleRecord {
     Closed { state: Option<Bytes> },
     /// A role that keeps no journal began to run again; what `Closed` said is used up.
     Reopened { incarnation: Incarnation },
+    /// Of the node itself: which disk this is, a number that was drawn when its journal began.
+    Disk { disk: u64 },
+    /// Of the node itself: the disk was set back, and counts as another. What was said of roles before counts for nothing.
+    SetBack { disk: u64 },
 }
 
 wire_enum! {
@@ -35,6 +39,8 @@ wire_enum! {
         3 => Gone {},
         4 => Closed { state },
         5 => Reopened { incarnation },
+        6 => Disk { disk },
+        7 => SetBack { disk },
     }
 }
 

@@ -21,6 +21,7 @@
 //! due at once: it fires after the inbox was drained. That is all the batching there is.
 
 mod backlog;
+mod checkpoint;
 mod condition;
 mod detector;
 #[cfg(test)]
@@ -30,10 +31,12 @@ mod host;
 mod journal;
 mod lane;
 mod liveness;
+mod mark;
 mod recovery;
 mod register;
 mod relay;
 mod retire;
+mod returning;
 mod rhythm;
 mod role;
 mod stranger;
@@ -45,6 +48,7 @@ pub use detector::{Cause, Detector, Liveness, Taken, Via};
 pub use files::FileWork;
 pub use host::{Event, Host, HostConfig, Outgoing};
 pub use liveness::Unmet;
+pub use mark::DiskMark;
 pub use recovery::{HostError, Problem};
 pub use register::{RegisterPlace, RegisterQuestion};
 pub use watched::Watched;

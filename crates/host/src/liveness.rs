@@ -29,6 +29,8 @@ pub(crate) struct Others {
     addresses: BTreeMap<NodeId, String>,
     /// How many messages of each were taken.
     taken: BTreeMap<NodeId, Taken>,
+    /// The nodes that were heard since the start.
+    heard: BTreeSet<NodeId>,
     /// The nodes that are taken for gone.
     suspected: BTreeSet<NodeId>,
     /// The nodes of which the detector was not told yet.
@@ -40,6 +42,7 @@ impl Others {
         let mut others = Self {
             addresses: BTreeMap::from([(config.node, config.address.clone())]),
             taken: BTreeMap::new(),
+            heard: BTreeSet::new(),
             suspected: BTreeSet::new(),
             unmet: BTreeSet::new(),
         };
@@ -60,6 +63,13 @@ impl Others {
             self.addresses.insert(node, address);
             self.unmet.insert(node);
         }
+    }
+
+    /// The nodes besides `own` of which nothing is known yet but that they are there.
+    pub(crate) fn unheard(&self, own: NodeId) -> BTreeSet<NodeId> {
+        let is_unheard =
+            |node: &NodeId| *node != own && !self.heard.contains(node) && !self.suspected.contains(node);
+        self.addresses.keys().copied().filter(is_unheard).collect()
     }
 
     /// A message was taken.
@@ -125,12 +135,14 @@ impl Host {
                 return;
             }
             Liveness::Unproven(node) => return self.probe(node),
+            Liveness::SetBack(node) => return self.was_set_back(node),
             Liveness::Suspected(node, _) => {
                 self.others.suspected.insert(node);
                 (node, Input::Silent(node))
             }
             Liveness::Alive(node) => {
                 self.others.suspected.remove(&node);
+                self.others.heard.insert(node);
                 (node, Input::Heard(node))
             }
         };
@@ -141,6 +153,7 @@ impl Host {
         for key in self.controllers() {
             self.step(now, key, input.clone());
         }
+        self.hears_of_others(now);
     }
 
     /// Sends something over the way that everything but heartbeats takes.

@@ -66,6 +66,16 @@ pub(crate) struct Revived {
     pub(crate) problems: Vec<Problem>,
     /// Logs that were deleted.
     pub(crate) gone: VecDeque<LogId>,
+    /// Which disk this is, if the journal says so.
+    pub(crate) disk: Option<u64>,
+}
+
+/// What a checkpoint says.
+#[derive(Default)]
+struct Told {
+    histories: BTreeMap<RoleKey, History>,
+    gone: VecDeque<LogId>,
+    disk: Option<u64>,
 }
 
 /// Brings back every role that the journal tells of. `fresh` draws incarnations.
@@ -75,7 +85,7 @@ pub(crate) fn revive(
     recovered: Recovered,
     mut fresh: impl FnMut() -> u64,
 ) -> Result<Revived, HostError> {
-    let (mut histories, mut gone) = of_checkpoint(recovered.snapshots)?;
+    let Told { mut histories, mut gone, disk: mut number } = of_checkpoint(recovered.snapshots)?;
     let mut doomed = BTreeSet::new();
     for (key, bytes) in recovered.entries {
         let record: RoleRecord = decode_one(bytes).map_err(entry_error(key))?;
@@ -100,9 +110,15 @@ pub(crate) fn revive(
                     _ => _ = doomed.insert(key),
                 }
             }
+            RoleRecord::Disk { disk } => number = Some(disk),
+            RoleRecord::SetBack { disk } => {
+                number = Some(disk);
+                histories.retain(|key, _| key.endpoint == Endpoint::Register);
+            }
         }
     }
-    let mut revived = Revived { roles: BTreeMap::new(), records: vec![], problems: vec![], gone };
+    let mut revived =
+        Revived { roles: BTreeMap::new(), records: vec![], problems: vec![], gone, disk: number };
     for key in doomed {
         if let Endpoint::Shard(shard) = key.endpoint {
             revived.problems.extend(remove_store(&**disk, key.log, shard));
@@ -128,17 +144,15 @@ pub(crate) fn revive(
     Ok(revived)
 }
 
-/// The roles that a checkpoint tells of, and the deleted logs.
-fn of_checkpoint(
-    snapshots: Vec<(RoleKey, Vec<Bytes>)>,
-) -> Result<(BTreeMap<RoleKey, History>, VecDeque<LogId>), HostError> {
-    let mut histories: BTreeMap<RoleKey, History> = BTreeMap::new();
-    let mut gone = VecDeque::new();
+/// The roles that a checkpoint tells of, and what it says of the node itself.
+fn of_checkpoint(snapshots: Vec<(RoleKey, Vec<Bytes>)>) -> Result<Told, HostError> {
+    let mut told = Told::default();
     for (key, pieces) in snapshots {
         let mut snapshot: RoleSnapshot = decode_one(pieces.concat().into()).map_err(entry_error(key))?;
         if key == NODE {
             let logs = snapshot.own.pop().map_or(Ok(vec![]), decode_one::<Vec<LogId>>);
-            gone = logs.map_err(entry_error(key))?.into();
+            told.gone = logs.map_err(entry_error(key))?.into();
+            told.disk = snapshot.own.pop().map(decode_one).transpose().map_err(entry_error(key))?;
             continue;
         }
         let history = History {
@@ -147,9 +161,9 @@ fn of_checkpoint(
             own: snapshot.own,
             closed: None,
         };
-        histories.insert(key, history);
+        told.histories.insert(key, history);
     }
-    Ok((histories, gone))
+    Ok(told)
 }
 
 /// Why a role does not come back.

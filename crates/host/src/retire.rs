@@ -31,11 +31,11 @@ impl Host {
         self.retired.push_back((self.last, log));
     }
 
-    /// The part of a checkpoint that goes on telling of deleted logs, if there are any.
-    pub(crate) fn gone_snapshot(&self) -> Option<(RoleKey, Vec<Bytes>)> {
+    /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and which logs were deleted.
+    pub(crate) fn own_snapshot(&self) -> (RoleKey, Vec<Bytes>) {
         let gone: Vec<LogId> = self.gone.iter().copied().collect();
-        let snapshot = RoleSnapshot { birth: None, own: vec![encode_one(&gone)] };
-        (!gone.is_empty()).then(|| (NODE, encode(&snapshot)))
+        let own = vec![encode_one(&self.mark.read().0), encode_one(&gone)];
+        (NODE, encode(&RoleSnapshot { birth: None, own }))
     }
 
     /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
@@ -102,13 +102,18 @@ impl Host {
     }
 
     fn remove(&mut self, key: RoleKey) {
+        self.forget(key);
+        self.append(key, &encode(&RoleRecord::Gone));
+    }
+
+    /// Forgets a role, of which the journal goes on to tell.
+    pub(crate) fn forget(&mut self, key: RoleKey) {
         self.roles.remove(&key);
         // A new life counts its writes anew: what this one waited for is not for it.
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));
         self.timers.set(key, None);
         self.births.remove(&key);
-        self.append(key, &encode(&RoleRecord::Gone));
     }
 }
 

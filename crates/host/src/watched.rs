@@ -25,8 +25,10 @@ impl Watched {
     /// # Errors
     /// Those of [`Host::open`].
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
-        let detector = Detector::new(config.seed, &config.options.limits);
-        Ok(Self { host: Host::open(config, disk)?, detector })
+        let (incarnation, limits) = (config.seed, config.options.limits);
+        let host = Host::open(config, disk)?;
+        let detector = Detector::new(incarnation, &limits, host.mark());
+        Ok(Self { host, detector })
     }
 
     /// Takes note of an event that came over the connection `via`, if it came over one.

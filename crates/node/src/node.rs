@@ -87,9 +87,10 @@ impl Node {
         let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
         let identity =
             Identity { cluster, node: config.node, incarnation: config.seed, versions: VersionRange::OURS };
-        let detector = Detector::new(config.seed, &config.options.limits);
+        let (incarnation, limits) = (config.seed, config.options.limits);
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
+        let detector = Detector::new(incarnation, &limits, host.mark());
         let (of_clients, clients) = mpsc::channel::<Arrival>(READS);
         let (of_nodes, nodes) = mpsc::channel::<Arrival>(READS);
         let (urgent, urgent_arrivals) = mpsc::channel::<Arrival>(INBOX);

@@ -233,7 +233,7 @@ async fn read(node: NodeId, via: Via, mut receiver: Receiver, hear: &mpsc::Sende
 mod tests {
     use std::time::Duration;
 
-    use seriatim_host::{Cause, Taken};
+    use seriatim_host::{Cause, DiskMark, Taken};
     use seriatim_model::limits::Limits;
     use seriatim_model::{Record, SessionId, ViewNumber};
     use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener, VersionRange};
@@ -273,7 +273,7 @@ mod tests {
         let hello = Hello::node(CLUSTER, node, incarnation, address.clone()).over(Lane::Heartbeats);
         let journal = JournalProgress::new();
         let pulse = Pulse::start(PulseParts {
-            detector: Detector::new(incarnation, limits),
+            detector: Detector::new(incarnation, limits, DiskMark::default()),
             links: (Links::new(hello, Default::default(), events), arrivals),
             vitals: Arc::new(Vitals::new(journal.clone())),
             driver: urgent,

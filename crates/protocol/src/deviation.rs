@@ -112,6 +112,8 @@ pub enum Deviation {
     SubmittedTwice,
     /// A way that carries nothing but heartbeats is as good as any.
     MutenessUnnoticed,
+    /// A node whose disk was set back goes on as if it held all that it ever acknowledged.
+    SetBackUnnoticed,
     /// Heartbeats wait behind everything else that a node has to send and to do.
     HeartbeatsBehindRecords,
     /// A node takes what clients bring however many bytes it holds already, and however many wait for its journal.

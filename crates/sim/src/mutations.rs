@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 66] = [
+pub const MUTATIONS: [Mutation; 67] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -118,7 +118,8 @@ pub const MUTATIONS: [Mutation; 66] = [
     }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
+    mutation(Deviation::SetBackUnnoticed, "no_gap", 40, profiles::set_back),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),
-    mutation(Deviation::AttemptJournaledInFull, "view_change_cost", 10, profiles::long_view_change),
+    mutation(Deviation::AttemptJournaledInFull, "view_change_cost", 60, profiles::long_view_change),
     mutation(Deviation::MeasuredByEncoding, "step_cost", 3, profiles::long_log),
 ];

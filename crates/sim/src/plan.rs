@@ -148,6 +148,8 @@ pub struct Plan {
     pub has_operator: bool,
     /// How the log's shards are changed, and how long after it was created.
     pub reshapes: Vec<(Duration, Reshape)>,
+    /// Whether a disk that is lost is not empty then, but as it was some time before.
+    pub disk_goes_back: bool,
     /// How often a client appends to a second log, which is created beside the tested one, if there is one.
     pub second_log_every: Option<Duration>,
     /// How long everything that was asked for may take while what went wrong stays as it is. Without it, calm returns
@@ -192,6 +194,7 @@ impl Plan {
             may_lose_too_much,
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
+            disk_goes_back: false,
             second_log_every: None,
             done_without_calm: None,
             capacity: None,

@@ -497,6 +497,17 @@ pub fn disk_losses(seed: u64) -> Plan {
     plan
 }
 
+/// A node comes back with its disk as it was some time before, and all others are there to tell it.
+#[must_use]
+pub fn set_back(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5E7B);
+    let mut plan = disk_losses(seed);
+    plan.disk_goes_back = true;
+    plan.faults.truncate(1);
+    plan.faults[0].trigger = Trigger::At(random.millis(200, 900));
+    plan
+}
+
 /// Some records on one node's disk are damaged, and later that node or another restarts.
 #[must_use]
 pub fn bit_rot(seed: u64) -> Plan {

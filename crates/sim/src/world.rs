@@ -14,6 +14,7 @@ mod load;
 mod nodes;
 mod observe;
 mod operator;
+mod pasts;
 mod promises;
 mod second;
 
@@ -42,6 +43,7 @@ use load::Desk;
 pub use nodes::Node;
 pub use observe::Milestone;
 use operator::{OPERATOR, Operator};
+use pasts::Past;
 use promises::Promises;
 
 /// The node of the register.
@@ -152,6 +154,8 @@ pub struct World {
     busy_until: Time,
     /// What was lost with a disk, or may have been damaged on it. That happens to one node of a run.
     spoiled: Option<Spoiled>,
+    /// How the disks were, where one of them goes back.
+    pasts: Vec<Past>,
     /// The replicas that exist, and whether each of them lacks something.
     replicas: BTreeMap<(NodeId, ShardId), bool>,
     /// The replicas that were dismissed: their stores go, too.
@@ -203,6 +207,7 @@ impl World {
             pending_faults: vec![],
             busy_until: Time::ZERO,
             spoiled: None,
+            pasts: vec![],
             replicas: BTreeMap::new(),
             dismissed: BTreeSet::new(),
             damage: Damage::default(),

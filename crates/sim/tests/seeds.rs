@@ -179,6 +179,7 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("absences", profiles::absences, 0..10);
     all_clean("power losses", profiles::power_losses, 0..10);
     all_clean("disk losses", profiles::disk_losses, 0..10);
+    all_clean("disks that go back", profiles::set_back, 0..20);
     all_clean("bit rot", profiles::bit_rot, 0..10);
     all_clean("accepted losses", profiles::accepted_losses, 0..5);
     all_clean("trimmed absences", profiles::trimmed_absences, 0..10);

@@ -273,7 +273,7 @@ drawn! {
         id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable
     }
     NodeAddress { node, address }
-    Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken }
+    Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
     Condition { suspects, wrong_suspicions, journal_write_us }
     StepTime { step, micros_ago }
     SealedState { ordered, held }

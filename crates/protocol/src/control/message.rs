@@ -162,9 +162,19 @@ pub struct Heartbeat {
     pub ailment: Option<Ailment>,
     /// How many messages of the receiver the sender has taken over other connections than those of heartbeats.
     pub taken: u64,
+    /// Which disk the sender has: a number that was drawn when its journal began.
+    pub disk: u64,
+    /// The last entry of its journal that is durable.
+    pub durable: u64,
+    /// The last entry that earlier lives of the receiver showed of the disk that it has, as far as the sender knows.
+    pub remembered: u64,
 }
 
-wire_struct! { Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken } }
+wire_struct! {
+    Heartbeat {
+        life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered
+    }
+}
 
 /// Why a node that is there cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

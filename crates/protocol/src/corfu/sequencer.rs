@@ -285,6 +285,7 @@ impl Sequencer {
             self.given.clear();
             (self.tell_at, self.unavailable) = (None, None);
             self.view = Some(view);
+            self.reports.started();
         } else {
             self.claim = self.claim.max(view.number);
             self.reports.note(now, view.number);

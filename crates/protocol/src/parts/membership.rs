@@ -219,6 +219,7 @@ impl Membership {
         self.view = Some(view.clone());
         self.unavailable = None;
         self.restarted = false;
+        self.reports.started();
         leads
     }
 

@@ -48,6 +48,11 @@ impl Reports {
         self.restart(now + ATTEMPT_PATIENCE);
     }
 
+    /// The replica has started a view: what came before it is over.
+    pub fn started(&mut self) {
+        *self = Self::default();
+    }
+
     /// When the next report is due.
     #[must_use]
     pub fn deadline(&self) -> Time {
@@ -98,5 +103,10 @@ mod tests {
         assert_eq!(reports.cannot_start(), ViewNumber(3));
         reports.be_patient(Time::ZERO + Duration::from_millis(5300));
         assert_eq!(reported(&mut reports, 5300, 6000), [5700, 5800]);
+        reports.started();
+        assert_eq!(
+            (reports.cannot_start(), reported(&mut reports, 6000, 6200)),
+            (ViewNumber::NONE, vec![6000, 6100])
+        );
     }
 }

@@ -716,6 +716,7 @@ impl Replica {
         self.unordered.enter_view();
         self.drop_unstable();
         self.restarted = false;
+        self.reports.started();
         self.remember(before, out);
         // That the view's start is stable is part of what was just remembered.
         self.raise_stable(view.start, out);

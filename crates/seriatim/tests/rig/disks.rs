@@ -16,6 +16,9 @@ use crate::workload::{DEADLINE, Style, Workload};
 /// Room for a node that works, in MiB.
 const ROOM_MIB: u32 = 256;
 const FULL: NodeId = NodeId(3);
+/// The node whose disk goes back, and the words with which it says so.
+const RESTORED: NodeId = NodeId(3);
+const SET_BACK: &str = "it was set back to an older state";
 
 /// A file system of its own, in memory, at a directory.
 struct Mount(PathBuf);
@@ -102,6 +105,53 @@ async fn more(logs: &[Workload], count: u64) {
         let target = log.history.acknowledged() + count;
         let waiting = tokio::time::timeout(Duration::from_secs(30), log.history.wait_for(target)).await;
         assert!(waiting.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
+    let mut members = Members::start(3).await;
+    let client = members.client(DEADLINE).await;
+    let mut logs = vec![];
+    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+        let (name, config) =
+            (order.to_string(), LogConfig { order, sequencers: 3, replicas: 3, ..LogConfig::default() });
+        client.create(&name, config).await.expect("the log is created");
+        let styles = [Style::Pipelined(64), Style::Synchronous];
+        logs.push(Workload::start(&members.addresses(), &name, order, rand::random(), &styles));
+    }
+    more(&logs, 300).await;
+    members.kill(RESTORED).await;
+    let (data, backup) = (members.data(RESTORED), tempfile::tempdir().expect("a directory"));
+    copy(&data, backup.path());
+    members.restart(RESTORED).await;
+    assert!(!members.says().contains(SET_BACK), "nothing was set back yet: {}", members.says());
+    more(&logs, 1000).await;
+    members.kill(RESTORED).await;
+    fs::remove_dir_all(&data).expect("its data");
+    copy(backup.path(), &data);
+    members.restart(RESTORED).await;
+    more(&logs, 1000).await;
+    assert!(members.says().contains(SET_BACK), "it is told of: {}", members.says());
+    // What it holds now, it got from the others: it goes on doing so as one of two.
+    members.kill(NodeId(2)).await;
+    more(&logs, 300).await;
+    for log in logs {
+        log.finish().await.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+    }
+}
+
+/// Copies a directory with all that is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("it is there") {
+        let entry = entry.expect("it can be listed");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("it has a type").is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("there is room");
+        }
     }
 }
 

@@ -242,8 +242,9 @@ impl World {
         self.note_spoiled(id, false);
         let down_for = if self.random.percent(30) { self.stay_away() } else { fault.lasting };
         self.kill_node(id, false, down_for);
+        let disk = if self.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.disk = MemoryDisk::new();
+        node.disk = disk;
         node.asleep = None;
     }
 

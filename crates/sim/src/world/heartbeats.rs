@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_host::{Detector, Event, Liveness, Unmet, Via};
+use seriatim_host::{Detector, Event, Host, Liveness, Unmet, Via};
 use seriatim_model::{Endpoint, LogId, NodeId};
 use seriatim_protocol::Deviation;
 use seriatim_protocol::control::{self, Heartbeat};
@@ -19,7 +19,8 @@ impl World {
         if self.plan.options.deviates(Deviation::MutenessUnnoticed) {
             limits.unheard_for = Duration::from_secs(3600);
         }
-        node.detector = Detector::new(incarnation, &limits);
+        let mark = node.host.as_ref().map(Host::mark).unwrap_or_default();
+        node.detector = Detector::new(incarnation, &limits, mark);
         node.beat_at = None;
     }
 
@@ -105,6 +106,9 @@ impl World {
 
     fn tell_changes(&mut self, id: NodeId, changes: Vec<Liveness>) {
         for change in changes {
+            if matches!(change, Liveness::SetBack(_)) && !self.was_set_back(id) {
+                self.history.problems.push(format!("node {id} takes its disk for set back, and it was not"));
+            }
             self.node_is_told(id, Event::Liveness(change));
         }
     }

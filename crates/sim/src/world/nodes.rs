@@ -7,7 +7,9 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
-use seriatim_host::{Detector, Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via};
+use seriatim_host::{
+    Detector, DiskMark, Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via,
+};
 use seriatim_model::limits::Limits;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
@@ -99,7 +101,7 @@ impl Node {
             id,
             disk,
             host: None,
-            detector: Detector::new(0, limits),
+            detector: Detector::new(0, limits, DiskMark::default()),
             beat_at: None,
             unheard: vec![],
             life: 0,
@@ -202,6 +204,7 @@ impl World {
         let shards = self.history.shard_count;
         let log = self.log;
         let is_damaged = self.damaged_node() == Some(id);
+        let was_set_back = self.was_set_back(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_some() {
             return;
@@ -214,6 +217,7 @@ impl World {
                 // Without syncs, a power cut may leave anything.
                 let is_unexpected = |problem: &&Problem| {
                     self.history.is_on_disk()
+                        && !was_set_back
                         && !(is_damaged && problem.log == log && is_shard(problem.endpoint))
                 };
                 let unexpected: Vec<_> = host.problems().iter().filter(is_unexpected).cloned().collect();
@@ -398,6 +402,7 @@ impl World {
         }
         let Some(write) = node.write.take() else { return };
         let event = Event::JournalWritten(write.perform(&node.disk));
+        self.keep_past(id);
         self.disk_tells(id, event);
     }
 

@@ -1,0 +1,133 @@
+//! How far a node's disk is, as it shows others, and what they remember of it.
+//!
+//! A disk may go back in time: a virtual machine is restored, or a sync was answered before it was true. All that it shows
+//! is whole, so the node cannot know; and what it acknowledged and forgot would be counted on. Others have seen how far
+//! its journal was. A node that comes back with less than its earlier lives showed on the same disk holds nothing that
+//! counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of how many lives of a node another remembers what they showed, each by itself; of those before, the most.
+const LIVES: usize = 4;
+/// Of how many disks.
+const DISKS: usize = 4;
+
+/// Which disk a node has, and how far its journal is durable on it: written by the host, read by the detector.
+#[derive(Clone, Debug, Default)]
+pub struct DiskMark(Arc<Mark>);
+
+#[derive(Debug, Default)]
+struct Mark {
+    disk: AtomicU64,
+    durable: AtomicU64,
+    /// What the journal held when the node started; [`u64::MAX`] once it is known that the disk was set back.
+    began_at: AtomicU64,
+}
+
+impl DiskMark {
+    pub(crate) fn new(disk: u64, began_at: u64) -> Self {
+        let [disk, durable, began_at] = [disk, began_at, began_at].map(AtomicU64::new);
+        Self(Arc::new(Mark { disk, durable, began_at }))
+    }
+
+    /// The journal is durable up to this entry.
+    pub(crate) fn reaches(&self, durable: u64) {
+        self.0.durable.store(durable, Ordering::Release);
+    }
+
+    /// The disk was set back, and counts as another from now on.
+    pub(crate) fn becomes(&self, disk: u64) {
+        self.0.began_at.store(u64::MAX, Ordering::Relaxed);
+        self.0.disk.store(disk, Ordering::Release);
+    }
+
+    /// The disk, and the last durable entry. No entry is shown of a disk that the node had before.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        let durable = self.0.durable.load(Ordering::Acquire);
+        (self.0.disk.load(Ordering::Acquire), durable)
+    }
+
+    /// Whether the journal held less when the node started.
+    pub(crate) fn is_behind(&self, remembered: u64) -> bool {
+        self.0.began_at.load(Ordering::Relaxed) < remembered
+    }
+}
+
+/// What one other node showed of its disks, life by life, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    disks: Vec<Disk>,
+}
+
+#[derive(Debug)]
+struct Disk {
+    disk: u64,
+    /// What its lives showed, the one heard last at the end.
+    lives: Vec<(u64, u64)>,
+    /// The most that lives before these showed.
+    earlier: u64,
+}
+
+impl Shown {
+    /// A life of the node shows that the journal on its disk is durable up to an entry.
+    pub(crate) fn note(&mut self, disk: u64, life: u64, durable: u64) {
+        let at = self.disks.iter().position(|known| known.disk == disk);
+        let mut known =
+            at.map_or_else(|| Disk { disk, lives: vec![], earlier: 0 }, |at| self.disks.remove(at));
+        let before = known.lives.iter().position(|(known, _)| *known == life);
+        let before = before.map_or(0, |at| known.lives.remove(at).1);
+        known.lives.push((life, before.max(durable)));
+        if known.lives.len() > LIVES {
+            known.earlier = known.earlier.max(known.lives.remove(0).1);
+        }
+        self.disks.push(known);
+        if self.disks.len() > DISKS {
+            self.disks.remove(0);
+        }
+    }
+
+    /// The most that was shown of the disk that was heard of last, by other lives than the last one.
+    pub(crate) fn before_last(&self) -> u64 {
+        let Some(Disk { lives, earlier, .. }) = self.disks.last() else { return 0 };
+        let others = &lives[..lives.len() - 1];
+        others.iter().map(|(_, durable)| *durable).fold(*earlier, u64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_lives_showed_of_the_same_disk_is_remembered() {
+        let mut shown = Shown::default();
+        assert_eq!(shown.before_last(), 0);
+        shown.note(1, 10, 50);
+        shown.note(1, 10, 90);
+        assert_eq!(shown.before_last(), 0, "the life itself showed that");
+        shown.note(1, 11, 80);
+        assert_eq!(shown.before_last(), 90);
+        // A word of the earlier life that comes late changes nothing.
+        shown.note(1, 10, 85);
+        shown.note(1, 11, 95);
+        assert_eq!(shown.before_last(), 90);
+        shown.note(2, 12, 3);
+        assert_eq!(shown.before_last(), 0, "another disk");
+        (20..40).for_each(|life| shown.note(1, life, life));
+        assert_eq!(shown.before_last(), 95);
+        (100..200).for_each(|disk| shown.note(disk, disk, 1));
+        assert_eq!((shown.disks.len(), shown.before_last()), (DISKS, 0));
+    }
+
+    #[test]
+    fn a_mark_is_behind_what_others_remember_until_it_is_another_disk() {
+        let mark = DiskMark::new(7, 80);
+        assert!(!mark.is_behind(80) && mark.is_behind(81));
+        mark.reaches(90);
+        assert_eq!(mark.clone().read(), (7, 90));
+        assert!(mark.is_behind(81), "what was written since does not make up for it");
+        mark.becomes(8);
+        assert!(mark.read() == (8, 90) && !mark.is_behind(u64::MAX));
+    }
+}
