@@ -64,8 +64,13 @@ pub const BATCH_BYTES: usize = 1 << 20;
 /// How many batches the orderer keeps on their way to the shards.
 pub const PUSH_WINDOW: usize = 8;
 
-/// How many sessions a log remembers.
+/// How many sessions a log remembers. It is the same on all nodes: where members of a layer forget sessions each for
+/// itself, they forget the same.
 pub const MAX_SESSIONS: usize = 100_000;
+
+/// How far above what a sequencing replica knows to be ordered, and above its floor, the tail may be that a session was
+/// opened at: twice what the replicas hold at most, and what one of them may be behind the others.
+pub const MOST_SESSION_AHEAD: u64 = 4 * RING_RECORDS as u64;
 
 /// How many runs of positions a view change carries over, for those who still ask where their appends are
 /// bound.
@@ -186,6 +191,8 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// See [`SESSION_IDLE_POSITIONS`].
     pub session_idle_positions: u64,
+    /// See [`MAX_SESSIONS`]. Only the simulator and tests lower it, on all nodes alike.
+    pub max_sessions: usize,
     /// See [`ORDER_EVERY`].
     pub order_every: Duration,
     /// See [`UNNAMED_FOR`].
@@ -217,6 +224,7 @@ impl Default for Limits {
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             session_idle_positions: SESSION_IDLE_POSITIONS,
+            max_sessions: MAX_SESSIONS,
             order_every: ORDER_EVERY,
             unnamed_for: UNNAMED_FOR,
             missing_connected: MISSING_CONNECTED,

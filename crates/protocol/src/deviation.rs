@@ -56,6 +56,8 @@ pub enum Deviation {
     OneNumberTwice,
     /// A follower acknowledges before its journal is synced; the leader does not.
     FollowerBeforeSync,
+    /// Sessions that were forgotten to make room for others are taken for new.
+    ForgottenWithoutFloor,
     /// Where sessions ended is lost in a view change.
     SessionEndLost,
     /// A session is ended at the number that its leader would go on with, whatever the followers hold.

@@ -182,6 +182,7 @@ impl LimitsSection {
             batch_bytes: lowered("batch_bytes", self.batch_bytes, usual.batch_bytes)?,
             session_idle_positions: within("session_idle_positions", self.session_idle_positions, 1..=idle)?
                 .unwrap_or(idle),
+            max_sessions: usual.max_sessions,
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             probe_after: usual.probe_after,
             unheard_for: usual.unheard_for,

@@ -8,7 +8,8 @@ use seriatim_model::{
     Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, ShardMembers, Time,
     View, ViewNumber,
 };
-use seriatim_protocol::parts::appending::{Failure, Reply, Request, Terms};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
 use seriatim_protocol::{LogClient, Message, shard};
 
 use crate::farewell::Farewell;
@@ -37,6 +38,7 @@ const END: u64 = 1 << 41;
 pub struct Producer {
     number: u64,
     client: u32,
+    config: LogClientConfig,
     machine: LogClient,
     /// Counts sessions, over all clients.
     session: u32,
@@ -106,13 +108,14 @@ impl Producer {
         client: u32,
         session: u32,
         remaining: u32,
-        machine: LogClient,
+        (config, entry): (LogClientConfig, LogEntry),
         start: Time,
     ) -> Self {
         Self {
             number,
             client,
-            machine,
+            machine: LogClient::new(config.clone(), entry),
+            config,
             session,
             in_session: vec![],
             noted: None,
@@ -126,7 +129,7 @@ impl Producer {
         }
     }
 
-    /// Goes on where a dead client's producer stopped: `machine` was made with [`Legacy::session`].
+    /// Goes on where a dead client's producer stopped: it was made with [`Legacy::session`].
     #[must_use]
     pub fn resume(mut self, legacy: Legacy, now: Time, history: &mut History) -> Self {
         self.remaining = legacy.remaining;
@@ -272,6 +275,9 @@ impl Producer {
         if self.remaining > 0 && now >= self.next_at {
             self.append_some(now, workload, random, history, out);
         }
+        if workload.per_session.is_some_and(|most| self.in_session.len() as u64 >= u64::from(most)) {
+            self.begin_another(now, random, history, out);
+        }
         if workload.ends && self.has_appended() && matches!(self.end, End::Open) {
             self.end = End::Asked;
             self.step(now, Input::Request { token: END, request: Request::EndSession }, history, out);
@@ -283,6 +289,24 @@ impl Producer {
         if self.machine.deadline().is_some_and(|at| now >= at) {
             self.step(now, Input::Timer, history, out);
         }
+    }
+
+    /// The program's next run has a session of its own. The one before was closed, if at all, without waiting for that.
+    fn begin_another(&mut self, now: Time, random: &mut Random, history: &mut History, out: &mut Vec<Post>) {
+        let is_idle = self.pending.is_empty() && self.unanswered_tails.is_empty();
+        if self.remaining == 0 || !is_idle || !matches!(self.end, End::Open) {
+            return;
+        }
+        if random.percent(40) {
+            self.step(now, Input::Request { token: END, request: Request::EndSession }, history, out);
+            self.step(now, Input::Timer, history, out);
+            self.end = End::Open;
+        }
+        let config = LogClientConfig { random: random.draw(), resume: None, ..self.config.clone() };
+        self.machine = LogClient::new(config, self.machine.entry().clone());
+        self.session = history.open_session();
+        self.in_session.clear();
+        self.noted = None;
     }
 
     fn append_some(

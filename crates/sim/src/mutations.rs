@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 67] = [
+pub const MUTATIONS: [Mutation; 68] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -76,6 +76,7 @@ pub const MUTATIONS: [Mutation; 67] = [
     mutation(Deviation::GapsAdmitted, "session_order", 20, profiles::churn),
     mutation(Deviation::ReadsUnstable, "no_unstable_reads", 5, Plan::from_seed),
     mutation(Deviation::SessionEndLost, "session_end", 20, profiles::endings),
+    mutation(Deviation::ForgottenWithoutFloor, "at_most_once", 20, profiles::many_sessions),
     mutation(Deviation::BackupsSkipped, "no_gap", 10, profiles::dying_leaders),
     // The same.
     mutation(Deviation::DeposedPrimaryObeyed, "kept_promises", 10, profiles::racing_controllers),

@@ -82,6 +82,9 @@ pub struct Workload {
     pub sessions: u32,
     /// How many appends each session makes.
     pub appends: u32,
+    /// After how many of them its application begins a session of its own for the next, without a word or by closing the
+    /// one before; if it does.
+    pub per_session: Option<u32>,
     /// How many of them may be on their way at once.
     pub window: u32,
     /// How many are asked for at once.
@@ -222,6 +225,8 @@ impl Plan {
             // session; and a client refuses a record that is too large.
             self.config = self.config.fitted();
             (self.workload.resume_percent, self.workload.oversize_permille) = (0, 0);
+            // The sequencer knows all sessions that are at work: of one that it forgets then, it gives out numbers anew.
+            self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);
         } else if order.has_cuts() {
             // Nothing becomes a no-op, and a client refuses a record that is too large.
             self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
@@ -335,6 +340,7 @@ fn workload(random: &mut Random) -> Workload {
         clients: random.between(1, 4) as u32,
         sessions: random.between(1, 2) as u32,
         appends: random.between(10, 50) as u32,
+        per_session: None,
         window: random.pick(&[1, 4, 30]),
         burst: random.pick(&[1, 3, 10]),
         think_us: random.pick(&[200, 5000, 40_000]),

@@ -57,6 +57,7 @@ fn busy() -> Workload {
         clients: 4,
         sessions: 2,
         appends: 60,
+        per_session: None,
         window: 8,
         burst: 3,
         think_us: 8000,
@@ -141,6 +142,37 @@ pub fn cuts(seed: u64) -> Plan {
 pub fn endings(seed: u64) -> Plan {
     let mut plan = churn(seed);
     plan.workload = Workload { appends: 6, ends: true, ..plan.workload };
+    plan
+}
+
+/// Programs open one session after another, far more than the log remembers, while messages come late and twice, and
+/// sequencing replicas die.
+#[must_use]
+pub fn many_sessions(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5E55);
+    let mut plan = quiet(seed);
+    plan.options.limits.max_sessions = random.pick(&[6, 12, 40]);
+    plan.options.limits.ring_records = random.pick(&[3, 32, 10_000]);
+    plan.network.delay_us = random.pick(&[(50, 1000), (10, 8000)]);
+    plan.network.noise_permille = (random.between(0, 60), 100, 100);
+    plan.workload = Workload {
+        appends: 50,
+        per_session: Some(random.between(1, 4) as u32),
+        window: 4,
+        think_us: random.pick(&[2000, 8000]),
+        tail_percent: 0,
+        resume_percent: 50,
+        ends: random.percent(30),
+        unordered: random.percent(30),
+        ..busy()
+    };
+    for round in 0..random.below(5) {
+        let from = 20 + round * 300;
+        let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard]);
+        let kind =
+            random.pick(&[FaultKind::Kill, FaultKind::PowerLoss, FaultKind::Close, FaultKind::ClientCrash]);
+        plan.faults.push(at(&mut random, kind, target, from, from + 250));
+    }
     plan
 }
 

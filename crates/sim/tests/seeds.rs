@@ -43,6 +43,7 @@ fn seeds_that_failed_once_are_clean() {
     for seed in seeds {
         all_clean("all faults", Plan::from_seed, seed..seed + 1);
     }
+    all_clean("many sessions", profiles::many_sessions, 0..20);
     // A copy that stood before a gap did not get what lay behind it; nobody was complete ever again.
     for seed in [5, 2_000_175, 2_017_743] {
         all_clean("accepted losses", profiles::accepted_losses, seed..seed + 1);
@@ -62,6 +63,7 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("accepted losses, corfu", of(profiles::accepted_losses), 0..20);
     all_clean("copies, corfu", of(profiles::copies), 0..20);
     all_clean("reshaped, corfu", of(profiles::reshaped), 0..20);
+    all_clean("many sessions, corfu", of(profiles::many_sessions), 0..20);
     // A primary that was away knew more to be final than the view that wrote it anew: it took the old versions for
     // valid when it was back without its memory.
     all_clean("all faults, corfu", of(Plan::from_seed), 1425..1426);
@@ -88,6 +90,7 @@ fn fixed_seeds_of_scalog_with_all_faults_are_clean() {
         ("reshaped", profiles::reshaped),
         ("power losses", profiles::power_losses),
         ("racing controllers", profiles::racing_controllers),
+        ("many sessions", profiles::many_sessions),
     ] {
         all_clean(&format!("{name}, scalog"), of(profile), 0..20);
     }
@@ -125,6 +128,9 @@ fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     ] {
         all_clean(&format!("{name}, erwin-st"), of(profile), 0..5);
     }
+    all_clean("many sessions, erwin-st", of(profiles::many_sessions), 0..20);
+    // A table was full of sessions that had been opened at tails which the log had not reached: it took no other.
+    all_clean("many sessions, erwin-st", of(profiles::many_sessions), 1452..1453);
     // A view change waited for records that came one by one, with a pause after each.
     for seed in [71_000_214, 71_000_566] {
         all_clean("overload and a crash, erwin-st", of(profiles::overload_crash), seed..seed + 1);

@@ -219,7 +219,8 @@ impl Drawn for Sessions {
         let (session, next, at) = (Drawn::drawn(draw), Drawn::drawn(draw), Drawn::drawn(draw));
         sessions.admit(session, next, 0, at);
         sessions.end(session, Drawn::drawn(draw));
-        sessions.succeed(session, Drawn::drawn(draw), at);
+        let successor = sessions.succeed(session, Drawn::drawn(draw));
+        sessions.open(successor, at);
         sessions
     }
 }

@@ -167,6 +167,7 @@ kinds! {
         Dropped { view, ordered }
         Status { request }
         ForwardExpired { view, session, ordered }
+        Floor { view, floor }
         End { view, session, at, successor }
         Ended { view, session, at, successor }
         NotAppended { view, session, next, voids }

@@ -148,7 +148,8 @@ impl Sequencer {
                     // Who asks does so again, when those before are written or filled.
                     return;
                 }
-                match self.tokens.give(session, (take, untold), (first, count), self.next) {
+                let most = self.options.limits.max_sessions;
+                match self.tokens.give(session, (take, untold), (first, count), self.next, most) {
                     Answer::Given(spans, next) => {
                         self.give(now, next, Duration::from_millis(patience_ms.into()));
                         reply(from, Message::Given { view, session, take, first, spans }, out);

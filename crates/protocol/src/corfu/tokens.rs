@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use seriatim_model::{Position, SessionId, limits};
+use seriatim_model::{Position, SessionId};
 
 use crate::shard::Span;
 
@@ -10,11 +10,15 @@ use crate::shard::Span;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens {
     sessions: BTreeMap<SessionId, Session>,
+    /// How many questions there were.
+    asked: u64,
 }
 
 /// Invariant: `spans` are the positions of the numbers before `next`, the last of them.
 #[derive(Clone, Debug)]
 struct Session {
+    /// Which question was its last.
+    asked: u64,
     take: u64,
     next: u64,
     spans: VecDeque<Span>,
@@ -46,12 +50,16 @@ impl Tokens {
         (take, untold): (u64, u64),
         (first, count): (u64, u64),
         next: Position,
+        most: usize,
     ) -> Answer {
-        if self.sessions.len() >= limits::MAX_SESSIONS && !self.sessions.contains_key(&session) {
-            self.sessions.clear();
+        if self.sessions.len() >= most && !self.sessions.contains_key(&session) {
+            self.forget_silent(most);
         }
-        let anew = || Session { take, next: untold, spans: VecDeque::new(), known: 0 };
+        self.asked += 1;
+        let asked = self.asked;
+        let anew = || Session { asked, take, next: untold, spans: VecDeque::new(), known: 0 };
         let known = self.sessions.entry(session).or_insert_with(anew);
+        known.asked = asked;
         if take < known.take {
             return Answer::Late;
         }
@@ -71,6 +79,16 @@ impl Tokens {
             known.add(Span { first: next, count: new });
         }
         Answer::Given(known.from(first, count), next + new)
+    }
+
+    /// Makes room among `most` sessions: forgets those that asked least recently, a sixteenth of them at least.
+    fn forget_silent(&mut self, most: usize) {
+        let excess = self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most));
+        let mut asked: Vec<u64> = self.sessions.values().map(|session| session.asked).collect();
+        asked.sort_unstable();
+        if let Some(last) = excess.checked_sub(1).and_then(|last| asked.get(last).copied()) {
+            self.sessions.retain(|_, session| session.asked > last);
+        }
     }
 }
 
@@ -119,6 +137,7 @@ mod tests {
     use super::*;
 
     const A: SessionId = SessionId(1);
+    const MOST: usize = 3;
 
     fn span(first: u64, count: u64) -> Span {
         Span { first: Position(first), count }
@@ -131,11 +150,11 @@ mod tests {
     #[test]
     fn a_question_that_comes_again_is_answered_alike() {
         let mut tokens = Tokens::default();
-        assert_eq!(tokens.give(A, (0, 0), (0, 3), Position(5)), given(&[span(5, 3)], 8));
-        assert_eq!(tokens.give(A, (0, 0), (3, 2), Position(20)), given(&[span(20, 2)], 22));
-        assert_eq!(tokens.give(A, (0, 0), (1, 3), Position(30)), given(&[span(6, 2), span(20, 1)], 30));
+        assert_eq!(tokens.give(A, (0, 0), (0, 3), Position(5), MOST), given(&[span(5, 3)], 8));
+        assert_eq!(tokens.give(A, (0, 0), (3, 2), Position(20), MOST), given(&[span(20, 2)], 22));
+        assert_eq!(tokens.give(A, (0, 0), (1, 3), Position(30), MOST), given(&[span(6, 2), span(20, 1)], 30));
         assert_eq!(
-            tokens.give(A, (0, 2), (2, 4), Position(30)),
+            tokens.give(A, (0, 2), (2, 4), Position(30), MOST),
             given(&[span(7, 1), span(20, 2), span(30, 1)], 31)
         );
     }
@@ -143,26 +162,36 @@ mod tests {
     #[test]
     fn a_question_that_was_overtaken_is_not_answered_for_other_numbers() {
         let mut tokens = Tokens::default();
-        assert_eq!(tokens.give(A, (0, 0), (0, 2), Position(5)), given(&[span(5, 2)], 7));
+        assert_eq!(tokens.give(A, (0, 0), (0, 2), Position(5), MOST), given(&[span(5, 2)], 7));
         // The client knows number 0 by now, and had asked for it once more before.
-        assert_eq!(tokens.give(A, (0, 1), (2, 1), Position(9)), given(&[span(9, 1)], 10));
-        assert_eq!(tokens.give(A, (0, 0), (0, 4), Position(10)), Answer::Late);
+        assert_eq!(tokens.give(A, (0, 1), (2, 1), Position(9), MOST), given(&[span(9, 1)], 10));
+        assert_eq!(tokens.give(A, (0, 0), (0, 4), Position(10), MOST), Answer::Late);
     }
 
     #[test]
     fn positions_are_given_in_the_order_of_numbers() {
         let mut tokens = Tokens::default();
-        assert_eq!(tokens.give(A, (0, 0), (2, 3), Position(5)), Answer::OutOfOrder { expected: 0 });
+        assert_eq!(tokens.give(A, (0, 0), (2, 3), Position(5), MOST), Answer::OutOfOrder { expected: 0 });
         // Who is new, or was forgotten, goes on from what it was told.
         let other = SessionId(2);
-        assert_eq!(tokens.give(other, (0, 7), (7, 1), Position(5)), given(&[span(5, 1)], 6));
+        assert_eq!(tokens.give(other, (0, 7), (7, 1), Position(5), MOST), given(&[span(5, 1)], 6));
     }
 
     #[test]
     fn what_a_client_gave_up_is_given_anew() {
         let mut tokens = Tokens::default();
-        assert_eq!(tokens.give(A, (0, 0), (0, 3), Position(5)), given(&[span(5, 3)], 8));
-        assert_eq!(tokens.give(A, (1, 1), (1, 2), Position(8)), given(&[span(8, 2)], 10));
-        assert_eq!(tokens.give(A, (0, 0), (3, 2), Position(10)), Answer::Late);
+        assert_eq!(tokens.give(A, (0, 0), (0, 3), Position(5), MOST), given(&[span(5, 3)], 8));
+        assert_eq!(tokens.give(A, (1, 1), (1, 2), Position(8), MOST), given(&[span(8, 2)], 10));
+        assert_eq!(tokens.give(A, (0, 0), (3, 2), Position(10), MOST), Answer::Late);
+    }
+
+    #[test]
+    fn those_that_asked_least_recently_are_forgotten() {
+        let mut tokens = Tokens::default();
+        for (n, session) in [1, 2, 3, 1, 4].into_iter().enumerate() {
+            tokens.give(SessionId(session), (0, 0), (0, 1), Position(n as u64), MOST);
+        }
+        let known: Vec<SessionId> = tokens.sessions.keys().copied().collect();
+        assert_eq!(known, [SessionId(1), SessionId(3), SessionId(4)]);
     }
 }

@@ -43,6 +43,8 @@ pub struct LogClient {
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
     pub(super) putting: Putting,
     pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
+    /// No session is to be opened below it.
+    floor: Position,
     /// Where numbers below are bound has been asked, and when to ask again.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
@@ -163,6 +165,7 @@ impl LogClient {
             members: BTreeMap::new(),
             putting: Putting::default(),
             tails: Tails::default(),
+            floor: Position::ZERO,
             asked_below: base,
             locate_at: None,
             ending: None,
@@ -308,6 +311,7 @@ impl LogClient {
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);
             }
+            Message::Floor { view, floor } if view == current => self.floor = self.floor.max(floor),
             Message::Tail { request, view, count, held, seen } => {
                 let count = Count { end: count, held, seen: Seen(seen) };
                 self.tail_counted(node, request, view, count, out);
@@ -440,7 +444,7 @@ impl LogClient {
     }
 
     fn open_session(&mut self, tail: Position, out: &mut Out) {
-        let session = self.config.session(tail, self.sessions_opened);
+        let session = self.config.session(tail.max(self.floor), self.sessions_opened);
         self.sessions_opened += 1;
         if let Some(resuming) = &mut self.resuming {
             resuming.begin(session);

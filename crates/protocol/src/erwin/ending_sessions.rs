@@ -70,7 +70,7 @@ impl Ending {
 }
 
 impl Endings {
-    fn is_under_way(&self, session: SessionId) -> bool {
+    pub(super) fn is_under_way(&self, session: SessionId) -> bool {
         self.0.contains_key(&session)
     }
 
@@ -132,8 +132,13 @@ impl Sequencer {
         successor: Option<SessionId>,
         out: &mut Out,
     ) {
+        if self.sessions.is_ahead(session, self.ordered) {
+            // No tail was there yet: it is no session of a client of ours.
+            return;
+        }
+        self.make_room_for(now, session, out);
         let (end, known) = (self.sessions.end_of(session), self.sessions.next(session));
-        let is_too_old = self.is_too_old(session);
+        let (is_too_old, has_no_room) = (self.is_too_old(session), self.has_no_room_for(session));
         let Some(orderer) = &mut self.orderer else { return };
         if let Some(ending) = orderer.endings.0.get_mut(&session) {
             ending.askers.insert(asker, successor);
@@ -150,9 +155,7 @@ impl Sequencer {
             return self.tell_end(asker, session, out);
         }
         let under_way = orderer.endings.0.len();
-        if under_way >= limits::MAX_ENDINGS
-            || known.is_none() && self.sessions.len() + under_way >= limits::MAX_SESSIONS
-        {
+        if under_way >= limits::MAX_ENDINGS || has_no_room && !is_too_old {
             // Whoever asks does so again.
             return;
         }
@@ -205,6 +208,7 @@ impl Sequencer {
             _ => {}
         }
         self.go_on_ending(now, out);
+        self.limit_sessions(now, out);
     }
 
     fn end_here(&mut self, session: SessionId, at: u64, out: &mut Out) {
@@ -215,7 +219,7 @@ impl Sequencer {
     /// Notes in which session the client of one that has ended goes on, unless that is known.
     fn succeed_here(&mut self, session: SessionId, successor: Option<SessionId>, out: &mut Out) {
         if let Some(successor) = successor.filter(|_| self.sessions.successor_of(session).is_none()) {
-            self.sessions.succeed(session, successor, self.ordered);
+            self.succeed(session, successor);
             self.persist(&JournalRecord::Succeeded { session, successor }, out);
         }
     }

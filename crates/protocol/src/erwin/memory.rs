@@ -26,6 +26,7 @@ pub(super) enum JournalRecord {
     Forgotten { session: SessionId },
     Ended { session: SessionId, at: u64 },
     Succeeded { session: SessionId, successor: SessionId },
+    Expired { sessions: Vec<SessionId> },
 }
 
 wire_enum! {
@@ -39,6 +40,7 @@ wire_enum! {
         7 => Forgotten { session },
         8 => Ended { session, at },
         9 => Succeeded { session, successor },
+        10 => Expired { sessions },
     }
 }
 
@@ -102,6 +104,8 @@ impl Sequencer {
     fn replay(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Admitted { session, first, lowest, entries } => {
+                // It may have been known, without room for its records, when the floor rose: that is not written down.
+                self.sessions.open(session, self.ordered);
                 self.hold(Time::ZERO, session, first, lowest, entries, Ticket(0));
             }
             JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
@@ -120,9 +124,10 @@ impl Sequencer {
             }
             JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
             JournalRecord::Forgotten { session } => self.forget(session),
+            JournalRecord::Expired { sessions } => self.expire(&sessions),
             JournalRecord::Ended { session, at } => self.sessions.end(session, at),
             JournalRecord::Succeeded { session, successor } => {
-                self.sessions.succeed(session, successor, self.ordered);
+                self.succeed(session, successor);
             }
         }
     }

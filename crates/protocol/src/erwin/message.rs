@@ -129,6 +129,14 @@ pub enum Message {
         /// Which records it knows of in this view.
         seen: u64,
     },
+    /// Replica to client, before [`Tail`](Self::Tail): sessions that were opened below this, and are not known, have
+    /// expired. It is said if it is above the tail.
+    Floor {
+        /// The replica's view.
+        view: ViewNumber,
+        /// From where on a session is to be opened.
+        floor: Position,
+    },
 
     /// Client to leader: nothing more will be appended in this session.
     Close {
@@ -262,6 +270,7 @@ wire_enum! {
         22 => Close { view, session, successor },
         23 => Freeze { view, session },
         24 => Frozen { view, session, next as number },
+        25 => Floor { view, floor },
         17 => StatusIs { request, view, open, ordered, held as number, sessions as number },
     }
 }

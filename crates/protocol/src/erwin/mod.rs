@@ -34,6 +34,7 @@
 pub mod client;
 mod ending;
 mod ending_sessions;
+mod expiring;
 mod forwarding;
 mod memory;
 pub mod message;

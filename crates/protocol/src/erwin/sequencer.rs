@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
-    SessionId, Settled, Ticket, Time, View, ViewNumber,
+    SessionId, Settled, Ticket, Time, View, ViewNumber, limits,
 };
 
 use super::forwarding::Forwarding;
@@ -40,6 +40,8 @@ pub struct Sequencer {
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
     pub(super) forwarding: Forwarding,
+    /// When to look next for sessions to forget, after there were none.
+    pub(super) expire_not_before: Time,
     disk_full: bool,
     /// Too much waits for the disk.
     pressed: bool,
@@ -103,6 +105,7 @@ impl Sequencer {
             flush: None,
             orderer: None,
             forwarding: Forwarding::default(),
+            expire_not_before: Time::ZERO,
             disk_full: false,
             pressed: false,
             work_is_due: false,
@@ -164,10 +167,12 @@ impl Sequencer {
                 if self.membership.accepts(view) && !self.takes(&entries) => {}
             Message::Append { view, session, first, lowest, entries } if self.membership.accepts(view) => {
                 let run = IdRun { session, first, count: entries.len() as u64 };
+                self.make_room_for(now, session, out);
                 self.append(now, from, run, lowest, entries, out);
             }
             Message::CheckTail { request, view } if self.membership.accepts(view) => {
                 let count = self.ordered + self.ring.len() as u64;
+                self.tell_floor(from, count, out);
                 let (held, seen) = (self.ring.len() as u64, self.seen.0);
                 reply(from, Message::Tail { request, view, count, held, seen }, out);
             }
@@ -191,12 +196,16 @@ impl Sequencer {
                 if self.is_too_old(session) {
                     reply(from, Message::ForwardExpired { view, session, ordered: self.ordered }, out);
                 }
+                self.make_room_for(now, session, out);
                 self.admit(now, run, 0, entries, out);
             }
             Message::ForwardExpired { view, session, ordered } if self.membership.accepts(view) => {
                 self.forward_expired(session, ordered, out);
             }
-            Message::Drop { view, from: first, runs } => self.drop_batch(from, view, first, runs, out),
+            Message::Drop { view, from: first, runs } => {
+                self.drop_batch(from, view, first, runs, out);
+                self.limit_sessions(now, out);
+            }
             Message::Dropped { view, ordered } if self.membership.accepts(view) => {
                 self.dropped(now, from, ordered, out)
             }
@@ -217,8 +226,7 @@ impl Sequencer {
     /// Leader: a client asks where a number is bound.
     fn locate(&mut self, asker: Address, id: RecordId, out: &mut Vec<RoleEffect>) {
         let RecordId { session, number } = id;
-        let idle = self.options.limits.session_idle_positions;
-        if self.sessions.next(session).is_none() && self.ordered.since(session.opened_at()) > idle {
+        if self.is_too_old(session) {
             return reply(asker, Message::Expired { session }, out);
         }
         let end = self.sessions.end_of(session);
@@ -247,7 +255,7 @@ impl Sequencer {
     /// Whether nothing of this session can be admitted any more, whatever comes.
     pub(super) fn is_too_old(&self, session: SessionId) -> bool {
         let idle = self.options.limits.session_idle_positions;
-        self.sessions.next(session).is_none() && self.ordered.since(session.opened_at()) > idle
+        self.sessions.has_expired(session, self.ordered, idle)
     }
 
     /// Follower: the leader will never admit the entries of this session that it does not hold. Once this
@@ -263,7 +271,7 @@ impl Sequencer {
     pub(super) fn forget(&mut self, session: SessionId) {
         let next = self.sessions.next(session).unwrap_or(0);
         self.ring.drop_run(IdRun { session, first: 0, count: next });
-        self.sessions.forget(session);
+        self.sessions.expire(&[session]);
     }
 
     /// Whether these are what appends to the log carry, in this view.
@@ -359,6 +367,7 @@ impl Sequencer {
             Admission::OutOfOrder { .. } if self.options.deviates(Deviation::GapsAdmitted) => {
                 Admission::Admit { skip: 0 }
             }
+            Admission::Admit { .. } if self.has_no_room_for(run.session) => Admission::Full,
             decision => decision,
         }
     }
@@ -387,7 +396,10 @@ impl Sequencer {
         };
         entries.truncate(fits);
         let next = first + entries.len() as u64;
-        if next == first && cut != Some(Cut::NoRoom) && self.sessions.next(run.session).is_none() {
+        // One from far above may be known to no other member, and is not to raise the floor here.
+        let is_near = run.session.opened_at() <= self.ordered + limits::MOST_SESSION_AHEAD / 2;
+        let is_noted = cut == Some(Cut::NoRoom) && is_near;
+        if next == first && !is_noted && self.sessions.next(run.session).is_none() {
             // Nothing of a new session was admitted, nor is it to come again. One without room is remembered:
             // what follows on the heels of its first records must not find it unknown.
             return cut;

@@ -98,17 +98,26 @@ pub enum Admission {
     Stale,
     /// The session is not known any more, or was never opened.
     Expired,
-    /// There are too many sessions for one more.
+    /// There are too many sessions with something on its way for one more.
     Full,
 }
 
 /// The sessions of one log, as one sequencing replica knows them.
+///
+/// Invariant: a session of which something was bound is among them, or was opened below `floor`, or so long ago that
+/// it has expired by the positions since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
     /// Where the next search for forgotten sessions is due.
     sweep_at: Position,
+    /// Sessions that were opened below it and are not among these have expired, and stay so.
+    floor: Position,
 }
+
+/// In the first format there was no floor. Positions are far below this bit of `sweep_at`, which says that one follows.
+const HAS_FLOOR: u64 = 1 << 63;
+const _: () = assert!(limits::MAX_NUMBER < HAS_FLOOR);
 
 impl Wire for Sessions {
     fn encode(&self, out: &mut Encoder) {
@@ -116,13 +125,22 @@ impl Wire for Sessions {
         for session in self.sessions.values() {
             session.encode(out);
         }
-        self.sweep_at.encode(out);
+        match self.floor {
+            Position::ZERO => self.sweep_at.encode(out),
+            floor => {
+                (self.sweep_at.0 | HAS_FLOOR).encode(out);
+                floor.encode(out);
+            }
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let sessions = Vec::<Session>::decode(input)?;
         let sessions = sessions.into_iter().map(|session| (session.id, session)).collect();
-        Ok(Self { sessions, sweep_at: Position::decode(input)? })
+        let marked = u64::decode(input)?;
+        let sweep_at = at_most(limits::MAX_NUMBER, "Sessions.sweep_at", marked & !HAS_FLOOR)?;
+        let floor = if marked & HAS_FLOOR == 0 { Position::ZERO } else { Position::decode(input)? };
+        Ok(Self { sessions, sweep_at: Position(sweep_at), floor })
     }
 }
 
@@ -155,13 +173,13 @@ impl Sessions {
     #[must_use]
     pub fn admission(&self, run: IdRun, ordered: Position, idle_positions: u64) -> Admission {
         let Some(session) = self.sessions.get(&run.session) else {
-            return if ordered.since(run.session.opened_at()) > idle_positions {
+            return if self.has_expired(run.session, ordered, idle_positions)
+                || self.is_ahead(run.session, ordered)
+            {
                 Admission::Expired
             } else if run.first > 0 {
                 // Too young to have been forgotten: its first numbers did not get here.
                 Admission::OutOfOrder { expected: 0 }
-            } else if self.sessions.len() >= limits::MAX_SESSIONS {
-                Admission::Full
             } else {
                 Admission::Admit { skip: 0 }
             };
@@ -177,6 +195,33 @@ impl Sessions {
         }
     }
 
+    /// Whether nothing of a session can be admitted any more, whatever comes: it is not known, and was opened so long
+    /// ago, or below the floor.
+    #[must_use]
+    pub fn has_expired(&self, session: SessionId, ordered: Position, idle_positions: u64) -> bool {
+        let is_too_old = ordered.since(session.opened_at()) > idle_positions;
+        !self.sessions.contains_key(&session) && (is_too_old || session.opened_at() < self.floor)
+    }
+
+    /// Whether a session claims to have been opened where nobody can have opened one yet. Its forgetting would raise the
+    /// floor that far. Another member may have forgotten the highest that is known here: its floor is one above.
+    #[must_use]
+    pub fn is_ahead(&self, session: SessionId, ordered: Position) -> bool {
+        let highest = self.sessions.last_key_value().map_or(Position::ZERO, |(id, _)| id.opened_at() + 1);
+        session.opened_at() > highest.max(ordered.max(self.floor) + limits::MOST_SESSION_AHEAD)
+    }
+
+    /// Sessions that were opened below it, and are not known, have expired.
+    #[must_use]
+    pub fn floor(&self) -> Position {
+        self.floor
+    }
+
+    /// Whether a session was forgotten to make room for others, for good.
+    fn is_forgotten(&self, session: SessionId) -> bool {
+        session.opened_at() < self.floor && !self.sessions.contains_key(&session)
+    }
+
     /// How many numbers from `first` on may still be admitted.
     #[must_use]
     pub fn room(&self, session: SessionId, first: u64) -> u64 {
@@ -190,8 +235,12 @@ impl Sessions {
         self.sessions.get(&session)?.end
     }
 
-    /// Ends a session at `at`, which does not make it live longer. What was seen is never at or above its end.
+    /// Ends a session at `at`, which does not make it live longer. What was seen is never at or above its end. One that
+    /// was forgotten below the floor takes nothing as it is.
     pub fn end(&mut self, id: SessionId, at: u64) {
+        if self.is_forgotten(id) {
+            return;
+        }
         let session = self.entry(id, Position::ZERO);
         session.end = Some(at.max(session.next));
     }
@@ -208,11 +257,17 @@ impl Sessions {
         self.sessions.get(&session)?.successor
     }
 
-    /// The client of an ended session goes on in another one. The first one that is named stays, and is remembered for
-    /// as long as the ended one, also if nothing is appended in it.
-    pub fn succeed(&mut self, id: SessionId, successor: SessionId, ordered: Position) {
-        let successor = *self.entry(id, Position::ZERO).successor.get_or_insert(successor);
-        self.entry(successor, ordered);
+    /// The client of an ended session goes on in another one. Returns which: the first one that is named stays.
+    pub fn succeed(&mut self, id: SessionId, successor: SessionId) -> SessionId {
+        if self.is_forgotten(id) {
+            return successor;
+        }
+        *self.entry(id, Position::ZERO).successor.get_or_insert(successor)
+    }
+
+    /// Remembers a session of which nothing came yet, as if something had been bound at `ordered`.
+    pub fn open(&mut self, id: SessionId, ordered: Position) {
+        self.entry(id, ordered);
     }
 
     /// A defect: nobody knows any more in which sessions the clients of ended ones went on.
@@ -224,8 +279,10 @@ impl Sessions {
     /// they end where they are. Those of which nothing is known but that they ended, and that are too old to begin,
     /// are forgotten.
     pub fn close_ended(&mut self, ordered: Position, idle_positions: u64) {
+        let floor = self.floor;
         self.sessions.retain(|id, session| {
-            session.end.is_none() || session.next > 0 || ordered.since(id.opened_at()) <= idle_positions
+            let may_begin = ordered.since(id.opened_at()) <= idle_positions && id.opened_at() >= floor;
+            session.end.is_none() || session.next > 0 || may_begin
         });
         for session in self.sessions.values_mut() {
             session.end = session.end.map(|_| session.next);
@@ -239,7 +296,11 @@ impl Sessions {
 
     /// Takes note that the session's numbers below `next` are held, and that its client does not wait
     /// for those below `lowest` any more. `ordered` dates a session that is new.
+    ///
+    /// # Panics
+    /// If the session was forgotten below the floor: its numbers are refused.
     pub fn admit(&mut self, id: SessionId, next: u64, lowest: u64, ordered: Position) {
+        assert!(!self.is_forgotten(id), "session {id} was forgotten, and takes nothing");
         let session = self.entry(id, ordered);
         session.next = session.next.max(next);
         session.raise_lowest(lowest);
@@ -249,21 +310,29 @@ impl Sessions {
     /// yet count as seen.
     pub fn bind(&mut self, run: IdRun, position: Position) {
         let number = run.first;
-        self.seen_bound(run, position).remember(BoundRun { number, position, count: run.count });
+        if let Some(session) = self.seen_bound(run, position) {
+            session.remember(BoundRun { number, position, count: run.count });
+        }
     }
 
-    fn seen_bound(&mut self, run: IdRun, position: Position) -> &mut Session {
+    /// The session of a run that was bound. None that was forgotten comes back with what others still held of it: what
+    /// became of its earlier numbers is not known here any more.
+    fn seen_bound(&mut self, run: IdRun, position: Position) -> Option<&mut Session> {
+        if self.is_forgotten(run.session) {
+            return None;
+        }
         let session = self.entry(run.session, position);
         session.next = session.next.max(run.end());
         session.last_bound = session.last_bound.max(position + run.count);
-        session
+        Some(session)
     }
 
     /// Takes note that names were bound to the positions from `position` on, or that these are no-ops.
     pub fn settle(&mut self, names: Settled, position: Position) {
-        match names.is_void {
-            true => self.seen_bound(names.ids, position).make_void(names.ids),
-            false => self.bind(names.ids, position),
+        if !names.is_void {
+            self.bind(names.ids, position);
+        } else if let Some(session) = self.seen_bound(names.ids, position) {
+            session.make_void(names.ids);
         }
     }
 
@@ -312,6 +381,62 @@ impl Sessions {
         });
     }
 
+    /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
+    /// bound least recently, and ended ones first. None of which `is_kept` says that the replica has something on its way,
+    /// nor one of which something was bound at or above `settled`.
+    ///
+    /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are opened now.
+    #[must_use]
+    pub fn least_recent(
+        &self,
+        (settled, ordered): (Position, Position),
+        most: usize,
+        is_kept: impl Fn(SessionId) -> bool,
+    ) -> Vec<SessionId> {
+        let may_go = |session: &&Session| {
+            session.last_bound <= settled && session.id.opened_at() < ordered && !is_kept(session.id)
+        };
+        let mut oldest: Vec<(bool, Position, SessionId)> = self
+            .sessions
+            .values()
+            .filter(may_go)
+            .map(|session| (session.end.is_none(), session.last_bound, session.id))
+            .collect();
+        oldest.sort_unstable();
+        oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
+    }
+
+    /// The same, where all of them were opened at what is ordered or above: those that were opened lowest, so that the
+    /// floor rises as little as can be.
+    #[must_use]
+    pub fn opened_lowest(
+        &self,
+        settled: Position,
+        most: usize,
+        is_kept: impl Fn(SessionId) -> bool,
+    ) -> Vec<SessionId> {
+        let may_go = |session: &&Session| session.last_bound <= settled && !is_kept(session.id);
+        let sessions = self.sessions.values().filter(may_go).take(self.excess(most));
+        sessions.map(|session| session.id).collect()
+    }
+
+    fn excess(&self, most: usize) -> usize {
+        self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most))
+    }
+
+    /// Forgets these sessions for good: the floor rises above where they were opened.
+    pub fn expire(&mut self, sessions: &[SessionId]) {
+        for id in sessions {
+            self.sessions.remove(id);
+            self.floor = self.floor.max(id.opened_at() + 1);
+        }
+    }
+
+    /// A defect: sessions that were forgotten are taken for new.
+    pub(crate) fn lower_floor(&mut self) {
+        self.floor = Position::ZERO;
+    }
+
     /// Forgets the lowest positions, so that at most `most` runs are left. Whoever asks for one of them is
     /// told that its append is in the log, but not where.
     pub fn prune(&mut self, most: usize) {
@@ -326,11 +451,6 @@ impl Sessions {
         for session in self.sessions.values_mut() {
             session.bound.retain(|run| run.position + run.count > kept_above);
         }
-    }
-
-    /// Forgets a session: its numbers above 0 are refused from now on.
-    pub fn forget(&mut self, session: SessionId) {
-        self.sessions.remove(&session);
     }
 
     /// A defect: what became a no-op counts as bound.
@@ -483,6 +603,109 @@ mod tests {
         assert!(sessions.is_empty());
     }
 
+    /// Sessions that append once, one after the other.
+    fn short_lived(sessions: &mut Sessions, numbers: std::ops::Range<u64>, most: usize) {
+        for n in numbers {
+            let once = IdRun { session: SessionId::new(Position(n), n), first: 0, count: 1 };
+            assert_eq!(
+                sessions.admission(once, Position(n), 10_000_000),
+                Admission::Admit { skip: 0 },
+                "at {n}"
+            );
+            sessions.bind(once, Position(n));
+            if sessions.len() >= most {
+                let oldest = sessions.least_recent((Position(n + 1), Position(n + 1)), most, |_| false);
+                sessions.expire(&oldest);
+            }
+            assert!(sessions.len() < most);
+        }
+    }
+
+    #[test]
+    fn sessions_come_and_go_for_ever() {
+        let mut sessions = Sessions::default();
+        short_lived(&mut sessions, 0..1000, 32);
+        for n in 0..1000 {
+            let again = IdRun { session: SessionId::new(Position(n), n), first: 0, count: 1 };
+            let decision = sessions.admission(again, Position(1000), 10_000_000);
+            match sessions.next(again.session) {
+                Some(1) => assert_eq!(decision, Admission::Admit { skip: 1 }),
+                _ => assert_eq!(decision, Admission::Expired, "it was bound, and must not be again"),
+            }
+        }
+        assert!(sessions.has_expired(SessionId::new(Position(900), 1), Position(1000), 10_000_000));
+        let bytes = seriatim_model::wire::encode_one(&sessions);
+        assert_eq!(seriatim_model::wire::decode_one::<Sessions>(bytes).unwrap(), sessions);
+    }
+
+    #[test]
+    fn ended_sessions_go_first_and_those_with_something_on_its_way_stay() {
+        let mut sessions = Sessions::default();
+        let id = |n| SessionId::new(Position(n), n);
+        for n in 0..5 {
+            sessions.bind(IdRun { session: id(n), first: 0, count: 1 }, Position(n));
+        }
+        sessions.end(id(3), 1);
+        let at = |settled, ordered| (Position(settled), Position(ordered));
+        assert_eq!(sessions.least_recent(at(5, 5), 5, |_| false), [id(3)]);
+        assert_eq!(sessions.least_recent(at(5, 5), 4, |session| session == id(0)), [id(3), id(1)]);
+        assert_eq!(sessions.least_recent(at(3, 3), 5, |_| false), [id(0)], "the fourth is not settled");
+        assert_eq!(sessions.least_recent(at(5, 0), 5, |_| false), [], "none was opened below 0");
+        assert_eq!(sessions.least_recent(at(5, 5), 6, |_| false), [], "there is room for one more");
+    }
+
+    #[test]
+    fn where_none_was_opened_below_the_tail_those_that_were_opened_lowest_go() {
+        let mut sessions = Sessions::default();
+        let id = |n| SessionId::new(Position(n), n);
+        (5..9).for_each(|n| sessions.end(id(n), 0));
+        sessions.bind(IdRun { session: id(9), first: 0, count: 1 }, Position(4));
+        assert_eq!(sessions.least_recent((Position(5), Position(5)), 5, |_| false), []);
+        let lowest = sessions.opened_lowest(Position(5), 4, |session| session == id(5));
+        assert_eq!(lowest, [id(6), id(7)]);
+        assert_eq!(sessions.opened_lowest(Position(4), 1, |_| false).len(), 4, "what is not settled stays");
+        sessions.expire(&lowest);
+        assert_eq!(sessions.floor(), Position(8));
+        let ask = |session| sessions.admission(IdRun { session, first: 0, count: 1 }, Position(5), IDLE);
+        assert_eq!((ask(id(5)), ask(id(6))), (Admission::Expired, Admission::Expired));
+        assert_eq!(ask(SessionId::new(Position(8), 1)), Admission::Admit { skip: 0 });
+    }
+
+    #[test]
+    fn what_was_forgotten_does_not_come_back() {
+        let mut sessions = Sessions::default();
+        let (a, b) = (SessionId::new(Position(1), 1), SessionId::new(Position(2), 2));
+        let settled =
+            |number, is_void| Settled { ids: IdRun { session: b, first: number, count: 1 }, is_void };
+        sessions.bind(IdRun { session: a, first: 0, count: 1 }, Position(2));
+        sessions.settle(settled(0, true), Position(3));
+        sessions.expire(&[b]);
+        assert_eq!(sessions.next(a), Some(1), "it was opened below the floor, but is known");
+        sessions.settle(settled(1, false), Position(4));
+        sessions.settle(settled(2, true), Position(5));
+        sessions.end(b, 9);
+        sessions.succeed(a, b);
+        assert_eq!((sessions.next(b), sessions.successor_of(a)), (None, Some(b)));
+        let young = SessionId::new(Position(3), 3);
+        assert!(
+            sessions.has_expired(b, Position(6), IDLE) && !sessions.has_expired(young, Position(6), IDLE)
+        );
+    }
+
+    #[test]
+    fn no_session_is_opened_far_ahead_of_the_log() {
+        let sessions = Sessions::default();
+        let opened = |at| IdRun { session: SessionId::new(Position(at), 1), first: 0, count: 1 };
+        let ask = |at| sessions.admission(opened(5 + at), Position(5), IDLE);
+        assert_eq!(ask(limits::MOST_SESSION_AHEAD), Admission::Admit { skip: 0 });
+        assert_eq!(ask(limits::MOST_SESSION_AHEAD + 1), Admission::Expired);
+        // Another member may have forgotten the highest that is known here.
+        let mut sessions = sessions;
+        sessions.open(opened(8 + limits::MOST_SESSION_AHEAD).session, Position(5));
+        let is_ahead = |at| sessions.is_ahead(opened(at + limits::MOST_SESSION_AHEAD).session, Position(5));
+        assert!(!is_ahead(9) && is_ahead(10));
+    }
+
     #[test]
     fn pruning_forgets_the_lowest_positions() {
         let mut sessions = Sessions::default();
@@ -531,10 +754,11 @@ mod tests {
         sessions.end(id, 2);
         sessions.bind(IdRun { session: id, first: 0, count: 2 }, Position(40));
         assert!(!sessions.is_bound_below(id, Position(41)) && sessions.is_bound_below(id, Position(42)));
-        sessions.succeed(id, session(2), Position(42));
-        sessions.succeed(id, session(3), Position(43));
-        assert_eq!((sessions.successor_of(id), sessions.next(session(2))), (Some(session(2)), Some(0)));
-        assert_eq!(sessions.next(session(3)), None);
+        assert_eq!(sessions.succeed(id, session(2)), session(2));
+        assert_eq!(sessions.succeed(id, session(3)), session(2), "the first that is named stays");
+        assert_eq!((sessions.successor_of(id), sessions.next(session(2))), (Some(session(2)), None));
+        sessions.open(session(2), Position(42));
+        assert_eq!(sessions.next(session(2)), Some(0));
     }
 
     #[test]
@@ -561,7 +785,8 @@ mod tests {
         sessions.bind(run(9, 2), Position(10));
         sessions.admit(session(2), 7, 3, Position(11));
         sessions.end(session(2), 9);
-        sessions.succeed(session(2), session(3), Position(12));
+        sessions.succeed(session(2), session(3));
+        sessions.open(session(3), Position(12));
         let bytes = seriatim_model::wire::encode_one(&sessions);
         assert_eq!(seriatim_model::wire::decode_one::<Sessions>(bytes).unwrap(), sessions);
     }

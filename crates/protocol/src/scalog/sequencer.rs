@@ -195,9 +195,17 @@ impl Sequencer {
         ticket
     }
 
-    /// Forgets sessions that are too old, at the same cut on all members.
+    /// Forgets sessions that are too old, and those that are too many, at the same cut on all members.
     pub(super) fn sweep(&mut self, ordered: Position) {
-        self.sessions.sweep(ordered, self.options.limits.session_idle_positions, false, |_| false);
+        let limits = self.options.limits;
+        self.sessions.sweep(ordered, limits.session_idle_positions, false, |_| false);
+        if self.sessions.len() > limits.max_sessions {
+            let oldest = self.sessions.least_recent((ordered, ordered), limits.max_sessions, |_| false);
+            self.sessions.expire(&oldest);
+            if self.options.deviates(Deviation::ForgottenWithoutFloor) {
+                self.sessions.lower_floor();
+            }
+        }
     }
 
     /// What is on all replicas of the shards need not be held.
@@ -219,7 +227,7 @@ impl Sequencer {
         let Some(leader) = &self.leader else { return };
         let idle = self.options.limits.session_idle_positions;
         let Some(next) = self.sessions.next(session) else {
-            let is_new = first == 0 && self.end().since(session.opened_at()) <= idle;
+            let is_new = first == 0 && !self.sessions.has_expired(session, self.end(), idle);
             let view = self.membership.number;
             let unknown = Message::Located { view, session, next: 0, places: vec![] };
             return reply(client, if is_new { unknown } else { Message::Expired { session } }, out);

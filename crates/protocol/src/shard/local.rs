@@ -276,7 +276,7 @@ impl Replica {
         if skip < ids.count && (disk_full || !has_room || !self.unordered.has_room(ids.count)) {
             return send(client, Message::Busy { view, ids, disk_full }, out);
         }
-        if self.local.submitters.len() >= limits::MAX_SESSIONS {
+        if self.local.submitters.len() >= self.options.limits.max_sessions {
             // Who submits again what is in a cut already is found out by the leader.
             self.local.submitters.clear();
         }

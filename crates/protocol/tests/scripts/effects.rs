@@ -73,6 +73,7 @@ fn sequencing(message: &erwin::Message) -> String {
         Forward { view, session, first, entries, .. } => {
             format!("forward v{view}{}", following(*session, *first, entries))
         }
+        Floor { view, floor } => format!("floor v{view} at={floor}"),
         ForwardExpired { view, session: of, ordered } => {
             format!("forward-expired v{view} {} ordered={ordered}", session(*of))
         }

@@ -130,6 +130,7 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             let (session, first, entries) = consecutive(words)?;
             Forward { view, session, first, entries }
         }
+        "floor" => Floor { view: words.view()?, floor: words.position("at")? },
         "forward-expired" => ForwardExpired {
             view: words.view()?,
             session: words.session()?,

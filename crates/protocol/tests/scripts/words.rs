@@ -177,7 +177,8 @@ impl Words {
                 sessions.end(session, end.parse().map_err(|_| wrong())?);
             }
             if let Some((successor, _)) = successor {
-                sessions.succeed(session, successor, ordered);
+                sessions.succeed(session, successor);
+                sessions.open(successor, ordered);
             }
             for pair in bound.split('+').filter(|pair| !pair.is_empty()) {
                 if let Some(number) = pair.strip_prefix('!') {
@@ -430,7 +431,7 @@ pub(crate) fn history(history: &ViewHistory) -> String {
     list(steps.chain(gaps), ",", |word| word)
 }
 
-/// The next number of each session, after `/` where it ended, after `>` in which it goes on, and where its numbers are bound, as far as it remembers; `!` for no-ops.
+/// The next number of each session, after `/` where it ended, after `>` in which it goes on, and where its numbers are bound, as far as it remembers; `!` for no-ops. And the floor.
 pub(crate) fn sessions(sessions: &Sessions) -> String {
     let names = (0..8).map(|letter| SessionId::new(Position(0), letter + 1));
     let known = names.filter_map(|id| Some((id, sessions.next(id)?)));
@@ -454,7 +455,9 @@ pub(crate) fn sessions(sessions: &Sessions) -> String {
         .collect();
     let others = sessions.len() - known.len();
     let others = (others > 0).then(|| format!("{others}-more"));
-    list(known.into_iter().chain(others), ",", |word| word)
+    let floor =
+        Some(sessions.floor()).filter(|floor| *floor > Position::ZERO).map(|floor| format!("floor@{floor}"));
+    list(known.into_iter().chain(others).chain(floor), ",", |word| word)
 }
 
 /// ` name=value`, unless the value is what is usual.

@@ -194,6 +194,7 @@ impl World {
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         let idle = words.value("idle-positions")?.unwrap_or(limits.session_idle_positions);
         limits.session_idle_positions = idle;
+        limits.max_sessions = words.value("max-sessions")?.unwrap_or(limits.max_sessions);
         Ok(())
     }
 

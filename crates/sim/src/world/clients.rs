@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::{Address, Endpoint, Position, Time, limits};
-use seriatim_protocol::LogClient;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
@@ -34,8 +33,7 @@ impl World {
         let config = self.machine_config(None);
         let start = self.now + self.random.micros(0, self.plan.workload.think_us);
         let session = self.history.open_session();
-        let log_client = LogClient::new(config, entry.clone());
-        Producer::new(machine, client, session, self.plan.workload.appends, log_client, start)
+        Producer::new(machine, client, session, self.plan.workload.appends, (config, entry.clone()), start)
     }
 
     pub(super) fn machine_config(
@@ -152,8 +150,7 @@ impl World {
             let session = self.history.open_session();
             let config = self.machine_config(legacy.session());
             self.coverage.resumed += u64::from(legacy.session().is_some());
-            let log_client = LogClient::new(config, entry.clone());
-            let producer = Producer::new(machine, number, session, 0, log_client, self.now);
+            let producer = Producer::new(machine, number, session, 0, (config, entry.clone()), self.now);
             let mut producer = producer.resume(legacy, self.now, &mut self.history);
             if self.history.calm_since.is_some() {
                 producer.hurry();

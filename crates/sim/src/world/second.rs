@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::{LogId, ShardId};
-use seriatim_protocol::LogClient;
 use seriatim_protocol::control::LogEntry;
 
 use super::World;
@@ -69,8 +68,7 @@ impl World {
         let Some(entry) = self.second_entry().cloned() else { return };
         let config = self.machine_config(None);
         let session = history_of(&mut self.history, APPENDER).open_session();
-        let log_client = LogClient::new(config, entry);
-        let producer = Producer::new(0, APPENDER, session, u32::MAX, log_client, self.now);
+        let producer = Producer::new(0, APPENDER, session, u32::MAX, (config, entry), self.now);
         let client = Client {
             number: APPENDER,
             producers: BTreeMap::from([(0, producer)]),

@@ -1,0 +1,95 @@
+//! How a replica makes room for new sessions: it forgets those that were bound least recently, and refuses what comes of
+//! them later.
+//!
+//! Each replica decides for itself. What it must not do is take a record for new that is in the log as it knows it; for
+//! that it is enough that whatever it forgot lies below its own floor. A view is recovered from one replica, whose table
+//! and floor become everyone's together with its log, and an append that some member refuses is never acknowledged.
+//!
+//! A floor is no higher than what is ordered while a replica knows sessions that were opened below that, and may be
+//! forgotten. A table full of others has no such ones: of sessions that were closed at the tail of a quiet log, or whose
+//! clients were told a tail that the log has not reached. Then the floor rises above the tail, and whoever opens a session
+//! is told it, so that the new session has a name from the floor.
+
+use seriatim_model::{Address, Position, SessionId, Time, limits};
+
+use super::memory::JournalRecord;
+use super::message::Message;
+use super::orderer::Orderer;
+use super::sequencer::{Sequencer, reply};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+
+impl Sequencer {
+    /// Whether there are so many sessions that this one, if it is not among them, is one too many.
+    pub(super) fn has_no_room_for(&self, session: SessionId) -> bool {
+        self.sessions.next(session).is_none() && self.sessions.len() >= self.options.limits.max_sessions
+    }
+
+    /// Notes in which session the client of one that has ended goes on. That one is remembered as well, so that it is
+    /// there when something comes of it.
+    pub(super) fn succeed(&mut self, session: SessionId, successor: SessionId) {
+        let successor = self.sessions.succeed(session, successor);
+        if self.may_begin(successor) {
+            self.sessions.open(successor, self.ordered);
+        }
+    }
+
+    /// Something comes of a session: if it is new, it needs room.
+    pub(super) fn make_room_for(&mut self, now: Time, session: SessionId, out: &mut Vec<RoleEffect>) {
+        if self.may_begin(session) && self.has_no_room_for(session) {
+            self.expire_some(now, out);
+        }
+    }
+
+    fn may_begin(&self, session: SessionId) -> bool {
+        !self.is_too_old(session) && !self.sessions.is_ahead(session, self.ordered)
+    }
+
+    /// Tells a client that opens a session from where on it is to be, if that is not the tail.
+    pub(super) fn tell_floor(&self, client: Address, tail: Position, out: &mut Vec<RoleEffect>) {
+        let (view, floor) = (self.membership.number, self.sessions.floor());
+        if floor > tail {
+            reply(client, Message::Floor { view, floor }, out);
+        }
+    }
+
+    /// What the leader orders, and whose sessions end, may have made too many sessions known.
+    pub(super) fn limit_sessions(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if self.sessions.len() > self.options.limits.max_sessions {
+            self.expire_some(now, out);
+        }
+    }
+
+    fn expire_some(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        if now < self.expire_not_before {
+            return;
+        }
+        let settled = self.orderer.as_ref().map_or(self.ordered, Orderer::stable);
+        let is_ending =
+            |session| self.orderer.as_ref().is_some_and(|orderer| orderer.endings.is_under_way(session));
+        let is_kept =
+            |session| self.ring.holds(session) || self.frozen.contains(&session) || is_ending(session);
+        let most = self.options.limits.max_sessions;
+        let mut sessions = self.sessions.least_recent((settled, self.ordered), most, is_kept);
+        if sessions.is_empty() {
+            sessions = self.sessions.opened_lowest(settled, most, is_kept);
+        }
+        if sessions.is_empty() {
+            // All of them are at work. That takes a moment, and so does looking.
+            self.expire_not_before = now + limits::RESEND_AFTER;
+            return;
+        }
+        self.expire(&sessions);
+        self.persist(&JournalRecord::Expired { sessions }, out);
+    }
+
+    /// Forgets sessions for good, of which nothing is held here.
+    pub(super) fn expire(&mut self, sessions: &[SessionId]) {
+        let is_held = |id: &SessionId| self.ring.holds(*id);
+        assert!(!sessions.iter().any(is_held), "no session is forgotten of which something is held");
+        self.sessions.expire(sessions);
+        if self.options.deviates(Deviation::ForgottenWithoutFloor) {
+            self.sessions.lower_floor();
+        }
+    }
+}
