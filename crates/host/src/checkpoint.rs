@@ -24,11 +24,11 @@ impl Host {
     }
 
     /// Whether what the journal has may go once the roles told what they know. One that could not be brought back tells
-    /// nothing, what there is of a dismissed replica does not go before the replica's files, and what a disk that was set
-    /// back told is not told anew.
+    /// nothing, what there is of a dismissed replica does not go before the replica's files, and of roles that wait for the
+    /// others' word it is not certain that they count.
     fn can_checkpoint(&self) -> bool {
         let files_are_gone = self.doomed.is_empty() && self.retired.is_empty();
-        files_are_gone && !self.is_ending() && !self.roles.values().any(|role| matches!(role, Role::Broken))
+        files_are_gone && self.has_returned() && !self.roles.values().any(|role| matches!(role, Role::Broken))
     }
 
     /// The files that a checkpoint waits for, unless they were taken.

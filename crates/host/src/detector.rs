@@ -62,6 +62,8 @@ pub enum Liveness {
     Unknown(NodeId),
     /// Nothing tells whether what this node sends it arrives: something is to be sent.
     Unproven(NodeId),
+    /// It has said what it remembers of this node's disk.
+    Told(NodeId),
     /// A node was shown more than this node's disk held when it started: the disk was set back.
     SetBack(NodeId),
 }
@@ -121,6 +123,8 @@ struct Other {
     suspicion: Option<Suspicion>,
     /// What its lives showed of its disk.
     shown: Shown,
+    /// It has said what it remembers of this node's.
+    has_told: bool,
 }
 
 #[derive(Debug)]
@@ -256,8 +260,13 @@ impl Detector {
         other.via = Some(via);
         other.lane.hears(now, beat.taken);
         other.shown.note(beat.disk, beat.life, beat.durable);
-        if beat.heard_life == self.incarnation && self.mark.is_behind(beat.remembered) {
-            changes.push(Liveness::SetBack(node));
+        if beat.heard_life == self.incarnation {
+            if self.mark.is_behind(beat.remembered) {
+                changes.push(Liveness::SetBack(node));
+            }
+            if !std::mem::replace(&mut other.has_told, true) {
+                changes.push(Liveness::Told(node));
+            }
         }
         if let Some(ailment) = beat.ailment {
             if other.suspicion.is_none() {
@@ -315,6 +324,7 @@ impl Other {
             overdue: None,
             suspicion: None,
             shown: Shown::default(),
+            has_told: false,
         }
     }
 

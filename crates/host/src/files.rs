@@ -94,7 +94,8 @@ impl Host {
         if let Some((_, log)) = self.retired.front().filter(|(lsn, _)| *lsn <= durable) {
             return Some(Work::RemoveLog(*log));
         }
-        self.next_removal()
+        // A store that is forgotten is put aside, and another one takes its names.
+        if self.has_returned() { self.next_removal() } else { None }
     }
 
     /// The stores take turns.

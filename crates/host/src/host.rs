@@ -32,7 +32,7 @@ use crate::mark::DiskMark;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
-use crate::returning::Returning;
+use crate::returning::{Returning, keeps_what_others_count_on};
 use crate::role::Role;
 use crate::stranger::unknown_role;
 use crate::turns::Turns;
@@ -185,12 +185,14 @@ impl Host {
         let mut random = config.seed;
         let revived = revive(&config, &disk, recovered, || draw(&mut random))?;
         let last = journal.durable();
-        let (disk_number, is_new) =
-            revived.disk.map_or_else(|| (draw(&mut random), true), |disk| (disk, false));
+        // A node that holds nothing has nothing to be set back.
+        let known = revived.disk.filter(|_| revived.roles.keys().any(keeps_what_others_count_on));
+        let disk_number = known.unwrap_or_else(|| draw(&mut random));
+        let returning = Returning::new(&revived.roles, revived.records);
         let mut host = Self {
             others: Others::new(&config),
             mark: DiskMark::new(disk_number, last.0),
-            returning: if revived.roles.is_empty() { Returning::Over } else { Returning::Awaits(None) },
+            returning,
             held_back: vec![],
             disk,
             journal,
@@ -225,7 +227,7 @@ impl Host {
             scratch: vec![],
             config,
         };
-        if is_new {
+        if known.is_none() {
             host.append(NODE, &encode(&RoleRecord::Disk { disk: disk_number }));
         }
         host.add_register();
@@ -235,11 +237,6 @@ impl Host {
             host.note_removal(key);
             host.update_timer(key);
         }
-        for (key, record) in revived.records {
-            host.append(key, &encode(&record));
-        }
-        // Before a role without a journal says anything in its new life, its old one must be over. Last: a
-        // start that finds no room must not use up what an orderly end left.
         host.flush()?;
         Ok(host)
     }
@@ -414,11 +411,13 @@ impl Host {
         }
         let mut files = vec![];
         let mut closing = vec![];
+        let has_returned = self.has_returned();
         for (key, role) in &mut self.roles {
             if let Some(store) = role.store() {
                 files.extend(store.take_unsynced());
             }
-            if role.can_close() {
+            // What the journal says of those that have not come back yet goes on to be so.
+            if role.can_close() && (has_returned || !keeps_what_others_count_on(key)) {
                 closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
             }
         }

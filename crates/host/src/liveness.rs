@@ -7,7 +7,7 @@ use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_store::RoleKey;
 
 use crate::condition::NODE;
-use crate::detector::{Liveness, Taken};
+use crate::detector::{Cause, Liveness, Taken};
 use crate::host::{Host, HostConfig};
 use crate::register::RegisterPlace;
 
@@ -29,8 +29,8 @@ pub(crate) struct Others {
     addresses: BTreeMap<NodeId, String>,
     /// How many messages of each were taken.
     taken: BTreeMap<NodeId, Taken>,
-    /// The nodes that were heard since the start.
-    heard: BTreeSet<NodeId>,
+    /// The nodes that have said what they remember of this one's disk, or cannot.
+    told: BTreeSet<NodeId>,
     /// The nodes that are taken for gone.
     suspected: BTreeSet<NodeId>,
     /// The nodes of which the detector was not told yet.
@@ -42,7 +42,7 @@ impl Others {
         let mut others = Self {
             addresses: BTreeMap::from([(config.node, config.address.clone())]),
             taken: BTreeMap::new(),
-            heard: BTreeSet::new(),
+            told: BTreeSet::new(),
             suspected: BTreeSet::new(),
             unmet: BTreeSet::new(),
         };
@@ -65,11 +65,9 @@ impl Others {
         }
     }
 
-    /// The nodes besides `own` of which nothing is known yet but that they are there.
-    pub(crate) fn unheard(&self, own: NodeId) -> BTreeSet<NodeId> {
-        let is_unheard =
-            |node: &NodeId| *node != own && !self.heard.contains(node) && !self.suspected.contains(node);
-        self.addresses.keys().copied().filter(is_unheard).collect()
+    /// The nodes besides `own` that are there, as far as is known, and have not said what they remember of its disk.
+    pub(crate) fn untold(&self, own: NodeId) -> BTreeSet<NodeId> {
+        self.addresses.keys().copied().filter(|node| *node != own && !self.told.contains(node)).collect()
     }
 
     /// A message was taken.
@@ -136,13 +134,20 @@ impl Host {
             }
             Liveness::Unproven(node) => return self.probe(node),
             Liveness::SetBack(node) => return self.was_set_back(node),
-            Liveness::Suspected(node, _) => {
+            Liveness::Told(node) => {
+                self.others.told.insert(node);
+                return self.hears_of_others(now);
+            }
+            Liveness::Suspected(node, cause) => {
                 self.others.suspected.insert(node);
+                // One that is unwell is heard all the same.
+                if !matches!(cause, Cause::Unwell(_)) {
+                    self.others.told.insert(node);
+                }
                 (node, Input::Silent(node))
             }
             Liveness::Alive(node) => {
                 self.others.suspected.remove(&node);
-                self.others.heard.insert(node);
                 (node, Input::Heard(node))
             }
         };

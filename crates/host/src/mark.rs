@@ -42,6 +42,11 @@ impl DiskMark {
         self.0.disk.store(disk, Ordering::Release);
     }
 
+    /// Whether the disk was set back, and counts as another since.
+    pub(crate) fn is_another(&self) -> bool {
+        self.0.began_at.load(Ordering::Relaxed) == u64::MAX
+    }
+
     /// The disk, and the last durable entry. No entry is shown of a disk that the node had before.
     pub(crate) fn read(&self) -> (u64, u64) {
         let durable = self.0.durable.load(Ordering::Acquire);
@@ -63,8 +68,11 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Disk {
     disk: u64,
-    /// What its lives showed, the one heard last at the end.
+    /// What its lives showed, in the order in which they were first heard. One that came later says nothing of those
+    /// before: it may have a copy of the disk.
     lives: Vec<(u64, u64)>,
+    /// The life that was heard last.
+    last: u64,
     /// The most that lives before these showed.
     earlier: u64,
 }
@@ -73,11 +81,13 @@ impl Shown {
     /// A life of the node shows that the journal on its disk is durable up to an entry.
     pub(crate) fn note(&mut self, disk: u64, life: u64, durable: u64) {
         let at = self.disks.iter().position(|known| known.disk == disk);
-        let mut known =
-            at.map_or_else(|| Disk { disk, lives: vec![], earlier: 0 }, |at| self.disks.remove(at));
-        let before = known.lives.iter().position(|(known, _)| *known == life);
-        let before = before.map_or(0, |at| known.lives.remove(at).1);
-        known.lives.push((life, before.max(durable)));
+        let mut known = at
+            .map_or_else(|| Disk { disk, lives: vec![], last: life, earlier: 0 }, |at| self.disks.remove(at));
+        known.last = life;
+        match known.lives.iter_mut().find(|(known, _)| *known == life) {
+            Some((_, shown)) => *shown = durable.max(*shown),
+            None => known.lives.push((life, durable)),
+        }
         if known.lives.len() > LIVES {
             known.earlier = known.earlier.max(known.lives.remove(0).1);
         }
@@ -87,11 +97,11 @@ impl Shown {
         }
     }
 
-    /// The most that was shown of the disk that was heard of last, by other lives than the last one.
+    /// The most that was shown of the disk that was heard of last, by lives that were heard before the last one.
     pub(crate) fn before_last(&self) -> u64 {
-        let Some(Disk { lives, earlier, .. }) = self.disks.last() else { return 0 };
-        let others = &lives[..lives.len() - 1];
-        others.iter().map(|(_, durable)| *durable).fold(*earlier, u64::max)
+        let Some(Disk { lives, last, earlier, .. }) = self.disks.last() else { return 0 };
+        let before = lives.iter().take_while(|(life, _)| life != last);
+        before.map(|(_, durable)| *durable).fold(*earlier, u64::max)
     }
 }
 
@@ -112,10 +122,15 @@ mod tests {
         shown.note(1, 10, 85);
         shown.note(1, 11, 95);
         assert_eq!(shown.before_last(), 90);
-        shown.note(2, 12, 3);
+        // A copy of the disk is started while the node runs: that is older, and the node is not.
+        shown.note(1, 12, 40);
+        assert_eq!(shown.before_last(), 95);
+        shown.note(1, 11, 99);
+        assert_eq!(shown.before_last(), 90);
+        shown.note(2, 13, 3);
         assert_eq!(shown.before_last(), 0, "another disk");
         (20..40).for_each(|life| shown.note(1, life, life));
-        assert_eq!(shown.before_last(), 95);
+        assert_eq!(shown.before_last(), 99);
         (100..200).for_each(|disk| shown.note(disk, disk, 1));
         assert_eq!((shown.disks.len(), shown.before_last()), (DISKS, 0));
     }

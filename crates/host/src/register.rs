@@ -138,7 +138,7 @@ impl Host {
         let others = nodes.into_iter().filter(|node| node.node != own.node);
         others.for_each(|node| self.note_address(node.node, node.address));
         self.meet(now);
-        self.await_others(now);
+        self.is_told_of_others(now);
     }
 
     fn own_address(&self) -> NodeAddress {

@@ -4,10 +4,10 @@
 //! or suspected. A disk that was set back holds nothing that counts: its roles are forgotten, and come back in new
 //! incarnations, as on an empty disk. Their stores are put aside when that happens.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use seriatim_model::{Address, Endpoint, Input, LogId, NodeId, Time};
-use seriatim_protocol::{Deviation, Message};
+use seriatim_protocol::{Deviation, Message, shard};
 use seriatim_store::{Lsn, RoleKey};
 
 use crate::condition::NODE;
@@ -15,22 +15,39 @@ use crate::host::Host;
 use crate::journal::{RoleRecord, encode};
 use crate::mark::DiskMark;
 use crate::recovery::Problem;
+use crate::role::Role;
 use crate::stranger::unknown_role;
 
-/// How many messages of other nodes wait for roles that wait. What is lost beyond is said again.
-const MOST_HELD_BACK: usize = 1024;
+/// How many messages of controllers wait for roles that wait.
+const MOST_HELD_BACK: usize = 1 << 14;
 
 /// How far a node is with coming back.
 #[derive(Debug)]
 pub(crate) enum Returning {
-    /// Its roles wait for these nodes' word; for that of the register, if there are none yet.
-    Awaits(Option<BTreeSet<NodeId>>),
-    /// Its roles are forgotten when the journal's entry is durable that says so.
-    Forgets(Lsn),
+    /// Its roles wait for the others' word. Nothing is written meanwhile: a life that is cut short here would hide from the
+    /// next one how little it began with.
+    Awaits {
+        /// Whether the register has told which nodes there are.
+        is_told: bool,
+        /// What the journal is to say when they are heard: the lives that roles without a journal begin.
+        records: Vec<(RoleKey, RoleRecord)>,
+    },
+    /// Its roles take part when the journal's entry is durable: the last of those, or that they are forgotten.
+    Writes(Lsn),
     /// Its roles take part.
     Over,
     /// It found too late that its disk had been set back, and ends when the journal says so.
     Ends(Lsn, String),
+}
+
+impl Returning {
+    /// A node that begins with these roles.
+    pub(crate) fn new(roles: &BTreeMap<RoleKey, Role>, records: Vec<(RoleKey, RoleRecord)>) -> Self {
+        match roles.keys().any(keeps_what_others_count_on) {
+            true => Self::Awaits { is_told: false, records },
+            false => Self::Over,
+        }
+    }
 }
 
 impl Host {
@@ -42,14 +59,22 @@ impl Host {
 
     /// Whether a role waits for what others remember of the node's disk.
     pub(crate) fn is_held_back(&self, key: RoleKey) -> bool {
-        keeps_what_others_count_on(&key)
-            && matches!(self.returning, Returning::Awaits(_) | Returning::Forgets(_))
+        keeps_what_others_count_on(&key) && !self.has_returned()
     }
 
-    /// A message for such a role: what nodes say it hears later, and clients are told to look again where the role is.
+    /// Whether the node's roles take part. An end before that is none of theirs.
+    #[must_use]
+    pub fn has_returned(&self) -> bool {
+        matches!(self.returning, Returning::Over)
+    }
+
+    /// A message for such a role: what controllers say it hears later, and clients are told to look again where the role
+    /// is. The rest is said again.
     pub(crate) fn hold_back(&mut self, key: RoleKey, from: Address, message: Message) {
+        let is_of_controller =
+            matches!(message, Message::Control(_) | Message::Shard(shard::Message::Fence { .. }));
         match from {
-            Address::Node(..) if self.held_back.len() < MOST_HELD_BACK => {
+            Address::Node(..) if is_of_controller && self.held_back.len() < MOST_HELD_BACK => {
                 self.held_back.push((key, from, message));
             }
             Address::Node(..) => {}
@@ -61,29 +86,35 @@ impl Host {
         }
     }
 
-    /// The register told which nodes there are, or one of them was heard, or is suspected.
-    pub(crate) fn hears_of_others(&mut self, now: Time) {
-        if matches!(self.returning, Returning::Awaits(Some(_))) {
-            self.await_others(now);
+    /// The register told which nodes there are.
+    pub(crate) fn is_told_of_others(&mut self, now: Time) {
+        if let Returning::Awaits { is_told, .. } = &mut self.returning {
+            *is_told = true;
+            self.hears_of_others(now);
         }
     }
 
-    /// The roles take part when each of the nodes that are known was heard or is suspected.
-    pub(crate) fn await_others(&mut self, now: Time) {
-        if !matches!(self.returning, Returning::Awaits(_)) {
+    /// Another node has said what it remembers, or cannot. When all have, the roles take part.
+    pub(crate) fn hears_of_others(&mut self, now: Time) {
+        let Returning::Awaits { is_told: true, records } = &mut self.returning else { return };
+        if !self.others.untold(self.config.node).is_empty() {
             return;
         }
-        let unheard = self.others.unheard(self.config.node);
-        let is_over = unheard.is_empty();
-        self.returning = Returning::Awaits(Some(unheard));
-        if is_over {
-            self.take_part(now);
+        // Before a role without a journal says anything in its new life, its old one must be over.
+        let records = std::mem::take(records);
+        for (key, record) in &records {
+            self.awaited = self.append(*key, &encode(record));
+        }
+        match records.is_empty() {
+            true => self.take_part(now),
+            false => self.returning = Returning::Writes(self.awaited),
         }
     }
 
     /// Another node remembers more of this node's disk than it held at the start.
     pub(crate) fn was_set_back(&mut self, by: NodeId) {
-        if self.config.options.deviates(Deviation::SetBackUnnoticed) {
+        // Several nodes may say so, and one of them late.
+        if self.mark.is_another() || self.config.options.deviates(Deviation::SetBackUnnoticed) {
             return;
         }
         let cause = format!(
@@ -91,30 +122,30 @@ impl Host {
              lost what it had said to be synced"
         );
         match self.returning {
-            Returning::Awaits(_) => {
+            Returning::Awaits { .. } => {
                 let lsn = self.note_set_back();
                 let forgotten: Vec<RoleKey> =
                     self.roles.keys().copied().filter(keeps_what_others_count_on).collect();
                 forgotten.into_iter().for_each(|key| self.forget(key));
-                self.returning = Returning::Forgets(lsn);
+                self.returning = Returning::Writes(lsn);
                 let cause = format!(
                     "{cause}; nothing that its replicas hold is counted on, and the others copy to them"
                 );
                 self.problems.push(Problem { log: LogId(0), endpoint: Endpoint::Node, cause });
             }
-            Returning::Over => {
+            Returning::Writes(_) | Returning::Over => {
                 let cause =
                     format!("{cause}. Start the node again: the others copy to it what it should hold");
                 self.returning = Returning::Ends(self.note_set_back(), cause);
             }
-            Returning::Forgets(_) | Returning::Ends(..) => {}
+            Returning::Ends(..) => {}
         }
     }
 
     /// The journal is durable so far.
     pub(crate) fn return_goes_on(&mut self, now: Time, durable: Lsn) {
         match &self.returning {
-            Returning::Forgets(lsn) if *lsn <= durable => self.take_part(now),
+            Returning::Writes(lsn) if *lsn <= durable => self.take_part(now),
             Returning::Ends(lsn, cause) if *lsn <= durable => self.end(cause.clone()),
             _ => {}
         }
@@ -126,11 +157,6 @@ impl Host {
         self.mark.becomes(disk);
         self.awaited = self.append(NODE, &encode(&RoleRecord::SetBack { disk }));
         self.awaited
-    }
-
-    /// Whether the node ends because its disk had been set back: its roles are not to be told of any more.
-    pub(crate) fn is_ending(&self) -> bool {
-        matches!(self.returning, Returning::Ends(..))
     }
 
     fn take_part(&mut self, now: Time) {
@@ -145,6 +171,6 @@ impl Host {
 }
 
 /// Whether the role keeps something that other nodes count on.
-fn keeps_what_others_count_on(key: &RoleKey) -> bool {
+pub(crate) fn keeps_what_others_count_on(key: &RoleKey) -> bool {
     matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_))
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_host::{Event, Host, HostConfig, RegisterPlace};
+use seriatim_host::{Event, Host, HostConfig, Liveness, RegisterPlace};
 use seriatim_model::{Durability, Endpoint, LogConfig, LogId, NodeId, Peer, ShardId, Time, ViewNumber};
-use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::control::{self, LogEntry, NodeAddress};
 use seriatim_protocol::shard::Message;
 use seriatim_protocol::{self as protocol, Options};
 use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions, ShardStore};
@@ -340,8 +340,16 @@ fn an_orderly_end_keeps_a_life_in_memory_and_a_kill_does_not() {
     let life = |host: &Host| host.replica(LOG, SHARD).unwrap().memory().incarnation;
     let before = life(&host);
     host.close().unwrap();
-    let host = open(&disk);
+    // Until the others were heard it has not begun to run again.
+    let mut host = open(&disk);
     assert_eq!(life(&host), before);
+    drop(host);
+    host = open(&disk);
+    assert_eq!(life(&host), before);
+    let nodes = [OTHER, NodeId(2)].map(|node| NodeAddress { node, address: format!("node-{}:7700", node.0) });
+    tell(&mut host, Endpoint::Node, control::Message::Cluster { nodes: nodes.to_vec() }.into());
+    host.handle(Time::ZERO, Event::Liveness(Liveness::Told(OTHER)));
+    write_all(&mut host, &disk);
     drop(host);
     assert_ne!(life(&open(&disk)), before);
 }

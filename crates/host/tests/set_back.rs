@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seriatim_host::{Event, Host, HostConfig, Liveness, RegisterPlace};
+use seriatim_host::{Cause, Event, Host, HostConfig, Liveness, RegisterPlace};
 use seriatim_model::{
     Durability, Endpoint, Incarnation, LogConfig, LogId, NodeId, Peer, ShardId, Time, ViewHistory, ViewNumber,
 };
@@ -122,10 +122,26 @@ fn a_node_that_comes_back_takes_part_when_all_others_were_heard_or_are_suspected
     let mut host = open(&disk);
     assert!(!takes_part(&mut host, &disk, 2), "the register has not told who there is");
     cluster(&mut host);
-    liveness(&mut host, Liveness::Alive(OTHER));
+    liveness(&mut host, Liveness::Told(OTHER));
     assert!(!takes_part(&mut host, &disk, 2), "the third may remember something");
-    liveness(&mut host, Liveness::Suspected(THIRD, seriatim_host::Cause::Closed));
+    let unwell = Cause::Unwell(control::Ailment::DiskStalled);
+    liveness(&mut host, Liveness::Suspected(THIRD, unwell));
+    assert!(!takes_part(&mut host, &disk, 2), "it is there, and says what it remembers in a moment");
+    liveness(&mut host, Liveness::Suspected(THIRD, Cause::Closed));
     assert!(takes_part(&mut host, &disk, 2));
+}
+
+#[test]
+fn a_start_that_is_cut_short_writes_nothing_that_would_hide_how_little_there_was() {
+    let disk = with_replica();
+    let began = open(&disk).mark();
+    for _ in 0..3 {
+        let mut host = open(&disk);
+        cluster(&mut host);
+        write_all(&mut host, &disk);
+        assert!(!takes_part(&mut host, &disk, 2));
+    }
+    assert_eq!(format!("{:?}", open(&disk).mark()), format!("{began:?}"));
 }
 
 #[test]
@@ -136,7 +152,7 @@ fn a_disk_that_was_set_back_holds_nothing_that_counts() {
     cluster(&mut host);
     liveness(&mut host, Liveness::SetBack(OTHER));
     for node in [OTHER, THIRD] {
-        liveness(&mut host, Liveness::Alive(node));
+        liveness(&mut host, Liveness::Told(node));
     }
     assert_eq!(incarnation(&host), None);
     assert!(host.problems().iter().any(|problem| problem.cause.contains("set back")));
@@ -157,7 +173,7 @@ fn a_node_that_is_told_too_late_ends_and_has_forgotten_its_replicas_at_the_next_
     let mut host = open(&disk);
     cluster(&mut host);
     for node in [OTHER, THIRD] {
-        liveness(&mut host, Liveness::Alive(node));
+        liveness(&mut host, Liveness::Told(node));
     }
     assert!(takes_part(&mut host, &disk, 2));
     liveness(&mut host, Liveness::SetBack(THIRD));

@@ -48,9 +48,10 @@ impl Reports {
         self.restart(now + ATTEMPT_PATIENCE);
     }
 
-    /// The replica has started a view: what came before it is over.
+    /// The replica has started a view: those that it could not start are over. If what it wrote of that fails, it is where it
+    /// was, and reports no earlier.
     pub fn started(&mut self) {
-        *self = Self::default();
+        (self.cannot_start, self.pause) = (ViewNumber::NONE, limits::REPORT_EVERY);
     }
 
     /// When the next report is due.

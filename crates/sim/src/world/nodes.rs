@@ -305,8 +305,9 @@ impl World {
         }
         let lives = node.lives(log, shards);
         let host = node.host.take().expect("just seen");
+        let has_returned = host.has_returned();
         match host.close() {
-            Ok(()) => node.asleep = Some(lives),
+            Ok(()) => node.asleep = has_returned.then_some(lives),
             Err(cause) => self.trace.line(self.now, format_args!("node {id} cannot be closed: {cause}")),
         }
         let node = self.nodes.get_mut(&id).expect("the node exists");
