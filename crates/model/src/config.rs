@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::record::Record;
-use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum};
+use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, decode_one, encode_one, wire_enum};
 
 /// When order is paid for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,11 +127,23 @@ pub struct LogConfig {
     pub max_record_bytes: u32,
     /// How often it is ordered at most, in microseconds, where that is done by cuts.
     pub interval_us: u32,
+    /// After how many positions in which nothing of it was bound a session is forgotten. Every replica goes by this number:
+    /// those that admit what a session appends, and those that discard what will never be admitted.
+    pub session_idle_positions: u64,
 }
+
+/// Added to the number of a log's order if fields of later formats follow those that an order always had. A log
+/// that chose nothing by them is written as it always was; an earlier build refuses one that did.
+const FIELDS_FOLLOW: u8 = 0x80;
 
 impl Wire for LogConfig {
     fn encode(&self, out: &mut Encoder) {
-        self.order.encode(out);
+        let is_usual = self.session_idle_positions == limits::SESSION_IDLE_POSITIONS;
+        if is_usual {
+            self.order.encode(out);
+        } else {
+            out.put(&[encode_one(&self.order)[0] | FIELDS_FOLLOW]);
+        }
         self.durability.encode(out);
         self.shards.encode(out);
         with_least(self.replicas, self.min_replicas).encode(out);
@@ -141,10 +153,16 @@ impl Wire for LogConfig {
         if self.order.has_cuts() {
             self.interval_us.encode(out);
         }
+        if !is_usual {
+            self.session_idle_positions.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let (order, durability, shards) = (Order::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let order = u8::decode(input)?;
+        let has_more = order & FIELDS_FOLLOW != 0;
+        let order: Order = decode_one(vec![order & !FIELDS_FOLLOW].into())?;
+        let (durability, shards) = (Wire::decode(input)?, Wire::decode(input)?);
         let (replicas, min_replicas) = and_least(Wire::decode(input)?);
         let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
         // A stripe that no log reaches the end of is as good as any other such.
@@ -152,6 +170,10 @@ impl Wire for LogConfig {
         let max_record_bytes = Wire::decode(input)?;
         // Orders that came before cuts have no interval.
         let interval_us = if order.has_cuts() { Wire::decode(input)? } else { limits::DEFAULT_INTERVAL_US };
+        let session_idle_positions = match has_more {
+            true => decode_number("LogConfig.session_idle_positions", input)?,
+            false => limits::SESSION_IDLE_POSITIONS,
+        };
         Ok(Self {
             order,
             durability,
@@ -163,6 +185,7 @@ impl Wire for LogConfig {
             stripe,
             max_record_bytes,
             interval_us,
+            session_idle_positions,
         })
     }
 }
@@ -194,6 +217,7 @@ impl Default for LogConfig {
             stripe: limits::DEFAULT_STRIPE,
             max_record_bytes: limits::DEFAULT_MAX_RECORD_BYTES,
             interval_us: limits::DEFAULT_INTERVAL_US,
+            session_idle_positions: limits::SESSION_IDLE_POSITIONS,
         }
     }
 }
@@ -253,6 +277,13 @@ impl LogConfig {
             let (least, most) = (limits::INTERVALS_US.start(), limits::INTERVALS_US.end());
             return Err(format!("an interval has {least} to {most} microseconds"));
         }
+        if !limits::SESSION_IDLE.contains(&self.session_idle_positions) {
+            let (least, most) = (limits::SESSION_IDLE.start(), limits::SESSION_IDLE.end());
+            let asked = self.session_idle_positions;
+            return Err(format!(
+                "a session is forgotten after {least} to {most} positions, not after {asked}"
+            ));
+        }
         Ok(())
     }
 }
@@ -279,4 +310,39 @@ pub fn is_log_name(name: &str) -> bool {
     (1..=limits::MAX_NAME_BYTES).contains(&name.len())
         && name.chars().all(allowed)
         && !name.starts_with(['-', '.'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_chose_nothing_new_is_written_as_it_always_was() {
+        let written = encode_one(&LogConfig::default());
+        let first_format = [2, 1, 2, 0, 0, 0, 2, 0, 2, 0, 3, 0, 2, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0];
+        assert_eq!(written, first_format[..]);
+        assert_eq!(decode_one::<LogConfig>(written).unwrap(), LogConfig::default());
+    }
+
+    #[test]
+    fn what_a_log_chose_comes_back() {
+        for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+            let config = LogConfig { order, session_idle_positions: 20, ..LogConfig::default() };
+            let written = encode_one(&config);
+            assert_eq!(decode_one::<LogConfig>(written.clone()).unwrap(), config);
+            let earlier = written.slice(..1);
+            assert!(decode_one::<Order>(earlier).is_err(), "an earlier build refuses what it would misread");
+        }
+    }
+
+    #[test]
+    fn the_positions_of_an_idle_session_have_bounds() {
+        let check =
+            |session_idle_positions| LogConfig { session_idle_positions, ..LogConfig::default() }.check(3);
+        assert_eq!([check(1), check(10_000_000)], [Ok(()), Ok(())]);
+        for wrong in [0, 10_000_001] {
+            let refusal = check(wrong).unwrap_err();
+            assert!(refusal.contains(&format!("1 to 10000000 positions, not after {wrong}")), "{refusal}");
+        }
+    }
 }

@@ -76,8 +76,11 @@ pub const MOST_SESSION_AHEAD: u64 = 4 * RING_RECORDS as u64;
 /// bound.
 pub const MAX_BOUND_RUNS: usize = 200_000;
 
-/// For how many positions of the log a session may bind nothing before it is forgotten.
+/// For how many positions of the log a session may bind nothing before it is forgotten, unless the log says otherwise.
 pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
+
+/// The numbers of such positions that a log may choose.
+pub const SESSION_IDLE: std::ops::RangeInclusive<u64> = 1..=SESSION_IDLE_POSITIONS;
 
 /// How many records one session may have appended and not yet seen acknowledged.
 pub const MAX_IN_FLIGHT: usize = 64 << 10;
@@ -177,20 +180,24 @@ pub const GATHER_FOR: Duration = Duration::from_millis(200);
 pub const ATTEMPT_FOR: Duration = Duration::from_secs(2);
 
 /// The bounds that a deployment or a test may lower.
+///
+/// They are a node's own, or a client's: another may have others. Each that two parties would have to agree on is in a
+/// log's configuration instead, or a constant; see `docs/decisions/2026-11-24-equal-on-all-nodes.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// See [`RING_BYTES`].
     pub ring_bytes: usize,
     /// See [`RING_RECORDS`].
     pub ring_records: usize,
+    /// How many records the ring of any sequencing replica holds at most, whatever its node's own number is:
+    /// [`RING_RECORDS`]. A test lowers it for all nodes alike, and a deployment does not.
+    pub largest_ring_records: usize,
     /// See [`JOURNAL_BACKLOG_BYTES`].
     pub journal_backlog_bytes: usize,
     /// See [`BATCH_RECORDS`].
     pub batch_records: usize,
     /// See [`BATCH_BYTES`].
     pub batch_bytes: usize,
-    /// See [`SESSION_IDLE_POSITIONS`].
-    pub session_idle_positions: u64,
     /// See [`MAX_SESSIONS`]. Only the simulator and tests lower it, on all nodes alike.
     pub max_sessions: usize,
     /// See [`ORDER_EVERY`].
@@ -220,10 +227,10 @@ impl Default for Limits {
         Self {
             ring_bytes: RING_BYTES,
             ring_records: RING_RECORDS,
+            largest_ring_records: RING_RECORDS,
             journal_backlog_bytes: JOURNAL_BACKLOG_BYTES,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
-            session_idle_positions: SESSION_IDLE_POSITIONS,
             max_sessions: MAX_SESSIONS,
             order_every: ORDER_EVERY,
             unnamed_for: UNNAMED_FOR,

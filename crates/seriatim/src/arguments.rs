@@ -184,6 +184,10 @@ pub(crate) struct CreateArguments {
     /// How often a log of order scalog is ordered at most, from 0.1ms on [default: 1ms].
     #[arg(long, value_name = "TIME", value_parser = interval_us)]
     pub(crate) interval: Option<u32>,
+    /// After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten
+    /// [default: 10000000].
+    #[arg(long, value_name = "N")]
+    pub(crate) session_idle_positions: Option<u64>,
 }
 
 /// A time in microseconds.

@@ -18,6 +18,13 @@ const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
 /// How long a record may lie on its shard before somebody asks for its name, in milliseconds.
 const UNNAMED_MS: RangeInclusive<u64> = 100..=86_400_000;
 
+/// A setting that nodes had, as the parser refuses it now, and where it went.
+const MOVED: (&str, &str) = (
+    "unknown field `session_idle_positions`",
+    "this is no setting of a node any more, because all nodes of a log must go by the same number: remove the line, and set \
+     it when a log is created, with 'seriatim log create --session-idle-positions N'",
+);
+
 /// Why a configuration cannot be used: one line, with the file, the setting, and what would be right.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", path.display())]
@@ -55,7 +62,6 @@ struct LimitsSection {
     ring_records: Option<u64>,
     batch_records: Option<u64>,
     batch_bytes: Option<u64>,
-    session_idle_positions: Option<u64>,
     heartbeat_every_ms: Option<u64>,
     heartbeats_missed: Option<u64>,
     replace_after_ms: Option<u64>,
@@ -100,7 +106,11 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
 
 /// What the parser has against the text, and in which line.
 fn located(text: &str, cause: &toml::de::Error) -> String {
-    let message = cause.message().replace('\n', ", ");
+    let (moved, where_to) = MOVED;
+    let message = match cause.message().starts_with(moved) {
+        true => where_to.to_owned(),
+        false => cause.message().replace('\n', ", "),
+    };
     let Some(span) = cause.span().filter(|span| !span.is_empty()) else { return message };
     let before = &text[..span.start];
     let number = before.matches('\n').count() + 1;
@@ -170,7 +180,6 @@ impl LimitsSection {
         let lowered = |key, value: Option<u64>, usual: usize| {
             within(key, value, 1..=usual as u64).map(|value| value.map_or(usual, |value| value as usize))
         };
-        let idle = usual.session_idle_positions;
         let every = within("heartbeat_every_ms", self.heartbeat_every_ms, HEARTBEAT_MS)?;
         let missed = within("heartbeats_missed", self.heartbeats_missed, MISSED)?;
         let replace_after = within("replace_after_ms", self.replace_after_ms, REPLACE_MS)?;
@@ -178,10 +187,9 @@ impl LimitsSection {
         Ok(Limits {
             ring_bytes: lowered("ring_bytes", self.ring_bytes, usual.ring_bytes)?,
             ring_records: lowered("ring_records", self.ring_records, usual.ring_records)?,
+            largest_ring_records: usual.largest_ring_records,
             batch_records: lowered("batch_records", self.batch_records, usual.batch_records)?,
             batch_bytes: lowered("batch_bytes", self.batch_bytes, usual.batch_bytes)?,
-            session_idle_positions: within("session_idle_positions", self.session_idle_positions, 1..=idle)?
-                .unwrap_or(idle),
             max_sessions: usual.max_sessions,
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             probe_after: usual.probe_after,

@@ -86,6 +86,11 @@ fn what_is_wrong_is_said_with_its_key_and_what_would_be_right() {
         ("embedded = true", "etcd = [\"http://h:1\"]", &["'register.cluster'", "missing"]),
         ("embedded = true", "etcd = [\"http://h:1\"]\ncluster = \"a/b\"", &["'register.cluster'", "a/b"]),
         ("true\n", "true\n[limits]\nring_records = 0\n", &["'limits.ring_records'", "from 1 to"]),
+        (
+            "true\n",
+            "true\n[limits]\nsession_idle_positions = 20\n",
+            &["line 7", "session_idle_positions", "log create --session-idle-positions", "all nodes"],
+        ),
         ("true\n", "true\n[limits]\nheartbeats_missed = 1\n", &["'limits.heartbeats_missed'", "from 2 to"]),
         ("true\n", "true\n[limits]\nring = 1\n", &["`ring`", "`ring_bytes`"]),
     ] {

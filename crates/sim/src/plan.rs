@@ -169,7 +169,7 @@ impl Plan {
         let mut random = Random::new(seed);
         let nodes = random.pick(&[3, 4, 5, 5, 6, 6]);
         let durability = if random.percent(70) { Durability::Disk } else { Durability::Memory };
-        let config = LogConfig {
+        let mut config = LogConfig {
             order: Order::ErwinBb,
             durability,
             shards: random.between(1, 3) as u32,
@@ -179,15 +179,17 @@ impl Plan {
             min_sequencers: random.pick(&[1, 2, 2]),
             stripe: random.pick(&[1, 3, 64]),
             max_record_bytes: 600,
-            interval_us: 1000,
+            ..LogConfig::default()
         };
         let may_lose_too_much = durability == Durability::Memory && random.percent(25);
+        let earlier_logs = random.below(4) as u32;
+        let limits = limits(&mut random, &mut config);
         let mut plan = Self {
             seed,
             nodes,
-            earlier_logs: random.below(4) as u32,
+            earlier_logs,
             config,
-            options: Options { limits: limits(&mut random), deviation: None },
+            options: Options { limits, deviation: None },
             journal: journal(&mut random),
             shard_options: ShardOptions::new(random.pick(&[1500, 6000, 50_000])),
             network: network(&mut random),
@@ -293,12 +295,16 @@ impl Plan {
     }
 }
 
-fn limits(random: &mut Random) -> Limits {
+/// The bounds of the log's nodes, and the one that is the log's own.
+fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
     let small = random.percent(50);
+    let ring_records = if small { random.between(4, 40) as usize } else { 10_000 };
+    let batch_records = if small { random.between(1, 8) as usize } else { random.pick(&[16, 2048]) };
+    config.session_idle_positions = random.pick(&[20, 60, 1000, 10_000_000]);
     Limits {
-        ring_records: if small { random.between(4, 40) as usize } else { 10_000 },
-        batch_records: if small { random.between(1, 8) as usize } else { random.pick(&[16, 2048]) },
-        session_idle_positions: random.pick(&[20, 60, 1000, 10_000_000]),
+        ring_records,
+        largest_ring_records: ring_records,
+        batch_records,
         heartbeat_every: random.pick(&[20, 50, 200].map(Duration::from_millis)),
         replace_after: if random.percent(60) { random.millis(100, 2000) } else { REPLACE_AFTER },
         ..Limits::default()

@@ -268,7 +268,7 @@ drawn! {
     View { number, sequencers, leader, shards, placement, first, start }
     LogConfig {
         order, durability, shards, replicas, sequencers, min_replicas, min_sequencers, stripe, max_record_bytes,
-        interval_us
+        interval_us, session_idle_positions
     }
     LogEntry {
         id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable

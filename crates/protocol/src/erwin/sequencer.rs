@@ -254,7 +254,7 @@ impl Sequencer {
 
     /// Whether nothing of this session can be admitted any more, whatever comes.
     pub(super) fn is_too_old(&self, session: SessionId) -> bool {
-        let idle = self.options.limits.session_idle_positions;
+        let idle = self.config.session_idle_positions;
         self.sessions.has_expired(session, self.ordered, idle)
     }
 
@@ -362,7 +362,7 @@ impl Sequencer {
     }
 
     fn admission(&self, run: IdRun) -> Admission {
-        let idle = self.options.limits.session_idle_positions;
+        let idle = self.config.session_idle_positions;
         match self.sessions.admission(run, self.ordered, idle) {
             Admission::OutOfOrder { .. } if self.options.deviates(Deviation::GapsAdmitted) => {
                 Admission::Admit { skip: 0 }
@@ -485,7 +485,7 @@ impl Sequencer {
             position += run.count;
         }
         self.ordered = position;
-        let idle = self.options.limits.session_idle_positions;
+        let idle = self.config.session_idle_positions;
         let follows = self.orderer.is_none();
         self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
     }
@@ -599,7 +599,7 @@ impl Sequencer {
         self.seen = Seen::default();
         self.ordered = staged.ordered;
         let own = std::mem::replace(&mut self.sessions, staged.sessions);
-        self.sessions.close_ended(self.ordered, self.options.limits.session_idle_positions);
+        self.sessions.close_ended(self.ordered, self.config.session_idle_positions);
         if self.options.deviates(Deviation::FilterUnion) {
             self.sessions.join(own);
         }

@@ -23,6 +23,7 @@ pub(super) struct Leader {
     view: View,
     options: Options,
     interval: Duration,
+    session_idle_positions: u64,
     shards: BTreeMap<ShardId, Reports>,
     /// The write that the view started, until it is durable. A leader that makes cuts before might begin anew after a
     /// crash, and give the same positions to others.
@@ -100,6 +101,7 @@ impl Leader {
         Self {
             options,
             interval: config.interval(),
+            session_idle_positions: config.session_idle_positions,
             shards: view.shards.iter().map(reports).collect(),
             starting: Some(started),
             cut_at: None,
@@ -187,7 +189,7 @@ impl Leader {
                 reports.names.pop_front();
                 reports.decided += told.ids.count;
                 let twice = self.options.deviates(Deviation::SubmittedTwice);
-                let idle = self.options.limits.session_idle_positions;
+                let idle = self.session_idle_positions;
                 let new = if twice { Some(told.ids) } else { new_of(told, sessions, cut.end(), idle) };
                 if let Some(ids) = new {
                     let position = cut.end();

@@ -198,7 +198,7 @@ impl Sequencer {
     /// Forgets sessions that are too old, and those that are too many, at the same cut on all members.
     pub(super) fn sweep(&mut self, ordered: Position) {
         let limits = self.options.limits;
-        self.sessions.sweep(ordered, limits.session_idle_positions, false, |_| false);
+        self.sessions.sweep(ordered, self.config.session_idle_positions, false, |_| false);
         if self.sessions.len() > limits.max_sessions {
             let oldest = self.sessions.least_recent((ordered, ordered), limits.max_sessions, |_| false);
             self.sessions.expire(&oldest);
@@ -225,7 +225,7 @@ impl Sequencer {
     /// Leader: a client asks what became of numbers.
     fn locate(&self, client: Address, session: SessionId, first: u64, count: u64, out: &mut Vec<RoleEffect>) {
         let Some(leader) = &self.leader else { return };
-        let idle = self.options.limits.session_idle_positions;
+        let idle = self.config.session_idle_positions;
         let Some(next) = self.sessions.next(session) else {
             let is_new = first == 0 && !self.sessions.has_expired(session, self.end(), idle);
             let view = self.membership.number;

@@ -414,11 +414,12 @@ impl Replica {
     }
 
     /// After how many positions nothing is admitted any more of a session that nothing came of. Twice: a sequencing
-    /// replica may have ordered a little less than is final here. And a ring's: what it holds was admitted before,
-    /// and is ordered within that.
+    /// replica may have ordered a little less than is final here. And a ring's, the largest that any node has: what it
+    /// holds was admitted before, and is ordered within that. No number of this node alone is in it, since other nodes
+    /// admit what is discarded here.
     fn over_after(&self) -> u64 {
-        let limits = self.options.limits;
-        limits.session_idle_positions.saturating_mul(2).saturating_add(limits.ring_records as u64)
+        let idle = self.memory.config.session_idle_positions;
+        idle.saturating_mul(2).saturating_add(self.options.limits.largest_ring_records as u64)
     }
 
     /// What became final is forgotten here, and so is what was put for nothing.

@@ -182,6 +182,8 @@ impl World {
         config.min_sequencers = words.value("min-sequencers")?.unwrap_or(2);
         config.min_replicas = words.value("min-replicas")?.unwrap_or(2);
         config.max_record_bytes = words.value("max-record-bytes")?.unwrap_or(config.max_record_bytes);
+        let idle = words.value("idle-positions")?.unwrap_or(config.session_idle_positions);
+        config.session_idle_positions = idle;
         limits.ring_records = words.value("ring-records")?.unwrap_or(limits.ring_records);
         limits.ring_bytes = words.value("ring-bytes")?.unwrap_or(limits.ring_bytes);
         limits.batch_records = words.value("batch-records")?.unwrap_or(limits.batch_records);
@@ -192,8 +194,6 @@ impl World {
         limits.unnamed_for = unnamed_for.unwrap_or(limits.unnamed_for);
         // Scripts tell of one thing after the other: nothing gathers unless it is what they are about.
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
-        let idle = words.value("idle-positions")?.unwrap_or(limits.session_idle_positions);
-        limits.session_idle_positions = idle;
         limits.max_sessions = words.value("max-sessions")?.unwrap_or(limits.max_sessions);
         Ok(())
     }

@@ -58,6 +58,9 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     if arguments.interval.is_some() && !arguments.order.has_cuts() {
         return Err(Failure::new(format!("a log of order {} has no ordering interval", arguments.order)));
     }
+    if arguments.session_idle_positions.is_some() && arguments.order.places_first() {
+        return Err(Failure::new(format!("a log of order {} remembers no sessions", arguments.order)));
+    }
     let sequencers = arguments.sequencers.unwrap_or(3.min(nodes));
     if let Some(least) = arguments.min_replicas.filter(|least| *least > replicas) {
         return Err(Failure::new(format!(
@@ -79,6 +82,7 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
         stripe: arguments.stripe,
         max_record_bytes: arguments.max_record_bytes,
         interval_us: arguments.interval.unwrap_or(limits::DEFAULT_INTERVAL_US),
+        session_idle_positions: arguments.session_idle_positions.unwrap_or(limits::SESSION_IDLE_POSITIONS),
     };
     client.create(&arguments.name, config).await?;
     Ok(())
@@ -94,6 +98,9 @@ fn show(entry: &LogEntry) {
     print_line(format_args!("largest record    {} bytes", config.max_record_bytes));
     if config.order.has_cuts() {
         print_line(format_args!("interval          {} ms", f64::from(config.interval_us) / 1000.0));
+    }
+    if !config.order.places_first() {
+        print_line(format_args!("forgets sessions  after {} positions", config.session_idle_positions));
     }
     match &entry.view {
         Some(view) => {
@@ -131,6 +138,7 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
         "sequencers": config.sequencers,
         "stripe": config.stripe,
         "max_record_bytes": config.max_record_bytes,
+        "session_idle_positions": config.session_idle_positions,
         "view": entry.view.as_ref().map(|view| json!({
             "number": view.number.0,
             "leader": view.leader.0,
