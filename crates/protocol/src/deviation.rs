@@ -78,6 +78,8 @@ pub enum Deviation {
     VoidAcknowledged,
     /// A shard replica drops records that have no position although they may still get one.
     ScrubbedEarly,
+    /// The replicas of a log's shards go by a `session_idle_positions` of their own nodes, and not by the log's.
+    OwnIdlePositions,
     /// A shard replica drops records that have had no position for long, without asking.
     ScrubbedByTime,
     /// A shard's primary acknowledges a no-op before its backups hold it.

@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 68] = [
+pub const MUTATIONS: [Mutation; 69] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -88,6 +88,7 @@ pub const MUTATIONS: [Mutation; 68] = [
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
     mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),
+    mutation(Deviation::OwnIdlePositions, "durability", 20, profiles::orphans),
     mutation(Deviation::ScrubbedByTime, "durability", 20, profiles::orphans),
     mutation(Deviation::EndedAtLeadersNumber, "session_end", 80, profiles::orphans),
     mutation(Deviation::VoidNotReplicated, "no_gap", 10, profiles::lost_records),

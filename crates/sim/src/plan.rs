@@ -131,8 +131,10 @@ pub struct Plan {
     pub earlier_logs: u32,
     /// The log that is tested.
     pub config: LogConfig,
-    /// What the machines are configured with.
+    /// What the machines are configured with, clients among them.
     pub options: Options,
+    /// Whether each node has bounds of its own, where nodes may differ; see [`Plan::options_of`].
+    pub nodes_differ: bool,
     /// Sizes of the journals.
     pub journal: JournalOptions,
     /// Sizes of the record stores.
@@ -190,6 +192,7 @@ impl Plan {
             earlier_logs,
             config,
             options: Options { limits, deviation: None },
+            nodes_differ: Random::new(seed ^ DIFFERENT).percent(25),
             journal: journal(&mut random),
             shard_options: ShardOptions::new(random.pick(&[1500, 6000, 50_000])),
             network: network(&mut random),
@@ -252,6 +255,18 @@ impl Plan {
         self
     }
 
+    /// The configuration of a node's machines: the plan's bounds, or lower ones of its own where nodes may differ
+    /// (`docs/decisions/2026-11-24-equal-on-all-nodes.md`).
+    #[must_use]
+    pub fn options_of(&self, node: NodeId) -> Options {
+        let mut options = self.options;
+        if self.nodes_differ {
+            let mut random = Random::new(self.seed ^ DIFFERENT ^ u64::from(node.0) << 32);
+            make_different(&mut options.limits, &mut random);
+        }
+        options
+    }
+
     /// The first fault goes through all kinds and steps from seed to seed; the others are drawn.
     fn some_faults(&self, random: &mut Random) -> Vec<Fault> {
         if random.percent(4) {
@@ -309,6 +324,26 @@ fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
         replace_after: if random.percent(60) { random.millis(100, 2000) } else { REPLACE_AFTER },
         ..Limits::default()
     }
+}
+
+/// Where the bounds of nodes that differ are drawn from: apart, so that the seeds known by their numbers stay what they are.
+/// None of those that failed once is among the seeds whose nodes differ.
+const DIFFERENT: u64 = 0xD205_215F;
+
+/// Bounds of one node. Each is at most what the plan says, which the log's replicas elsewhere may count on; two nodes'
+/// heartbeats bear each other.
+fn make_different(limits: &mut Limits, random: &mut Random) {
+    let records = limits.ring_records;
+    limits.ring_records = random.pick(&[records, records, records.min(32), records.min(4)]);
+    limits.ring_bytes = random.pick(&[limits.ring_bytes, limits.ring_bytes, 20_000, 4000]);
+    limits.journal_backlog_bytes = random.pick(&[limits.journal_backlog_bytes, 60_000, 6000]);
+    limits.batch_records = random.pick(&[limits.batch_records, limits.batch_records.min(5), 1]);
+    limits.batch_bytes = random.pick(&[limits.batch_bytes, 5000, 700]);
+    limits.order_every = random.pick(&[0, 500, 5000].map(Duration::from_micros));
+    limits.unnamed_for = random.pick(&[50, 400, 3000].map(Duration::from_millis));
+    limits.replace_after = random.pick(&[limits.replace_after, Duration::from_millis(300), REPLACE_AFTER]);
+    limits.heartbeat_every = random.pick(&[limits.heartbeat_every, limits.heartbeat_every / 2]);
+    limits.heartbeats_missed = random.pick(&[limits.heartbeats_missed, 4]);
 }
 
 /// Drawn apart from the rest, so that they change nothing else of what a seed stands for.

@@ -38,6 +38,7 @@ pub fn quiet(seed: u64) -> Plan {
             limits: Limits { unnamed_for: Duration::from_secs(1), ..Limits::default() },
             deviation: None,
         },
+        nodes_differ: false,
         journal: JournalOptions { file_bytes: 65_536, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
         network: NetworkPlan { delay_us: (50, 1000), noise_permille: (0, 0, 0), straggle_percent: 30 },

@@ -227,9 +227,8 @@ impl World {
         for number in 1..=world.plan.nodes {
             let node = NodeId(number);
             let clock_ahead = world.random.millis(0, 10_000);
-            world
-                .nodes
-                .insert(node, Node::new(node, MemoryDisk::new(), clock_ahead, &world.plan.options.limits));
+            let limits = world.plan.options_of(node).limits;
+            world.nodes.insert(node, Node::new(node, MemoryDisk::new(), clock_ahead, &limits));
             world.start_node(node);
         }
         world

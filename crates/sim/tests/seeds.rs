@@ -6,9 +6,14 @@ use seriatim_sim::profiles;
 use seriatim_sim::run::run;
 
 /// Runs the plans of some seeds and demands that no checker objects.
+///
+/// A single seed is one that failed once, before nodes had bounds of their own: it means what it meant then.
 fn all_clean(name: &str, plan: impl Fn(u64) -> Plan, seeds: std::ops::Range<u64>) {
+    let failed_once = seeds.end - seeds.start == 1;
     for seed in seeds {
-        let outcome = run(plan(seed), false);
+        let plan = plan(seed);
+        assert!(!(failed_once && plan.nodes_differ), "{name}, seed {seed} means something else now");
+        let outcome = run(plan, false);
         let objections: Vec<String> = outcome.objections.iter().map(ToString::to_string).collect();
         assert!(objections.is_empty(), "{name}, seed {seed}: {}", objections.join("\n"));
     }

@@ -425,9 +425,10 @@ impl Replica {
     /// What became final is forgotten here, and so is what was put for nothing.
     pub(super) fn finish_placed(&mut self, out: &mut Out) {
         let mut orphans = self.unordered.finish(self.shard, self.stable, &self.memory.history);
-        let idle = match self.options.deviates(Deviation::ScrubbedEarly) {
-            true => 0,
-            false => self.over_after(),
+        let idle = match self.options.deviation {
+            Some(Deviation::ScrubbedEarly) => 0,
+            Some(Deviation::OwnIdlePositions) => 20,
+            _ => self.over_after(),
         };
         orphans.extend(self.unordered.sweep(self.stable, idle));
         for names in orphans {

@@ -15,7 +15,7 @@ impl World {
     /// The node's process starts: its detector knows nobody.
     pub(super) fn start_detector(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let mut limits = self.plan.options.limits;
+        let mut limits = self.plan.options_of(id).limits;
         if self.plan.options.deviates(Deviation::MutenessUnnoticed) {
             limits.unheard_for = Duration::from_secs(3600);
         }

@@ -197,7 +197,7 @@ impl World {
             register: RegisterPlace::Node { node: CONTROL, address: format!("node-{CONTROL}:7700") },
             seed,
             secret: Secret::new(seed.into()),
-            options: self.plan.options,
+            options: self.plan.options_of(id),
             journal: self.plan.journal,
             shard_options: self.plan.shard_options,
         };
