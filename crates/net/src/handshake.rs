@@ -1,9 +1,10 @@
 //! Greeting a peer, from both sides. Every step ends by itself: with an answer, an error, or the deadline.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use seriatim_model::NodeId;
+use seriatim_model::limits::Limits;
 use seriatim_model::wire::WireError;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -11,7 +12,9 @@ use tokio::time::timeout;
 
 use crate::connection::{Connection, Detached};
 use crate::frame::{Frame, FrameError, FrameKind, FrameTooLarge};
-use crate::hello::{Caller, ClusterId, Greeting, Hello, Refusal, RefusalCode, VersionRange, Welcome};
+use crate::hello::{
+    Beating, Beats, Caller, ClusterId, Greeting, Hello, Lane, Refusal, RefusalCode, VersionRange, Welcome,
+};
 use crate::intake::Intake;
 use crate::limits::{ConnectionOptions, LINGER_FOR};
 
@@ -51,6 +54,21 @@ pub enum HandshakeError {
         ours: VersionRange,
         /// What the peer speaks.
         theirs: VersionRange,
+    },
+    /// The two nodes' heartbeats do not go together.
+    #[error(
+        "node {node} has {ours}, and node {caller} has {theirs}: one would take the other for gone; \
+         heartbeat_every_ms times heartbeats_missed of each node must be at least twice heartbeat_every_ms of any other"
+    )]
+    BeatsDiffer {
+        /// This node.
+        node: NodeId,
+        /// Its heartbeats.
+        ours: Beats,
+        /// The other node.
+        caller: NodeId,
+        /// The other's.
+        theirs: Beats,
     },
     /// This side's own greeting is too long.
     #[error(transparent)]
@@ -104,6 +122,7 @@ impl HandshakeError {
             }
             Self::Frame(FrameError::UnsupportedVersion { .. }) => RefusalCode::VersionUnsupported,
             Self::Full(_) => RefusalCode::Full,
+            Self::BeatsDiffer { .. } => RefusalCode::BeatsDiffer,
             Self::Frame(_) | Self::Unexpected(_) | Self::Malformed(_) => RefusalCode::Malformed,
         };
         Some(Refusal::new(code, self.to_string()))
@@ -121,6 +140,19 @@ pub struct Identity {
     pub incarnation: u64,
     /// The versions that it speaks; [`VersionRange::OURS`] except in tests.
     pub versions: VersionRange,
+    /// Its heartbeats.
+    pub beats: Beats,
+    /// When it started. Nodes that started later must have heartbeats which go together with its own.
+    pub started: Instant,
+}
+
+impl Identity {
+    /// That of a node which starts now, with such bounds.
+    #[must_use]
+    pub fn new(cluster: ClusterId, node: NodeId, incarnation: u64, limits: &Limits) -> Self {
+        let (versions, beats, started) = (VersionRange::OURS, Beats::of(limits), Instant::now());
+        Self { cluster, node, incarnation, versions, beats, started }
+    }
 }
 
 /// Greets the node at the other end of `stream`: says `hello`, waits for the answer.
@@ -187,7 +219,21 @@ fn check_hello(identity: &Identity, hello: &Hello) -> Result<u16, HandshakeError
     if !anywhere && hello.cluster != Some(identity.cluster) {
         return Err(HandshakeError::WrongCluster { ours: identity.cluster, theirs: hello.cluster });
     }
+    check_beats(identity, hello)?;
     Ok(version)
+}
+
+/// A node whose heartbeats do not go together with this one's is turned away, if it is the one that started later: it is that
+/// one's settings that were changed, and the other may be needed. It hears so when it connects itself, and no
+/// heartbeats pass in either direction.
+fn check_beats(identity: &Identity, hello: &Hello) -> Result<(), HandshakeError> {
+    let (Caller::Node { id, .. }, Lane::Heartbeats) = (&hello.caller, hello.lane) else { return Ok(()) };
+    let Some(Beating { beats: theirs, up_ms }) = hello.beats else { return Ok(()) };
+    let (node, ours) = (identity.node, identity.beats);
+    if ours.bears(theirs) || Duration::from_millis(up_ms) > identity.started.elapsed() {
+        return Ok(());
+    }
+    Err(HandshakeError::BeatsDiffer { node, ours, caller: *id, theirs })
 }
 
 /// A caller that said Hello and waits for the answer.

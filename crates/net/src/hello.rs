@@ -4,10 +4,11 @@
 //! what follows the known ones is ignored.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_newtype, wire_struct};
-use seriatim_model::{LogId, NodeId};
+use seriatim_model::{LogId, NodeId, limits::Limits};
 
 use crate::frame::{FrameKind, FrameTooLarge, frame_chunks};
 use crate::limits::MAX_TEXT_BYTES;
@@ -98,6 +99,66 @@ pub enum Lane {
 
 wire_enum! { Lane { 1 => Bulk {}, 2 => Heartbeats {} } }
 
+/// How a node says that it is there: its `heartbeat_every` and `heartbeats_missed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beats {
+    /// How often it does, in microseconds. It answers others as often, and no more.
+    pub every_us: u64,
+    /// After how many of these times without an answer it takes another node for gone.
+    pub missed: u32,
+}
+
+wire_struct! { Beats { every_us as number, missed } }
+
+/// How many times another node's interval a node's patience lasts at least.
+const BEARS: u32 = 2;
+
+impl Beats {
+    /// That of a node with such bounds.
+    #[must_use]
+    pub fn of(limits: &Limits) -> Self {
+        let every_us = u64::try_from(limits.heartbeat_every.as_micros()).unwrap_or(u64::MAX);
+        Self { every_us, missed: limits.heartbeats_missed }
+    }
+
+    fn every(self) -> Duration {
+        Duration::from_micros(self.every_us)
+    }
+
+    fn patience(self) -> Duration {
+        self.every().saturating_mul(self.missed)
+    }
+
+    /// Whether neither of two nodes takes the other for gone while both are well.
+    ///
+    /// A node hears what it sent repeated with the other's next heartbeat, so two answers are at most one interval of each
+    /// node apart. A patience of twice either interval is never shorter than that. What is less than the rule forbids
+    /// only makes the one node find out later than the other that it is gone, as two nodes always do.
+    #[must_use]
+    pub fn bears(self, other: Self) -> bool {
+        let awaits = |node: Self, other: Self| node.patience() >= other.every().saturating_mul(BEARS);
+        awaits(self, other) && awaits(other, self)
+    }
+}
+
+impl fmt::Display for Beats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let every_ms = self.every_us as f64 / 1000.0;
+        write!(f, "heartbeat_every_ms = {every_ms}, heartbeats_missed = {}", self.missed)
+    }
+}
+
+/// A node's heartbeats, as it tells of them when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beating {
+    /// The heartbeats.
+    pub beats: Beats,
+    /// For how long the node has been running, in milliseconds.
+    pub up_ms: u64,
+}
+
+wire_struct! { Beating { beats, up_ms } }
+
 /// The first frame of the side that connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -111,6 +172,8 @@ pub struct Hello {
     pub credential: Option<Credential>,
     /// What the connection is for. Since version 2; before that a Hello ended here.
     pub lane: Lane,
+    /// A node's heartbeats. Before nodes compared them a Hello ended here, as that of a client does in all but a byte.
+    pub beats: Option<Beating>,
 }
 
 impl Wire for Hello {
@@ -120,13 +183,15 @@ impl Wire for Hello {
         self.caller.encode(out);
         self.credential.encode(out);
         self.lane.encode(out);
+        self.beats.encode(out);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let (versions, cluster) = (Wire::decode(input)?, Wire::decode(input)?);
         let (caller, credential) = (Wire::decode(input)?, Wire::decode(input)?);
         let lane = if input.remaining() == 0 { Lane::Bulk } else { Lane::decode(input)? };
-        Ok(Self { versions, cluster, caller, credential, lane })
+        let beats = if input.remaining() == 0 { None } else { Option::decode(input)? };
+        Ok(Self { versions, cluster, caller, credential, lane, beats })
     }
 }
 
@@ -135,7 +200,14 @@ impl Hello {
     #[must_use]
     pub fn client(name: impl Into<String>) -> Self {
         let caller = Caller::Client { name: name.into() };
-        Self { versions: VersionRange::OURS, cluster: None, caller, credential: None, lane: Lane::Bulk }
+        Self {
+            versions: VersionRange::OURS,
+            cluster: None,
+            caller,
+            credential: None,
+            lane: Lane::Bulk,
+            beats: None,
+        }
     }
 
     /// That of a node.
@@ -148,6 +220,7 @@ impl Hello {
             caller,
             credential: None,
             lane: Lane::Bulk,
+            beats: None,
         }
     }
 
@@ -155,6 +228,19 @@ impl Hello {
     #[must_use]
     pub fn to(self, cluster: ClusterId) -> Self {
         Self { cluster: Some(cluster), ..self }
+    }
+
+    /// Of a node with such heartbeats.
+    #[must_use]
+    pub fn beating(self, beats: Beats) -> Self {
+        Self { beats: Some(Beating { beats, up_ms: 0 }), ..self }
+    }
+
+    /// The same, said so long after the node started.
+    #[must_use]
+    pub fn after(self, up: Duration) -> Self {
+        let up_ms = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
+        Self { beats: self.beats.map(|beating| Beating { up_ms, ..beating }), ..self }
     }
 
     /// For a connection of that kind.
@@ -193,16 +279,19 @@ pub enum RefusalCode {
     Malformed,
     /// The handshake took too long.
     TimedOut,
+    /// The two nodes' heartbeats do not go together: one would take the other for gone.
+    BeatsDiffer,
     /// A code that this version does not know.
     Unknown(u16),
 }
 
-const CODES: [(u16, RefusalCode); 5] = [
+const CODES: [(u16, RefusalCode); 6] = [
     (1, RefusalCode::WrongCluster),
     (2, RefusalCode::VersionUnsupported),
     (3, RefusalCode::Full),
     (4, RefusalCode::Malformed),
     (5, RefusalCode::TimedOut),
+    (6, RefusalCode::BeatsDiffer),
 ];
 
 impl Wire for RefusalCode {
@@ -295,7 +384,39 @@ mod tests {
     fn a_greeting_of_version_1_is_readable() {
         let hello = Hello::node(ClusterId(5), NodeId(2), 77, "10.0.0.2:7700");
         let longer = encode_one(&hello);
+        assert_eq!(Hello::read(longer.slice(..longer.len() - 2)).unwrap(), hello);
+    }
+
+    #[test]
+    fn a_greeting_without_heartbeats_is_readable() {
+        let hello = Hello::node(ClusterId(5), NodeId(2), 77, "10.0.0.2:7700").over(Lane::Heartbeats);
+        let longer = encode_one(&hello);
         assert_eq!(Hello::read(longer.slice(..longer.len() - 1)).unwrap(), hello);
+        let beating = hello.beating(Beats { every_us: 20_000, missed: 5 }).after(Duration::from_secs(3));
+        assert_eq!(Hello::read(encode_one(&beating)).unwrap(), beating);
+    }
+
+    #[test]
+    fn heartbeats_go_together_if_each_node_awaits_twice_the_others_interval() {
+        let beats = |every_ms: u64, missed| Beats { every_us: every_ms * 1000, missed };
+        let usual = beats(20, 5);
+        for (other, goes) in [
+            (usual, true),
+            (beats(50, 5), true),
+            (beats(51, 5), false),
+            (beats(200, 5), false),
+            (beats(8, 5), true),
+            (beats(7, 5), false),
+            (beats(1, 40), true),
+            (beats(20, 1000), true),
+            (beats(20, 2), true),
+        ] {
+            assert_eq!((usual.bears(other), other.bears(usual)), (goes, goes), "{other}");
+        }
+        // From one extreme to the other in steps, one setting at a time.
+        let steps = [beats(20, 5), beats(20, 1000), beats(10_000, 1000), beats(10_000, 5)];
+        assert!(steps.windows(2).all(|step| step[0].bears(step[1])));
+        assert!(beats(u64::MAX / 1000, u32::MAX).bears(beats(u64::MAX / 1000, 2)));
     }
 
     #[test]

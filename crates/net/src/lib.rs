@@ -38,8 +38,10 @@ pub use delay::DelayLine;
 pub use envelope::{Envelope, message_frame, open_message};
 pub use frame::{Frame, FrameDecoder, FrameError, FrameKind, FrameTooLarge};
 pub use handshake::{HandshakeError, Identity};
-pub use hello::{Caller, ClusterId, Credential, Hello, Lane, Refusal, RefusalCode, VersionRange, Welcome};
+pub use hello::{
+    Beating, Beats, Caller, ClusterId, Credential, Hello, Lane, Refusal, RefusalCode, VersionRange, Welcome,
+};
 pub use limits::ConnectionOptions;
-pub use links::{LinkEvent, Links};
+pub use links::{LinkEvent, Links, Unlinked};
 pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};
 pub use timer::Timer;

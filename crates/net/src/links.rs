@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 
 use crate::connection::{ConnectError, Connected, Receiver, Sender, connect};
 use crate::frame::Frame;
-use crate::hello::Hello;
+use crate::handshake::HandshakeError;
+use crate::hello::{Hello, RefusalCode};
 use crate::limits::ConnectionOptions;
 
 /// How much waits for a connection that is being made, in bytes; what is over it is dropped, and sent
@@ -18,13 +19,28 @@ const WAITING_BYTES: usize = 32 << 20;
 /// How long to wait after a node could not be reached.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
+/// Why there is no connection to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unlinked {
+    /// In words.
+    pub cause: String,
+    /// The node's refusal, if it is there and refused.
+    pub refusal: Option<RefusalCode>,
+}
+
+impl From<String> for Unlinked {
+    fn from(cause: String) -> Self {
+        Self { cause, refusal: None }
+    }
+}
+
 /// What happens to links.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Frames arrived from a node.
     Frames(NodeId, Vec<Frame>),
     /// A connection was made, or could not be. To be given to [`Links::dialled`].
-    Dialled(NodeId, Result<Box<Connected>, String>),
+    Dialled(NodeId, Result<Box<Connected>, Unlinked>),
     /// A connection broke. To be given to [`Links::down`].
     Down(NodeId),
 }
@@ -37,6 +53,7 @@ pub struct Links {
     hello: Hello,
     options: ConnectionOptions,
     events: mpsc::Sender<LinkEvent>,
+    started: Instant,
     links: BTreeMap<NodeId, Link>,
 }
 
@@ -51,7 +68,7 @@ impl Links {
     /// Links within the bounds of `options`, which introduce themselves with `hello` and report to `events`.
     #[must_use]
     pub fn new(hello: Hello, options: ConnectionOptions, events: mpsc::Sender<LinkEvent>) -> Self {
-        Self { hello, options, events, links: BTreeMap::new() }
+        Self { hello, options, events, started: Instant::now(), links: BTreeMap::new() }
     }
 
     /// Sends whole frames to a node at `address`, as far as it can be reached.
@@ -72,7 +89,8 @@ impl Links {
                 let Some(address) = address else { return };
                 let bytes = frames.iter().map(Bytes::len).sum();
                 self.links.insert(node, Link::Connecting { waiting: frames, bytes });
-                let (hello, options) = (self.hello.clone(), self.options.clone());
+                let hello = self.hello.clone().after(self.started.elapsed());
+                let options = self.options.clone();
                 let (address, events) = (address.to_owned(), self.events.clone());
                 tokio::spawn(async move {
                     let outcome = dial(node, &address, &hello, &options).await;
@@ -88,11 +106,11 @@ impl Links {
     }
 
     /// A connection was made, or could not be.
-    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, String>) {
+    pub fn dialled(&mut self, node: NodeId, outcome: Result<Box<Connected>, Unlinked>) {
         let before = self.links.remove(&node);
         let connection = match outcome {
             Ok(connected) => connected.connection,
-            Err(cause) => {
+            Err(Unlinked { cause, .. }) => {
                 let until = Instant::now() + RETRY_AFTER;
                 self.links.insert(node, Link::Down { until, cause });
                 return;
@@ -135,14 +153,17 @@ async fn dial(
     address: &str,
     hello: &Hello,
     options: &ConnectionOptions,
-) -> Result<Box<Connected>, String> {
+) -> Result<Box<Connected>, Unlinked> {
     match connect(address, hello, options).await {
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
         // An address that another node has taken over is as good as no address.
-        Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node)),
+        Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node).into()),
         // Who says this knows the address.
-        Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string()),
-        Err(ConnectError::Handshake { source, .. }) => Err(source.to_string()),
+        Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string().into()),
+        Err(ConnectError::Handshake { source: HandshakeError::Refused(refusal), .. }) => {
+            Err(Unlinked { cause: refusal.to_string(), refusal: Some(refusal.code) })
+        }
+        Err(ConnectError::Handshake { source, .. }) => Err(source.to_string().into()),
     }
 }
 

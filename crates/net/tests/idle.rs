@@ -3,10 +3,11 @@
 #![cfg(target_os = "linux")]
 
 use bytes::Bytes;
+use seriatim_model::limits::Limits;
 use seriatim_model::{Endpoint, LogId, NodeId};
 use seriatim_net::{
-    ClusterId, Connection, ConnectionOptions, Hello, Identity, ListenOptions, Listener, VersionRange,
-    connect, message_frame,
+    ClusterId, Connection, ConnectionOptions, Hello, Identity, ListenOptions, Listener, connect,
+    message_frame,
 };
 
 const PAIRS: usize = 200;
@@ -44,8 +45,7 @@ async fn settle(ends: &mut [(Connection, Connection)]) {
 }
 
 async fn open(pairs: usize) -> Vec<(Connection, Connection)> {
-    let identity =
-        Identity { cluster: ClusterId(1), node: NodeId(1), incarnation: 1, versions: VersionRange::OURS };
+    let identity = Identity::new(ClusterId(1), NodeId(1), 1, &Limits::default());
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.address().to_string();
     let mut incoming = listener.serve(identity, ListenOptions::default());

@@ -1,17 +1,18 @@
 //! Event, step, effects: the loop of a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use seriatim_host::{Cause, Event, Host, HostError, Liveness, Outgoing, Problem};
-use seriatim_model::{Peer, Time};
+use seriatim_model::{NodeId, Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 
 use crate::alarm::Alarm;
+use crate::node::NodeError;
 use crate::pulse::Pulse;
 use crate::register::OutsideRegister;
 use crate::syncer::Syncer;
@@ -27,6 +28,10 @@ const DRAIN_FOR: Duration = Duration::from_millis(2);
 /// what a connection's queue does not take is not to be made first.
 const SENDS: usize = 64;
 
+/// How long a node counts as being started. One that other nodes' heartbeats do not go together with stops in this time: its
+/// operator is there, and its logs do without it still. Later it only says so.
+const STARTING_FOR: Duration = Duration::from_secs(10);
+
 /// What comes to a node's inbox.
 pub(crate) enum Arrival {
     Host(Event),
@@ -34,6 +39,8 @@ pub(crate) enum Arrival {
     /// A client came, and how to answer it.
     Accepted(Peer, Sender),
     Closed(Peer),
+    /// Another node does not take this one's heartbeats, because its own do not go together with them; and what it says.
+    BeatsDiffer(NodeId, String),
 }
 
 /// How a node is, for those who watch it.
@@ -88,8 +95,12 @@ pub(crate) struct Driver {
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
-    /// What an operator should know.
+    /// What an operator should know; how much of it is what the host says; and which nodes' heartbeats it tells of.
     warnings: watch::Sender<Vec<String>>,
+    told: usize,
+    differing: BTreeSet<NodeId>,
+    /// Why the node must not go on, although it could.
+    refused: Option<String>,
 }
 
 impl Driver {
@@ -101,6 +112,7 @@ impl Driver {
         register: Option<OutsideRegister>,
         (health, warnings): (watch::Sender<Health>, watch::Sender<Vec<String>>),
     ) -> Self {
+        let told = warnings.borrow().len();
         Self {
             host,
             inboxes,
@@ -117,11 +129,16 @@ impl Driver {
             syncing: false,
             health,
             warnings,
+            told,
+            differing: BTreeSet::new(),
+            refused: None,
         }
     }
 
     /// Runs until it is told to stop, or cannot go on.
-    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> Result<(), HostError> {
+    pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> Result<(), NodeError> {
+        let node = self.host.node();
+        let failed = |cause| NodeError::Host { node: node.0, cause };
         self.perform();
         loop {
             let wake = self.wake_at();
@@ -161,10 +178,15 @@ impl Driver {
             self.perform();
             if let Some(failure) = self.host.failure() {
                 let failure = format!("{failure}; start the node again when its disk works");
-                return Err(HostError::Write(failure));
+                return Err(failed(HostError::Write(failure)));
+            }
+            if self.refused.is_some() {
+                break;
             }
         }
-        self.finish().await
+        let refused = self.refused.take();
+        self.finish().await.map_err(failed)?;
+        refused.map_or(Ok(()), |cause| Err(NodeError::BeatsDiffer { node: node.0, cause }))
     }
 
     fn drain(&mut self) {
@@ -221,6 +243,18 @@ impl Driver {
                 self.clients.remove(&peer);
                 self.host.handle(now, Event::Disconnected(peer));
             }
+            Arrival::BeatsDiffer(node, cause) => self.beats_differ(node, cause),
+        }
+    }
+
+    /// A node that is being started with other heartbeats than the cluster can live with does not go on.
+    fn beats_differ(&mut self, other: NodeId, cause: String) {
+        if self.started.elapsed() < STARTING_FOR {
+            self.refused = Some(cause);
+        } else if self.differing.insert(other) {
+            let node = self.host.node();
+            let warning = format!("node {node}: no heartbeats to node {other}: {cause}");
+            self.warnings.send_modify(|warnings| warnings.push(warning));
         }
     }
 
@@ -262,8 +296,10 @@ impl Driver {
             health.has_joined = has_joined;
             changed
         });
-        if self.host.problems().len() > self.warnings.borrow().len() {
-            self.warnings.send_replace(warnings(&self.host));
+        if self.host.problems().len() > self.told {
+            let new = warnings(&self.host).split_off(self.told);
+            self.told += new.len();
+            self.warnings.send_modify(|warnings| warnings.extend(new));
         }
     }
 

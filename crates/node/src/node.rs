@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use seriatim_host::{Detector, Host, HostConfig, HostError, RegisterPlace};
-use seriatim_net::{ClusterId, Hello, Identity, Lane, Links, ListenOptions, Listener, VersionRange};
+use seriatim_net::{ClusterId, Hello, Identity, Lane, Links, ListenOptions, Listener};
 use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -33,6 +33,14 @@ pub enum NodeError {
         /// What is wrong.
         cause: HostError,
     },
+    /// It was started with heartbeats that do not go together with those of a node that is there.
+    #[error("node {node} stops: {cause}; change its settings, or those of the other node first")]
+    BeatsDiffer {
+        /// Which node.
+        node: u32,
+        /// What the other says.
+        cause: String,
+    },
     /// The operating system gives it no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -57,7 +65,7 @@ pub struct Node {
     trouble: Option<watch::Receiver<Option<String>>>,
     stop: oneshot::Sender<()>,
     /// Nothing once its outcome was told.
-    driver: Option<JoinHandle<Result<(), HostError>>>,
+    driver: Option<JoinHandle<Result<(), NodeError>>>,
 }
 
 impl Node {
@@ -84,9 +92,9 @@ impl Node {
         let number = config.node.0;
         let cluster = ClusterId(config.cluster);
         let (address, advertised) = (listener.address(), config.address.clone());
+        let identity = Identity::new(cluster, config.node, config.seed, &config.options.limits);
         let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
-        let identity =
-            Identity { cluster, node: config.node, incarnation: config.seed, versions: VersionRange::OURS };
+        let hello = hello.beating(identity.beats);
         let (incarnation, limits) = (config.seed, config.options.limits);
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
@@ -190,11 +198,10 @@ impl Node {
 
     fn outcome(
         node: u32,
-        outcome: Result<Result<(), HostError>, tokio::task::JoinError>,
+        outcome: Result<Result<(), NodeError>, tokio::task::JoinError>,
     ) -> Result<(), NodeError> {
         match outcome {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(NodeError::Host { node, cause }),
+            Ok(outcome) => outcome,
             Err(cause) => Err(NodeError::Stopped { node, cause: cause.to_string() }),
         }
     }

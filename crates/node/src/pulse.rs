@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use seriatim_host::{Detector, Event, Liveness, Unmet, Via};
 use seriatim_model::{Endpoint, LogId, NodeId, Time};
-use seriatim_net::{Detached, LinkEvent, Links, Receiver, message_frame, open_message};
+use seriatim_net::{
+    Detached, LinkEvent, Links, Receiver, RefusalCode, Unlinked, message_frame, open_message,
+};
 use seriatim_protocol::control::Heartbeat;
 use seriatim_protocol::{Message, control};
 use tokio::sync::{mpsc, watch};
@@ -137,7 +139,7 @@ impl Heart {
                     Err(_) => return,
                 },
                 Some(Connected(node, connection)) = self.door.recv() => self.connected(node, connection),
-                Some(event) = self.link_events.recv() => self.link(event),
+                Some(event) = self.link_events.recv() => self.link(event).await,
                 () = until(wake) => {}
             }
             // Whatever has arrived by now counts, before anybody is found silent.
@@ -174,9 +176,14 @@ impl Heart {
         });
     }
 
-    fn link(&mut self, event: LinkEvent) {
+    async fn link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Dialled(node, outcome) => self.links.dialled(node, outcome),
+            LinkEvent::Dialled(node, outcome) => {
+                if let Err(Unlinked { cause, refusal: Some(RefusalCode::BeatsDiffer) }) = &outcome {
+                    let _ = self.driver.send(Arrival::BeatsDiffer(node, cause.clone())).await;
+                }
+                self.links.dialled(node, outcome);
+            }
             LinkEvent::Down(node) => self.links.down(node),
             // Answers come over the other node's own connection.
             LinkEvent::Frames(..) => {}
@@ -236,7 +243,7 @@ mod tests {
     use seriatim_host::{Cause, DiskMark, Taken};
     use seriatim_model::limits::Limits;
     use seriatim_model::{Record, SessionId, ViewNumber};
-    use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener, VersionRange};
+    use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener};
     use seriatim_protocol::control::Ailment;
     use seriatim_protocol::shard;
 
@@ -265,12 +272,13 @@ mod tests {
         let listener = Listener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.address().to_string();
         let incarnation = u64::from(node.0);
-        let identity = Identity { cluster: CLUSTER, node, incarnation, versions: VersionRange::OURS };
+        let identity = Identity::new(CLUSTER, node, incarnation, limits);
         let incoming = listener.serve(identity, ListenOptions::default());
         let (driver, usual) = mpsc::channel(1);
         let (urgent, changes) = mpsc::channel(16);
         let (events, arrivals) = mpsc::channel(16);
-        let hello = Hello::node(CLUSTER, node, incarnation, address.clone()).over(Lane::Heartbeats);
+        let hello = Hello::node(CLUSTER, node, incarnation, address.clone());
+        let hello = hello.beating(identity.beats).over(Lane::Heartbeats);
         let journal = JournalProgress::new();
         let pulse = Pulse::start(PulseParts {
             detector: Detector::new(incarnation, limits, DiskMark::default()),

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use seriatim_client::{LogConfig, LogEntry, NodeId, Position, RecordId, SessionId};
+use seriatim_model::limits::Limits;
 use seriatim_model::storage::Stored;
 use seriatim_model::{
     Endpoint, Incarnation, LogId, Member, Order, Placement, Record, ShardId, ShardMembers, View, ViewHistory,
     ViewNumber,
 };
-use seriatim_net::{
-    Accepted, ClusterId, Identity, ListenOptions, Listener, VersionRange, message_frame, open_message,
-};
+use seriatim_net::{Accepted, ClusterId, Identity, ListenOptions, Listener, message_frame, open_message};
 use seriatim_protocol::control::{self, NodeAddress, Refusal};
 use seriatim_protocol::parts::Content;
 use seriatim_protocol::{Message, erwin, shard};
@@ -195,7 +194,7 @@ impl Cluster {
 }
 
 async fn serve(listener: Listener, node: NodeId, state: Arc<Mutex<State>>, count: watch::Sender<i64>) {
-    let identity = Identity { cluster: ClusterId(5), node, incarnation: 1, versions: VersionRange::OURS };
+    let identity = Identity::new(ClusterId(5), node, 1, &Limits::default());
     let mut incoming = listener.serve(identity, ListenOptions::default());
     let mut clients = tokio::task::JoinSet::new();
     loop {

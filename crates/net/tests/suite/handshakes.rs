@@ -8,8 +8,9 @@ use seriatim_model::wire::{Wire, decode_one};
 use seriatim_model::{LogId, NodeId};
 use seriatim_net::frame::frame_chunks;
 use seriatim_net::{
-    Caller, ClusterId, ConnectError, ConnectionOptions, Credential, FrameError, FrameKind, HandshakeError,
-    Hello, Incoming, ListenOptions, Refusal, RefusalCode, VersionRange, Welcome, connect,
+    Beats, Caller, ClusterId, ConnectError, ConnectionOptions, Credential, FrameError, FrameKind,
+    HandshakeError, Hello, Incoming, Lane, ListenOptions, Refusal, RefusalCode, VersionRange, Welcome,
+    connect,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -104,6 +105,26 @@ async fn the_wrong_version_is_refused() {
     frame[4] = 2;
     assert_eq!(answer_to(&address, &frame).await.unwrap().code, RefusalCode::VersionUnsupported);
     check_alive(&address, &mut incoming).await;
+}
+
+#[tokio::test]
+async fn a_node_whose_heartbeats_differ_too_much_is_refused_if_it_is_the_younger() {
+    let (address, mut incoming) = node(ListenOptions::default()).await;
+    let beating = |every_us| {
+        let hello = Hello::node(CLUSTER, NodeId(2), 22, "x:1").over(Lane::Heartbeats);
+        hello.beating(Beats { every_us, missed: 5 })
+    };
+    let refusal = refusal(&address, &beating(200_000)).await;
+    assert_eq!(refusal.code, RefusalCode::BeatsDiffer);
+    let both = ["node 1 has heartbeat_every_ms = 20,", "node 2 has heartbeat_every_ms = 200,"];
+    assert!(both.iter().all(|words| refusal.text.contains(words)), "{refusal}");
+    let elder = beating(200_000).after(Duration::from_secs(3600));
+    let records = beating(200_000).over(Lane::Bulk);
+    let earlier_build = Hello { beats: None, ..beating(200_000) };
+    for hello in [beating(50_000), elder, records, earlier_build] {
+        connect(&address, &hello, &options()).await.unwrap();
+        assert_eq!(incoming.next().await.hello, hello);
+    }
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use seriatim_model::limits::Limits;
 use seriatim_model::{Endpoint, LogId, NodeId};
 use seriatim_net::{
     ClusterId, Connection, ConnectionOptions, Frame, FrameDecoder, Hello, Identity, Incoming, ListenOptions,
-    Listener, Receiver, VersionRange, connect, message_frame, open_message,
+    Listener, Receiver, connect, message_frame, open_message,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
 
 pub(crate) fn identity() -> Identity {
-    Identity { cluster: CLUSTER, node: NodeId(1), incarnation: 11, versions: VersionRange::OURS }
+    Identity::new(CLUSTER, NodeId(1), 11, &Limits::default())
 }
 
 /// A listening node and its address.

@@ -6,6 +6,7 @@
 
 mod directories;
 mod disks;
+mod heartbeats;
 mod impostors;
 mod overload;
 mod records;
