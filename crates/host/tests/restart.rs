@@ -1,6 +1,8 @@
 //! What a node's disk keeps of a replica: its store goes when the journal says so, and not before; and an
 //! orderly end is one only if everything was written.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use seriatim_protocol::control::{self, LogEntry, NodeAddress};
 use seriatim_protocol::shard::Message;
 use seriatim_protocol::{self as protocol, Options};
 use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions, ShardStore};
+
+use crate::common::write_all;
 
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
@@ -75,24 +79,6 @@ fn retire(host: &mut Host, log: LogId) {
 fn dismiss(host: &mut Host) {
     let message = control::Message::Dismiss { log: LOG, role: Endpoint::Shard(SHARD), view: ViewNumber(1) };
     tell(host, Endpoint::Node, message.into());
-}
-
-/// Does all the disk work that is wanted, checkpoints included.
-fn write_all(host: &mut Host, disk: &MemoryDisk) {
-    loop {
-        let write = host.next_journal_write(Time::ZERO);
-        let files = host.next_sync();
-        if write.is_none() && files.is_none() {
-            return;
-        }
-        if let Some(write) = write {
-            host.handle(Time::ZERO, Event::JournalWritten(write.perform(disk)));
-        }
-        if let Some(files) = files {
-            host.handle(Time::ZERO, Event::FilesSynced(files.perform(disk)));
-        }
-        host.settle(Time::ZERO);
-    }
 }
 
 fn keeps_store(disk: &MemoryDisk) -> bool {

@@ -1,5 +1,7 @@
 //! A node that comes back takes part when the others were heard, and holds nothing that counts if its disk was set back.
 
+mod common;
+
 use std::sync::Arc;
 
 use seriatim_host::{Cause, Event, Host, HostConfig, Liveness, RegisterPlace};
@@ -10,6 +12,8 @@ use seriatim_protocol::control::{self, LogEntry, NodeAddress};
 use seriatim_protocol::shard::Message;
 use seriatim_protocol::{self as protocol, Options};
 use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions};
+
+use crate::common::write_all;
 
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
@@ -72,22 +76,6 @@ fn fence(host: &mut Host, claim: u64) {
         unavailable: None,
     };
     tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(claim), entry }.into());
-}
-
-fn write_all(host: &mut Host, disk: &MemoryDisk) {
-    loop {
-        let (write, files) = (host.next_journal_write(Time::ZERO), host.next_sync());
-        if write.is_none() && files.is_none() {
-            return;
-        }
-        if let Some(write) = write {
-            host.handle(Time::ZERO, Event::JournalWritten(write.perform(disk)));
-        }
-        if let Some(files) = files {
-            host.handle(Time::ZERO, Event::FilesSynced(files.perform(disk)));
-        }
-        host.settle(Time::ZERO);
-    }
 }
 
 /// The incarnation of the replica, if there is one.
