@@ -51,7 +51,7 @@ pub const MUTATIONS: [Mutation; 69] = [
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
     mutation(Deviation::SealSkipped, "durability", 5, profiles::shard_restarts),
-    mutation(Deviation::SealNotDurable, "kept_promises", 10, profiles::power_losses),
+    mutation(Deviation::SealNotDurable, "kept_promises", 40, profiles::power_losses),
     mutation(Deviation::SealedDrops, "no_unstable_reads", 150, profiles::churn),
     // No reader is given a wrong record: records keep their versions.
     mutation(Deviation::FenceSkipped, "kept_promises", 10, profiles::racing_controllers),
@@ -69,7 +69,7 @@ pub const MUTATIONS: [Mutation; 69] = [
     mutation(Deviation::TailIsMaximum, "tail_above_acknowledged", 400, profiles::half_seen),
     mutation(Deviation::FenceDrops, "durability", 20, profiles::dying_attempts),
     // The loser of a race believes that its view is registered, and speaks for it.
-    mutation(Deviation::ClaimUnchecked, "amnesia", 40, profiles::racing_controllers),
+    mutation(Deviation::ClaimUnchecked, "amnesia", 100, profiles::racing_controllers),
     mutation(Deviation::StableBeforeRegister, "no_unstable_reads", 20, profiles::dying_attempts),
     mutation(Deviation::OneNumberTwice, "total_order", 60, profiles::churn),
     mutation(Deviation::FollowerBeforeSync, "durability", 100, profiles::power_losses),
