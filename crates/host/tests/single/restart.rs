@@ -1,76 +1,19 @@
 //! What a node's disk keeps of a replica: its store goes when the journal says so, and not before; and an
 //! orderly end is one only if everything was written.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_host::{Event, Host, HostConfig, Liveness, RegisterPlace};
-use seriatim_model::{Durability, Endpoint, LogConfig, LogId, NodeId, Peer, ShardId, Time, ViewNumber};
-use seriatim_protocol::control::{self, LogEntry, NodeAddress};
-use seriatim_protocol::shard::Message;
-use seriatim_protocol::{self as protocol, Options};
-use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions, ShardStore};
+use seriatim_host::{Event, Host};
+use seriatim_model::{Durability, Endpoint, LogId, Peer, Time, ViewNumber};
+use seriatim_protocol as protocol;
+use seriatim_protocol::control;
+use seriatim_store::{MemoryDisk, ShardStore};
 
-use crate::common::write_all;
-
-const LOG: LogId = LogId(1);
-const SHARD: ShardId = ShardId(0);
-const OTHER: NodeId = NodeId(1);
-
-fn config(disk: &MemoryDisk) -> HostConfig {
-    // Starts differ: each finds another number of writes.
-    let seed = disk.counters().writes;
-    HostConfig {
-        cluster: 7,
-        node: NodeId(2),
-        address: "node-2:7700".into(),
-        register: RegisterPlace::Node { node: OTHER, address: "node-1:7700".into() },
-        seed,
-        secret: Secret::new(seed.into()),
-        options: Options::default(),
-        journal: JournalOptions { file_bytes: 4096, checkpoint_bytes: 1, ..JournalOptions::default() },
-        shard_options: ShardOptions::default(),
-    }
-}
-
-fn open(disk: &MemoryDisk) -> Host {
-    Host::open(config(disk), Arc::new(disk.clone())).unwrap()
-}
-
-fn tell(host: &mut Host, to: Endpoint, message: protocol::Message) {
-    let (peer, from) = (Peer::Node(OTHER), Endpoint::Controller);
-    host.handle(Time::ZERO, Event::Message { peer, log: LOG, from, to, message });
-    host.settle(Time::ZERO);
-}
-
-/// The first message that makes a node host a replica.
-fn fence(host: &mut Host, durability: Durability) {
-    let config = LogConfig { durability, shards: 1, ..LogConfig::default() };
-    let entry = LogEntry {
-        id: LOG,
-        name: "log".into(),
-        config,
-        sequencers: vec![OTHER],
-        shards: vec![vec![NodeId(2)]],
-        leaving: vec![],
-        version: 1,
-        claimed: ViewNumber(1),
-        claimant: 1,
-        view: None,
-        history: seriatim_model::ViewHistory::default(),
-        unavailable: None,
-    };
-    tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(1), entry }.into());
-}
-
-/// The first message that makes a node host a sequencing replica.
-fn seal(host: &mut Host, claim: u64) {
-    let config = LogConfig { durability: Durability::Disk, shards: 1, ..LogConfig::default() };
-    let message = control::Message::Seal { claim: ViewNumber(claim), old: ViewNumber::NONE, config };
-    tell(host, Endpoint::Sequencer, message.into());
-}
+use crate::common::{
+    LOG, OTHER, SHARD, config, fence, incarnation, keeps_store, open, others_are_heard, seal, tell,
+    with_replica, write_all,
+};
 
 fn retire(host: &mut Host, log: LogId) {
     tell(host, Endpoint::Node, control::Message::Retire { log }.into());
@@ -79,21 +22,6 @@ fn retire(host: &mut Host, log: LogId) {
 fn dismiss(host: &mut Host) {
     let message = control::Message::Dismiss { log: LOG, role: Endpoint::Shard(SHARD), view: ViewNumber(1) };
     tell(host, Endpoint::Node, message.into());
-}
-
-fn keeps_store(disk: &MemoryDisk) -> bool {
-    let directory = format!("{}/", ShardStore::directory(LOG, SHARD));
-    disk.files().iter().any(|file| file.starts_with(&directory))
-}
-
-/// A node with a replica that its journal's checkpoint tells of.
-fn with_replica(durability: Durability) -> (Host, MemoryDisk) {
-    let disk = MemoryDisk::new();
-    let mut host = open(&disk);
-    fence(&mut host, durability);
-    write_all(&mut host, &disk);
-    assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk));
-    (host, disk)
 }
 
 #[test]
@@ -118,7 +46,7 @@ fn records_that_the_journal_knows_nothing_of_outlive_the_node_s_new_replica() {
         let mut host = open(&disk);
         assert_eq!(host.problems().len(), 1);
         assert!(disk.files().contains(&records), "where whoever puts the journal back looks for it");
-        fence(&mut host, durability);
+        fence(&mut host, durability, 1);
         write_all(&mut host, &disk);
         assert!(host.replica(LOG, SHARD).is_some());
         let is_kept = |name: &String| disk.content(name).is_some_and(|content| content == [1; 100_000]);
@@ -175,19 +103,19 @@ fn a_node_that_dies_between_the_journal_and_the_removal_removes_the_store_when_i
 #[test]
 fn a_replica_comes_back_only_when_its_old_store_is_gone() {
     let (mut host, disk) = with_replica(Durability::Disk);
-    let before = host.replica(LOG, SHARD).unwrap().memory().incarnation;
+    let before = incarnation(&host);
     dismiss(&mut host);
-    fence(&mut host, Durability::Disk);
+    fence(&mut host, Durability::Disk, 1);
     assert!(host.replica(LOG, SHARD).is_none(), "the fence comes again");
     write_all(&mut host, &disk);
-    fence(&mut host, Durability::Disk);
+    fence(&mut host, Durability::Disk, 1);
     write_all(&mut host, &disk);
-    let after = host.replica(LOG, SHARD).unwrap().memory().incarnation;
+    let after = incarnation(&host);
     assert_ne!(before, after);
     drop(host);
     let host = open(&disk);
     assert_eq!(host.problems(), []);
-    assert_eq!(host.replica(LOG, SHARD).unwrap().memory().incarnation, after);
+    assert_eq!(incarnation(&host), after);
 }
 
 #[test]
@@ -222,7 +150,7 @@ fn a_new_replica_does_not_find_what_a_life_without_a_journal_entry_left() {
         let disk = MemoryDisk::new();
         let mut host = open(&disk);
         disk.put(&format!("{}/trim", ShardStore::directory(LOG, SHARD)), vec![1; 64]);
-        fence(&mut host, durability);
+        fence(&mut host, durability, 1);
         assert_eq!(host.problems(), []);
         assert!(host.replica(LOG, SHARD).is_some());
     }
@@ -233,7 +161,7 @@ fn a_replica_that_dies_before_the_journal_tells_of_it_leaves_nothing() {
     for durability in [Durability::Disk, Durability::Memory] {
         let disk = MemoryDisk::new();
         let mut host = open(&disk);
-        fence(&mut host, durability);
+        fence(&mut host, durability, 1);
         assert!(host.replica(LOG, SHARD).is_some() && keeps_store(&disk));
         drop(host);
         assert_eq!(open(&disk).problems(), []);
@@ -297,7 +225,7 @@ fn a_message_that_is_too_large_is_told_of_once_for_each_role() {
 fn a_late_seal_or_fence_does_not_bring_a_deleted_log_back() {
     let disk = MemoryDisk::new();
     let mut host = open(&disk);
-    fence(&mut host, Durability::Disk);
+    fence(&mut host, Durability::Disk, 1);
     retire(&mut host, LOG);
     // The journal forgets what it had of the log, again and again.
     for other in 2..5 {
@@ -305,7 +233,7 @@ fn a_late_seal_or_fence_does_not_bring_a_deleted_log_back() {
         drop(host);
         host = open(&disk);
         seal(&mut host, 1);
-        fence(&mut host, Durability::Disk);
+        fence(&mut host, Durability::Disk, 1);
         assert!(host.sequencer(LOG).is_none() && host.replica(LOG, SHARD).is_none() && !keeps_store(&disk));
         retire(&mut host, LogId(other));
     }
@@ -323,19 +251,16 @@ fn an_end_is_not_orderly_while_a_write_is_under_way() {
 #[test]
 fn an_orderly_end_keeps_a_life_in_memory_and_a_kill_does_not() {
     let (host, disk) = with_replica(Durability::Memory);
-    let life = |host: &Host| host.replica(LOG, SHARD).unwrap().memory().incarnation;
-    let before = life(&host);
+    let before = incarnation(&host);
     host.close().unwrap();
     // Until the others were heard it has not begun to run again.
     let mut host = open(&disk);
-    assert_eq!(life(&host), before);
+    assert_eq!(incarnation(&host), before);
     drop(host);
     host = open(&disk);
-    assert_eq!(life(&host), before);
-    let nodes = [OTHER, NodeId(2)].map(|node| NodeAddress { node, address: format!("node-{}:7700", node.0) });
-    tell(&mut host, Endpoint::Node, control::Message::Cluster { nodes: nodes.to_vec() }.into());
-    host.handle(Time::ZERO, Event::Liveness(Liveness::Told(OTHER)));
+    assert_eq!(incarnation(&host), before);
+    others_are_heard(&mut host);
     write_all(&mut host, &disk);
     drop(host);
-    assert_ne!(life(&open(&disk)), before);
+    assert_ne!(incarnation(&open(&disk)), before);
 }

@@ -1,0 +1,5 @@
+//! Single hosts, between a register and nodes that the test speaks for.
+
+mod common;
+mod restart;
+mod set_back;
