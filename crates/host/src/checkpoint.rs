@@ -5,7 +5,6 @@ use seriatim_store::{CheckpointId, RoleKey};
 
 use crate::host::Host;
 use crate::journal::encode;
-use crate::role::Role;
 
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
@@ -23,12 +22,10 @@ impl Host {
         }
     }
 
-    /// Whether what the journal has may go once the roles told what they know. One that could not be brought back tells
-    /// nothing, what there is of a dismissed replica does not go before the replica's files, and of roles that wait for the
-    /// others' word it is not certain that they count.
+    /// Whether what the journal has may go once the roles told what they know. What there is of a dismissed replica does not
+    /// go before the replica's files, and of roles that wait for the others' word it is not certain that they count.
     fn can_checkpoint(&self) -> bool {
-        let files_are_gone = self.doomed.is_empty() && self.retired.is_empty();
-        files_are_gone && self.has_returned() && !self.roles.values().any(|role| matches!(role, Role::Broken))
+        self.doomed.is_empty() && self.retired.is_empty() && self.has_returned()
     }
 
     /// The files that a checkpoint waits for, unless they were taken.

@@ -20,6 +20,7 @@
 //! Work that is better done once for many inputs (binding a batch, sending appends) is a timer that is
 //! due at once: it fires after the inbox was drained. That is all the batching there is.
 
+mod aside;
 mod backlog;
 mod checkpoint;
 mod condition;

@@ -13,6 +13,7 @@ use seriatim_protocol::shard::Replica;
 use seriatim_store::shard::StoreError;
 use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
 
+use crate::aside;
 use crate::condition::NODE;
 use crate::host::HostConfig;
 use crate::journal::{Birth, RoleRecord, RoleSnapshot};
@@ -125,19 +126,8 @@ pub(crate) fn revive(
         }
     }
     for (key, history) in histories {
-        match revive_role(config, disk, key, history, &mut fresh, &mut revived) {
-            Ok(Some(role)) => {
-                revived.roles.insert(key, role);
-            }
-            Ok(None) => {}
-            Err(Loss::NoRoom(cause)) => {
-                return Err(HostError::Write(format!("{cause}: make room and start again")));
-            }
-            Err(Loss::Closed(cause)) => return Err(HostError::Open(cause)),
-            Err(Loss::Damage(cause)) => {
-                revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
-                revived.roles.insert(key, Role::Broken);
-            }
+        if let Some(role) = revive_role(config, disk, key, history, &mut fresh, &mut revived)? {
+            revived.roles.insert(key, role);
         }
     }
     revived.problems.extend(remove_unborn(&**disk, &revived.roles));
@@ -166,7 +156,7 @@ fn of_checkpoint(snapshots: Vec<(RoleKey, Vec<Bytes>)>) -> Result<Told, HostErro
     Ok(told)
 }
 
-/// Why a role does not come back.
+/// Why a replica does not come back with what it held.
 enum Loss {
     /// The disk is full: it comes back when there is room.
     NoRoom(String),
@@ -203,6 +193,16 @@ impl From<WireError> for Loss {
     }
 }
 
+impl From<Loss> for HostError {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::NoRoom(cause) => Self::Write(format!("{cause}: make room and start again")),
+            Loss::Closed(cause) => Self::Open(cause),
+            Loss::Damage(cause) => Self::Write(cause),
+        }
+    }
+}
+
 fn revive_role(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
@@ -210,10 +210,10 @@ fn revive_role(
     history: History,
     fresh: &mut impl FnMut() -> u64,
     revived: &mut Revived,
-) -> Result<Option<Role>, Loss> {
+) -> Result<Option<Role>, HostError> {
     if key.endpoint == Endpoint::Register {
-        let register = Register::recover(config.node, config.options, history.own)?;
-        return Ok(Some(Role::Register(register.in_life(config.seed))));
+        let register = Register::recover(config.node, config.options, history.own);
+        return Ok(Some(Role::Register(register.map_err(entry_error(key))?.in_life(config.seed))));
     }
     let Some(birth) = history.birth else { return Ok(None) };
     // A sequencer that only counts keeps nothing: each start is another life.
@@ -230,65 +230,70 @@ fn revive_role(
         Endpoint::Sequencer => {
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
-            Ok(Some(Role::recover_sequencer(me, birth.config, config.options, entries)?))
+            let role =
+                Role::recover_sequencer(me, birth.config.clone(), config.options, entries.iter().cloned());
+            match role {
+                Ok(role) => Ok(Some(role)),
+                Err(cause) => {
+                    let birth = Birth { incarnation: Incarnation(fresh()), ..birth };
+                    begin_anew(config, disk, key, birth, &entries, &cause.to_string(), revived).map(Some)
+                }
+            }
         }
         Endpoint::Shard(shard) => {
             let closed = history.closed.flatten();
-            let opened = match closed.filter(ShardStore::is_checkpoint) {
+            let (journaled, entries, from_checkpoint) = match closed.filter(ShardStore::is_checkpoint) {
                 // An orderly end: everything has to be as it was then.
-                Some(state) => open_store(config, disk, key.log, shard, true, vec![state], true),
-                None => {
-                    let (entries, from_checkpoint) = (history.own, history.from_checkpoint);
-                    open_store(config, disk, key.log, shard, journaled, entries, from_checkpoint)
-                }
+                Some(state) => (true, vec![state], true),
+                None => (journaled, history.own, history.from_checkpoint),
             };
-            let store = match opened {
+            let store = match open_store(config, disk, key.log, shard, journaled, &entries, from_checkpoint) {
                 Ok(store) => store,
                 Err(Loss::Damage(cause)) => {
-                    let incarnation = Incarnation(fresh());
-                    return begin_anew(
-                        config,
-                        disk,
-                        key,
-                        shard,
-                        Birth { incarnation, ..birth },
-                        cause,
-                        revived,
-                    );
+                    let birth = Birth { incarnation: Incarnation(fresh()), ..birth };
+                    return begin_anew(config, disk, key, birth, &entries, &cause, revived).map(Some);
                 }
-                Err(cause) => return Err(cause),
+                Err(cause) => return Err(cause.into()),
             };
             if let Some(role) = Replica::recover(me, shard, store.recovery(), config.options) {
                 return Ok(Some(Role::Shard(Box::new(role), Box::new(store))));
             }
             drop(store);
             let problems = &mut revived.problems;
-            Ok(Some(new_replica(config, disk, key.log, shard, me, birth.config, problems)?))
+            let role = new_replica(config, disk, key.log, shard, me, birth.config, problems);
+            Ok(Some(role.map_err(Loss::from)?))
         }
         _ => Ok(None),
     }
 }
 
-/// What the replica held cannot be read. It is put out of the way, not removed, and the replica goes on
-/// with nothing, in a life that no view counts on: the others copy to it what it should hold.
+/// What the role held cannot be read. It is put out of the way, not removed, and the role goes on with nothing, in
+/// a life that no view counts on: the others copy to it what it should hold.
 fn begin_anew(
     config: &HostConfig,
     disk: &Arc<dyn Disk>,
     key: RoleKey,
-    shard: ShardId,
     birth: Birth,
-    cause: String,
+    entries: &[Bytes],
+    cause: &str,
     revived: &mut Revived,
-) -> Result<Option<Role>, Loss> {
+) -> Result<Role, HostError> {
     let Birth { config: log, incarnation } = birth.clone();
-    let place = ShardStore::set_aside(&**disk, key.log, shard, incarnation.0);
-    let place =
-        place.map_err(|error| Loss::Damage(format!("{cause}; and it cannot be put aside: {error}")))?;
+    let place = aside::put(&**disk, key, incarnation, entries).map_err(|(file, source)| {
+        let held = format!("what {:?} of log {} held cannot be read: {cause}", key.endpoint, key.log);
+        HostError::Write(format!("{held}; and it cannot be put aside as {file}: {source}"))
+    })?;
     let cause = format!("{cause}; it is put aside as {place}, and copied anew from other replicas");
     revived.problems.push(Problem { log: key.log, endpoint: key.endpoint, cause });
     revived.records.push((key, RoleRecord::Born(birth)));
     let me = Member { node: config.node, incarnation };
-    Ok(Some(new_replica(config, disk, key.log, shard, me, log, &mut revived.problems)?))
+    match key.endpoint {
+        Endpoint::Shard(shard) => {
+            let role = new_replica(config, disk, key.log, shard, me, log, &mut revived.problems);
+            Ok(role.map_err(Loss::from)?)
+        }
+        _ => Ok(Role::new_sequencer(me, log, config.options)),
+    }
 }
 
 /// A replica that holds nothing, with an empty store. What a life left that the journal does not tell of, or in
@@ -335,10 +340,10 @@ fn open_store(
     log: LogId,
     shard: ShardId,
     journaled: bool,
-    entries: Vec<Bytes>,
+    entries: &[Bytes],
     from_checkpoint: bool,
 ) -> Result<ShardStore, Loss> {
-    let mut entries = entries.into_iter();
+    let mut entries = entries.iter().cloned();
     let mode = if journaled {
         OpenMode::Journaled { checkpoint: if from_checkpoint { entries.next() } else { None } }
     } else {

@@ -23,8 +23,6 @@ pub(crate) enum Role {
     /// One that holds cuts.
     Cutter(Box<scalog::Sequencer>),
     Shard(Box<Replica>, Box<ShardStore>),
-    /// It could not be brought back; it answers nothing.
-    Broken,
 }
 
 impl Role {
@@ -36,7 +34,6 @@ impl Role {
             Self::Counter(role) => role.step(now, input, out),
             Self::Cutter(role) => role.step(now, input, out),
             Self::Shard(role, _) => role.step(now, input, out),
-            Self::Broken => {}
         }
     }
 
@@ -48,7 +45,6 @@ impl Role {
             Self::Counter(role) => role.deadline(),
             Self::Cutter(role) => role.deadline(),
             Self::Shard(role, _) => role.deadline(),
-            Self::Broken => None,
         }
     }
 
@@ -65,7 +61,7 @@ impl Role {
             Self::Counter(role) => Some(role.config()),
             Self::Cutter(role) => Some(role.config()),
             Self::Shard(role, _) => Some(&role.memory().config),
-            Self::Register(_) | Self::Controller(_) | Self::Broken => None,
+            Self::Register(_) | Self::Controller(_) => None,
         }
     }
 
@@ -124,7 +120,7 @@ impl Role {
             Self::Counter(role) => role.member().incarnation,
             Self::Cutter(role) => role.member().incarnation,
             Self::Shard(role, _) => role.memory().incarnation,
-            Self::Register(_) | Self::Controller(_) | Self::Broken => return None,
+            Self::Register(_) | Self::Controller(_) => return None,
         };
         Some(Birth { config: self.config()?.clone(), incarnation })
     }
@@ -146,7 +142,7 @@ impl Role {
             }
             Self::Shard(_, store) => (vec![], store.take_unsynced()),
             Self::Sequencer(_) | Self::Counter(_) | Self::Cutter(_) => (vec![], vec![]),
-            Self::Controller(_) | Self::Broken => return None,
+            Self::Controller(_) => return None,
         };
         Some((RoleSnapshot { birth, own }, files))
     }
@@ -158,7 +154,7 @@ impl Role {
             Self::Cutter(role) => Some(role.snapshot().concat().into()),
             // How far its files are to be believed: all that it had, or it is not the replica that it was.
             Self::Shard(_, store) => Some(store.checkpoint().0),
-            Self::Register(_) | Self::Controller(_) | Self::Counter(_) | Self::Broken => None,
+            Self::Register(_) | Self::Controller(_) | Self::Counter(_) => None,
         }
     }
 

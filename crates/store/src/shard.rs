@@ -374,14 +374,26 @@ impl ShardStore {
             .is_ok_and(|found| (1..=crate::format::VERSION).contains(&found.version))
     }
 
-    /// Puts a store that cannot be opened, or is nobody's, out of the way, without removing anything. Returns where it is.
+    /// Puts a store that cannot be opened, or is nobody's, out of the way, without removing anything. Returns where it is,
+    /// if there is anything.
     ///
     /// # Errors
     /// If the disk fails.
     pub fn set_aside(disk: &dyn Disk, log: LogId, shard: ShardId, life: u64) -> io::Result<String> {
-        let place = format!("{}.damaged-{life:016x}", Self::directory(log, shard));
-        disk.rename_dir(&Self::directory(log, shard), &place)?;
-        Ok(place)
+        let place = Self::aside(log, Some(shard), life);
+        match disk.rename_dir(&Self::directory(log, shard), &place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(place),
+        }
+    }
+
+    /// Where what a shard's replica held is put when it is set aside, or what the sequencing replica did. It goes with
+    /// the log. `life` tells it from what is set aside at another time.
+    #[must_use]
+    pub fn aside(log: LogId, shard: Option<ShardId>, life: u64) -> String {
+        let role = shard
+            .map_or_else(|| format!("{}/sequencer", log_directory(log)), |shard| Self::directory(log, shard));
+        format!("{role}.damaged-{life:016x}")
     }
 
     /// Removes the store of one shard from the disk, if there is one.

@@ -1,5 +1,6 @@
 //! Single hosts, between a register and nodes that the test speaks for.
 
+mod aside;
 mod common;
 mod restart;
 mod set_back;

@@ -1,0 +1,48 @@
+//! What a role held and cannot be read is put out of the way, and nothing of it is removed: the files of its store, and
+//! what the journal says of it.
+
+use std::io;
+
+use bytes::Bytes;
+use seriatim_model::{Endpoint, Incarnation};
+use seriatim_store::{Disk, RoleKey, ShardStore};
+
+/// The file with the entries of the journal: each its length in four bytes, the lowest first, and then itself.
+const ENTRIES: &str = "journal-entries";
+
+/// Puts aside what a role held. `life` is the incarnation in which it goes on. Returns the directory.
+///
+/// # Errors
+/// The file or directory, and what the disk said.
+pub(crate) fn put(
+    disk: &dyn Disk,
+    key: RoleKey,
+    life: Incarnation,
+    entries: &[Bytes],
+) -> Result<String, (String, io::Error)> {
+    let shard = match key.endpoint {
+        Endpoint::Shard(shard) => Some(shard),
+        _ => None,
+    };
+    let place = ShardStore::aside(key.log, shard, life.0);
+    if let Some(shard) = shard {
+        let moved = ShardStore::set_aside(disk, key.log, shard, life.0);
+        moved.map_err(|source| (place.clone(), source))?;
+    }
+    let file = format!("{place}/{ENTRIES}");
+    match write(disk, &file, entries) {
+        Ok(()) => Ok(place),
+        Err(source) => Err((file, source)),
+    }
+}
+
+fn write(disk: &dyn Disk, file: &str, entries: &[Bytes]) -> io::Result<()> {
+    disk.create(file)?;
+    let mut offset = 0;
+    for entry in entries {
+        let length = Bytes::copy_from_slice(&(entry.len() as u32).to_le_bytes());
+        disk.write_at(file, offset, &[length, entry.clone()])?;
+        offset += 4 + entry.len() as u64;
+    }
+    disk.sync(file)
+}
