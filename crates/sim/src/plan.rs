@@ -356,10 +356,11 @@ fn reshapes(seed: u64) -> Vec<(Duration, Reshape)> {
 
 fn journal(random: &mut Random) -> JournalOptions {
     JournalOptions {
-        file_bytes: random.pick(&[4096, 16_384, 65_536]),
+        file_bytes: random.pick(&[16_384, 32_768, 65_536]),
         batch_bytes: random.pick(&[512, 4096, 65_536]),
         checkpoint_bytes: random.pick(&[3000, 20_000, 200_000]),
         spare_files: random.pick(&[0, 2, 8]),
+        block_bytes: random.pick(&[512, 4096]),
     }
 }
 

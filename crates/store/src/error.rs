@@ -47,7 +47,7 @@ pub enum OpenError {
         flags: u16,
     },
     /// The disk did not do what was asked.
-    #[error("{file}: {source}")]
+    #[error("{file}: {source}{}", advice(source))]
     Io {
         /// The file's name on its disk.
         file: String,
@@ -57,14 +57,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether nothing is wrong with the files, and they can be opened when their surroundings are mended: there is no
-    /// room, no right to read them, or too much is open already.
+    /// Whether nothing is wrong with what the files hold, as far as is known, and they can be opened when their
+    /// surroundings are mended: there is no room, no right to read them, too much is open already, or the disk does not
+    /// read.
     #[must_use]
     pub fn is_of_the_surroundings(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
-        let is_too_much_open =
-            matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM));
-        is_too_much_open
+        let errno = Errno::from_io_error(source);
+        matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO))
             || matches!(
                 source.kind(),
                 io::ErrorKind::StorageFull
@@ -84,6 +84,17 @@ impl OpenError {
     }
 }
 
+/// What helps against an error that the system's text does not tell how to mend.
+fn advice(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::IO) => {
+            "; the disk cannot read it: start again, and if that does not help, replace the disk, or, where the file is \
+             one of a shard, move the shard's directory away: what it held is copied from other replicas"
+        }
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,10 +102,12 @@ mod tests {
     #[test]
     fn what_an_operator_can_mend_is_told_from_damage() {
         let is_of_the_surroundings = |errno: Errno| OpenError::io("f")(errno.into()).is_of_the_surroundings();
-        for errno in [Errno::NOSPC, Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::ROFS] {
+        for errno in
+            [Errno::NOSPC, Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::ROFS, Errno::IO]
+        {
             assert!(is_of_the_surroundings(errno), "{errno}");
         }
-        for errno in [Errno::IO, Errno::NOENT, Errno::ISDIR] {
+        for errno in [Errno::NOENT, Errno::ISDIR] {
             assert!(!is_of_the_surroundings(errno), "{errno}");
         }
         assert!(!OpenError::damaged("f", 0, "it is").is_of_the_surroundings());

@@ -81,15 +81,24 @@ pub struct JournalOptions {
     pub file_bytes: u64,
     /// How many bytes of entries one write carries at most, unless a single entry is larger.
     pub batch_bytes: usize,
-    /// After how many bytes of entries a checkpoint is due.
+    /// After how many bytes a checkpoint is due: those of the entries, and what they are padded by.
     pub checkpoint_bytes: u64,
     /// How many files are kept for their next use; more are deleted.
     pub spare_files: usize,
+    /// Each write starts at a multiple of this in its file, in bytes, which is one of 512 itself and at most 1 MiB. A
+    /// disk that loses a sector as the power fails loses nothing that an earlier write left, if its sectors are no larger.
+    pub block_bytes: u64,
 }
 
 impl Default for JournalOptions {
     fn default() -> Self {
-        Self { file_bytes: 16 << 20, batch_bytes: 8 << 20, checkpoint_bytes: 64 << 20, spare_files: 8 }
+        Self {
+            file_bytes: 16 << 20,
+            batch_bytes: 8 << 20,
+            checkpoint_bytes: 64 << 20,
+            spare_files: 8,
+            block_bytes: 4096,
+        }
     }
 }
 
@@ -165,7 +174,7 @@ impl Journal {
         secret: Secret,
         options: JournalOptions,
     ) -> Result<(Self, Recovered), OpenError> {
-        let found = recovery::recover(&**disk, identity, secret, options.file_bytes)?;
+        let found = recovery::recover(&**disk, identity, secret, (options.file_bytes, options.block_bytes))?;
         let bytes_since = found.recovered.entries.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let journal = Self {
             options,
@@ -184,8 +193,12 @@ impl Journal {
     /// Adds an entry, in memory. It becomes durable with a later write; entries do so in order.
     pub fn append(&mut self, key: RoleKey, chunks: &[Bytes]) -> Lsn {
         let len: usize = chunks.iter().map(Bytes::len).sum();
-        self.checkpoint.bytes_since += len as u64;
-        self.push(len, |out| Entry::encode_ordinary(key, len, chunks, out))
+        let batches = self.queue.len();
+        let lsn = self.push(len, |out| Entry::encode_ordinary(key, len, chunks, out));
+        // A batch takes a block more than its entries, at most.
+        let begun = (self.queue.len() - batches) as u64;
+        self.checkpoint.bytes_since += len as u64 + begun * self.options.block_bytes;
+        lsn
     }
 
     /// What is to be written next, if anything: everything pending, up to the batch size. At most one

@@ -26,7 +26,8 @@ use seriatim_store::{
     ShardStore, sync_files,
 };
 
-const VERSIONS: [u32; 3] = [1, 2, 3];
+const VERSIONS: [u32; 4] = [1, 2, 3, NEWEST];
+const NEWEST: u32 = 4;
 
 const LOG: LogId = LogId(0x5e71a71);
 const SHARD: ShardId = ShardId(1);
@@ -36,7 +37,7 @@ const IDENTITY: JournalIdentity = JournalIdentity { cluster: 0x601d, node: NodeI
 const OPTIONS: ShardOptions = ShardOptions::new(2048);
 
 fn journal_options() -> JournalOptions {
-    JournalOptions { file_bytes: 4096, ..JournalOptions::default() }
+    JournalOptions { file_bytes: 32 << 10, ..JournalOptions::default() }
 }
 
 fn directory(name: &str) -> PathBuf {
@@ -287,9 +288,9 @@ fn a_journal_of_an_older_version_goes_on_in_new_files() {
         assert_eq!(after.snapshots, before.snapshots);
         let new = (SEQUENCER, Bytes::from_static(b"new"));
         assert_eq!(after.entries, [before.entries, vec![new]].concat());
-        if version < 3 {
+        if version < NEWEST {
             assert!(disk.content("journal/0001").unwrap() == old, "it gets no more entries");
-            assert_eq!(version_of(&disk, "journal/0002"), 3);
+            assert_eq!(u32::from(version_of(&disk, "journal/0002")), NEWEST);
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn config(disk: &MemoryDisk) -> HostConfig {
         seed,
         secret: Secret::new(seed.into()),
         options: Options::default(),
-        journal: JournalOptions { file_bytes: 4096, checkpoint_bytes: 1, ..JournalOptions::default() },
+        journal: JournalOptions { file_bytes: 32 << 10, checkpoint_bytes: 1, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
     }
 }

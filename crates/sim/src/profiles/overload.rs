@@ -67,6 +67,8 @@ fn small(seed: u64) -> Plan {
         batch_bytes: ring_bytes / 8,
         checkpoint_bytes: ring_bytes as u64,
         spare_files: 8,
+        // A hundredth of a disk has small sectors, too.
+        block_bytes: 512,
     };
     plan.shard_options = ShardOptions::new(ring_bytes as u64);
     plan.network = NetworkPlan { delay_us: (20, 80), noise_permille: (0, 0, 0), straggle_percent: 30 };

@@ -248,7 +248,7 @@ impl World {
         node.asleep = None;
     }
 
-    /// Flips bits in the files of one replica of one shard.
+    /// Flips bits in the files of one replica of one shard, and makes sectors bad.
     fn damage(&mut self, id: NodeId) {
         self.note_spoiled(id, true);
         let disk = self.nodes[&id].disk.clone();
@@ -261,7 +261,12 @@ impl World {
         for _ in 0..self.random.between(1, 20) {
             let file = self.random.pick(&files);
             let len = disk.content(&file).map_or(0, |content| content.len() as u64);
-            disk.flip_bit(&file, self.random.below(len.max(1)), self.random.below(8) as u8);
+            let offset = self.random.below(len.max(1));
+            if self.random.percent(25) {
+                disk.spoil_sector(&file, offset);
+            } else {
+                disk.flip_bit(&file, offset, self.random.below(8) as u8);
+            }
         }
     }
 

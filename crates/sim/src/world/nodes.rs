@@ -247,6 +247,8 @@ impl World {
             Err(cause) => {
                 let life = node.life;
                 node.trouble = Some(cause.to_string());
+                // What the operator does about a disk that does not read.
+                node.disk.replace_bad_sectors();
                 self.trace.line(self.now, format_args!("node {id} does not start: {cause}"));
                 self.schedule(self.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
             }

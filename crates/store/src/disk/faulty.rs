@@ -1,10 +1,11 @@
 //! A disk in memory for simulations: it knows what was synced, and fails when told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 
 use super::{Disk, children, is_within, renamed};
 
@@ -51,6 +52,8 @@ struct MemoryFile {
     /// What was done since the last sync.
     unsynced: Vec<Change>,
     name_is_durable: bool,
+    /// Sectors that cannot be read.
+    bad: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,6 +128,33 @@ impl MemoryDisk {
         }
     }
 
+    /// Makes the sector with the byte at `offset` bad: reads of it fail with `EIO` until it is written again. Does nothing
+    /// beyond the file's end.
+    pub fn spoil_sector(&self, name: &str, offset: u64) {
+        if let Some(file) = self.lock().files.get_mut(name)
+            && offset < file.content.len() as u64
+        {
+            file.bad.insert(offset / SECTOR_BYTES);
+        }
+    }
+
+    /// Puts other sectors, which hold zeros, in place of the bad ones, as an operator has a disk do it. Returns how many.
+    pub fn replace_bad_sectors(&self) -> usize {
+        let mut state = self.lock();
+        let mut replaced = 0;
+        for file in state.files.values_mut() {
+            for sector in std::mem::take(&mut file.bad) {
+                for bytes in [&mut file.content, &mut file.synced] {
+                    let start = bytes.len().min((sector * SECTOR_BYTES) as usize);
+                    let end = bytes.len().min(start + SECTOR_BYTES as usize);
+                    bytes[start..end].fill(0);
+                }
+                replaced += 1;
+            }
+        }
+        replaced
+    }
+
     /// The sum of all file lengths, in bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -151,7 +181,13 @@ impl MemoryDisk {
 
     /// Puts a durable file onto the disk, in place of one of that name.
     pub fn put(&self, name: &str, content: Vec<u8>) {
-        let file = MemoryFile { synced: content.clone(), content, unsynced: vec![], name_is_durable: true };
+        let file = MemoryFile {
+            synced: content.clone(),
+            content,
+            unsynced: vec![],
+            name_is_durable: true,
+            bad: BTreeSet::new(),
+        };
         self.lock().files.insert(name.to_owned(), file);
     }
 
@@ -178,6 +214,9 @@ impl State {
 
 impl MemoryFile {
     fn change(&mut self, change: Change) {
+        if let Change::Write(offset, data) = &change {
+            self.bad.retain(|sector| !sectors_of(*offset, data.len() as u64).contains(sector));
+        }
         change.apply(&mut self.content);
         self.unsynced.push(change);
     }
@@ -200,6 +239,11 @@ impl MemoryFile {
         self.content.clone_from(&self.synced);
         self.name_is_durable = true;
     }
+}
+
+/// The sectors of which a range has a part.
+fn sectors_of(offset: u64, len: u64) -> std::ops::Range<u64> {
+    offset / SECTOR_BYTES..offset.saturating_add(len).div_ceil(SECTOR_BYTES)
 }
 
 impl Change {
@@ -249,7 +293,11 @@ impl Disk for MemoryDisk {
         if let Some(kind) = state.unreadable.get(name) {
             return Err(io::Error::new(*kind, "the disk cannot read this file"));
         }
-        let content = &state.file(name)?.content;
+        let file = state.file(name)?;
+        if file.bad.range(sectors_of(offset, len as u64)).next().is_some() {
+            return Err(Errno::IO.into());
+        }
+        let content = &file.content;
         let start = content.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let bytes = Bytes::copy_from_slice(&content[start..content.len().min(start.saturating_add(len))]);
         state.counters.bytes_read += bytes.len() as u64;

@@ -1,7 +1,8 @@
 //! The layout of a journal file.
 //!
 //! A file is a header (512 bytes, see `format.rs`, with [`FileIdentity`] as its body) and batches. A
-//! batch starts at a multiple of 512 bytes and is padded with zeros to the next:
+//! batch starts at a multiple of the file's block and is padded with zeros to the next. A block is 4096 bytes, so that no
+//! sector of any disk holds parts of two batches: one that the power fails under may be lost as a whole.
 //!
 //! ```text
 //! magic (4) · 0 (4) · mark (8) · first lsn (8) · entries (4) · body length (4) · body crc (4) ·
@@ -19,14 +20,14 @@ use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_st
 use super::{Lsn, RoleKey};
 use crate::format::{Magic, u32_at, u64_at};
 
-/// Batches start at multiples of this, and a disk writes this much at once or not at all, in bytes.
-pub(super) const SECTOR_BYTES: u64 = 512;
+/// The block of files whose headers name none, which were written before format version 4; every other one is a multiple.
+pub(super) const LEAST_BLOCK_BYTES: u64 = 512;
 
 /// What a journal file starts with.
 pub(super) const FILE_MAGIC: Magic = *b"SERIAJNL";
 
 /// How long a file's header is, in bytes.
-pub(super) const FILE_HEADER_BYTES: u64 = SECTOR_BYTES;
+pub(super) const FILE_HEADER_BYTES: u64 = 512;
 
 /// What a batch starts with.
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
@@ -45,9 +46,11 @@ pub(super) struct FileIdentity {
     pub(super) first: u64,
     /// The mark of the file's batches. The headers of versions that had none have zeros there.
     pub(super) salt: u64,
+    /// The batches start at multiples of this, in bytes. The headers of versions that had none have zeros there.
+    pub(super) block: u64,
 }
 
-wire_struct! { FileIdentity { cluster, node, sequence, first, salt } }
+wire_struct! { FileIdentity { cluster, node, sequence, first, salt, block } }
 
 /// What a batch holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,13 +119,13 @@ impl PendingBatch {
         self.body.len()
     }
 
-    /// How many bytes it takes on disk.
-    pub(super) fn padded_bytes(&self) -> u64 {
-        padded(self.body.len())
+    /// How many bytes it takes on disk, in blocks of that size.
+    pub(super) fn padded_bytes(&self, block: u64) -> u64 {
+        padded(self.body.len(), block)
     }
 
-    /// The bytes that go to the disk, as a part of the file whose batches have this mark.
-    pub(super) fn seal(self, mark: u64) -> Vec<Bytes> {
+    /// The bytes that go to the disk, as a part of the file whose batches have this mark and start at multiples of `block`.
+    pub(super) fn seal(self, mark: u64, block: u64) -> Vec<Bytes> {
         let header = BatchHeader {
             mark,
             first: self.first,
@@ -131,15 +134,15 @@ impl PendingBatch {
         };
         let mut chunks = vec![Bytes::new()];
         chunks.extend(self.body.finish());
-        chunks.push(Bytes::from(vec![0; header.padding()]));
+        chunks.push(Bytes::from(vec![0; header.padding(block)]));
         let body_crc = chunks.iter().fold(0, |crc, chunk| crc32c::crc32c_append(crc, chunk));
         chunks[0] = header.encode(body_crc);
         chunks
     }
 }
 
-fn padded(body_len: usize) -> u64 {
-    (BATCH_HEADER_BYTES as u64 + body_len as u64).next_multiple_of(SECTOR_BYTES)
+fn padded(body_len: usize, block: u64) -> u64 {
+    (BATCH_HEADER_BYTES as u64 + body_len as u64).next_multiple_of(block)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,13 +182,13 @@ impl BatchHeader {
         })
     }
 
-    /// How many bytes the batch takes on disk.
-    pub(super) fn padded_bytes(&self) -> u64 {
-        padded(self.body_len as usize)
+    /// How many bytes the batch takes on disk, in a file whose batches start at multiples of `block`.
+    pub(super) fn padded_bytes(&self, block: u64) -> u64 {
+        padded(self.body_len as usize, block)
     }
 
-    fn padding(&self) -> usize {
-        self.padded_bytes() as usize - BATCH_HEADER_BYTES - self.body_len as usize
+    fn padding(&self, block: u64) -> usize {
+        self.padded_bytes(block) as usize - BATCH_HEADER_BYTES - self.body_len as usize
     }
 }
 
@@ -197,11 +200,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The batch at `offset` of a file's bytes, if a whole and valid one is there.
-    pub(super) fn at(file: &Bytes, offset: u64) -> Option<Self> {
+    /// The batch at `offset` of a file's bytes, if a whole and valid one is there. Batches start at multiples of `block`.
+    pub(super) fn at(file: &Bytes, offset: u64, block: u64) -> Option<Self> {
         let start = usize::try_from(offset).ok()?;
         let header = BatchHeader::decode(file.get(start..)?)?;
-        let end = start.checked_add(usize::try_from(header.padded_bytes()).ok()?)?;
+        let end = start.checked_add(usize::try_from(header.padded_bytes(block)).ok()?)?;
         let checked = file.get(start + BATCH_HEADER_BYTES..end)?;
         if crc32c::crc32c(checked) != u32_at(&file[start..], 32) {
             return None;
@@ -234,6 +237,8 @@ mod tests {
 
     use super::*;
 
+    const BLOCK_BYTES: u64 = 4096;
+
     fn batch(len: usize) -> Bytes {
         let key = RoleKey { log: LogId(1), endpoint: Endpoint::Sequencer };
         let mut batch = PendingBatch::new(Lsn(5));
@@ -242,17 +247,17 @@ mod tests {
             Entry::encode_ordinary(key, len, &[bytes.slice(..len / 2), bytes.slice(len / 2..)], out)
         });
         batch.add(|out| Entry::End { start: 5 }.encode(out));
-        batch.seal(3).concat().into()
+        batch.seal(3, BLOCK_BYTES).concat().into()
     }
 
     #[test]
     fn a_batch_comes_back() {
-        for len in [0, 1, 400, 3000] {
+        for len in [0, 1, 400, 3000, 9000] {
             let file = batch(len);
-            assert_eq!(file.len() as u64 % SECTOR_BYTES, 0);
-            let batch = Batch::at(&file, 0).unwrap();
+            assert_eq!(file.len() as u64 % BLOCK_BYTES, 0);
+            let batch = Batch::at(&file, 0, BLOCK_BYTES).unwrap();
             assert_eq!((batch.header.mark, batch.end()), (3, Lsn(7)));
-            assert_eq!(batch.header.padded_bytes(), file.len() as u64);
+            assert_eq!(batch.header.padded_bytes(BLOCK_BYTES), file.len() as u64);
             let entries = batch.entries().unwrap();
             assert!(matches!(&entries[0], Entry::Ordinary { bytes, .. } if bytes.len() == len));
             assert_eq!(entries[1], Entry::End { start: 5 });
@@ -265,7 +270,7 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bytes = good.to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(Batch::at(&bytes.into(), 0).is_none(), "bit {bit}");
+            assert!(Batch::at(&bytes.into(), 0, BLOCK_BYTES).is_none(), "bit {bit}");
         }
     }
 }

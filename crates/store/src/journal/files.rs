@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::batch::{FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, PendingBatch, SECTOR_BYTES};
+use bytes::Bytes;
+
+use super::batch::{FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, PendingBatch};
 use super::write::{JournalWrite, Preparation, Step};
 use super::{JournalIdentity, Lsn, Secret};
 use crate::format::encode_header;
@@ -20,8 +22,10 @@ pub(super) fn file_name(number: u32) -> String {
 pub(super) struct LiveFile {
     pub(super) number: u32,
     pub(super) sequence: u64,
-    /// The mark of its batches. A file of a version without salts has none, and takes no more batches.
+    /// The mark of its batches. A file of a version without salts has none.
     pub(super) salt: Option<u64>,
+    /// Its batches start at multiples of this, in bytes; the first behind the header.
+    pub(super) block: u64,
     /// The first entry of its first batch.
     pub(super) first: Lsn,
 }
@@ -30,6 +34,11 @@ impl LiveFile {
     /// What stands in each of its batches.
     pub(super) fn mark(&self) -> u64 {
         self.salt.unwrap_or(self.sequence)
+    }
+
+    /// The mark of the next batch, unless the file has other blocks or is of an older version and takes no more.
+    fn takes_batches(&self, block: u64) -> Option<u64> {
+        self.salt.filter(|_| self.block == block)
     }
 }
 
@@ -47,6 +56,8 @@ pub(super) struct Files {
     pub(super) identity: JournalIdentity,
     pub(super) secret: Secret,
     pub(super) file_bytes: u64,
+    /// Batches of new files start at multiples of this, in bytes.
+    pub(super) block: u64,
     /// In the order of their sequence numbers, which have no gaps. The last takes the next batch.
     pub(super) live: VecDeque<LiveFile>,
     pub(super) spare: Vec<SpareFile>,
@@ -59,11 +70,12 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(identity: JournalIdentity, secret: Secret, file_bytes: u64) -> Self {
+    pub(super) fn new(identity: JournalIdentity, secret: Secret, file_bytes: u64, block: u64) -> Self {
         Self {
             identity,
             secret,
             file_bytes,
+            block,
             live: VecDeque::new(),
             spare: vec![],
             doomed: vec![],
@@ -76,11 +88,11 @@ impl Files {
     pub(super) fn place(&mut self, batch: PendingBatch) -> JournalWrite {
         let doomed = self.doomed.drain(..).map(|number| Step::Delete { name: file_name(number) });
         let mut steps: Vec<Step> = doomed.collect();
-        let bytes = batch.padded_bytes();
-        match self.live.back() {
-            Some(LiveFile { number, salt: Some(salt), .. }) if self.end + bytes <= self.file_bytes => {
-                let name = file_name(*number);
-                let chunks = batch.seal(*salt);
+        let (block, bytes) = (self.block, batch.padded_bytes(self.block));
+        match self.live.back().and_then(|file| Some((file.number, file.takes_batches(block)?))) {
+            Some((number, mark)) if self.end + bytes <= self.file_bytes => {
+                let name = file_name(number);
+                let chunks = batch.seal(mark, block);
                 steps.push(Step::Write { name: name.clone(), offset: self.end, chunks });
                 steps.push(Step::Sync { name });
                 self.end += bytes;
@@ -113,12 +125,14 @@ impl Files {
         let name = file_name(spare.number);
         steps.extend(spare.preparation.map(Step::Prewrite));
         let (salt, first) = (self.secret.salt(sequence), batch.first());
-        self.live.push_back(LiveFile { number: spare.number, sequence, salt: Some(salt), first });
-        self.end = FILE_HEADER_BYTES + batch.padded_bytes();
+        let block = self.block;
+        self.live.push_back(LiveFile { number: spare.number, sequence, salt: Some(salt), block, first });
+        self.end = block + batch.padded_bytes(block);
         let JournalIdentity { cluster, node } = self.identity;
-        let identity = FileIdentity { cluster, node, sequence, first: first.0, salt };
+        let identity = FileIdentity { cluster, node, sequence, first: first.0, salt, block };
         let mut chunks = vec![encode_header(FILE_MAGIC, &identity, FILE_HEADER_BYTES as usize)];
-        chunks.extend(batch.seal(salt));
+        chunks.push(Bytes::from(vec![0; (block - FILE_HEADER_BYTES) as usize]));
+        chunks.extend(batch.seal(salt, block));
         steps.push(Step::Write { name: name.clone(), offset: 0, chunks });
         steps.push(Step::Sync { name });
     }
@@ -135,5 +149,3 @@ impl Files {
         }
     }
 }
-
-const _: () = assert!(FILE_HEADER_BYTES.is_multiple_of(SECTOR_BYTES));

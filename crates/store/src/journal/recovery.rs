@@ -11,7 +11,7 @@
 //!
 //! - The last batch is written again and synced. Its bytes may so far exist in the page cache alone,
 //!   even without being marked for writing (after a sync that failed).
-//! - The first sector of what was cut off is overwritten with zeros, so that its header cannot meet
+//! - The start of what was cut off is overwritten with zeros, so that its header cannot meet
 //!   fitting remains of its body when a later batch at that place is torn.
 //!
 //! What is read may have been sent by a client: what lies behind the last batch are the remains of an earlier use, or
@@ -20,13 +20,18 @@
 
 use bytes::Bytes;
 
-use super::batch::{Batch, BatchHeader, Entry, FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, SECTOR_BYTES};
+use super::batch::{
+    Batch, BatchHeader, Entry, FILE_HEADER_BYTES, FILE_MAGIC, FileIdentity, LEAST_BLOCK_BYTES,
+};
 use super::files::{DIRECTORY, Files, LiveFile, SpareFile, file_name};
 use super::write::Preparation;
 use super::{JournalIdentity, Lsn, Recovered, RoleKey, Secret};
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::format::{SALTED_JOURNALS, decode_header, is_blank, version_of};
+
+/// No file has larger blocks.
+const MOST_BLOCK_BYTES: u64 = 1 << 20;
 
 /// A role's snapshot, in pieces.
 type Snapshot = (RoleKey, Vec<Bytes>);
@@ -45,9 +50,9 @@ pub(super) fn recover(
     disk: &dyn Disk,
     identity: JournalIdentity,
     secret: Secret,
-    file_bytes: u64,
+    (file_bytes, block): (u64, u64),
 ) -> Result<Found, OpenError> {
-    let mut files = survey(disk, Files::new(identity, secret, file_bytes))?;
+    let mut files = survey(disk, Files::new(identity, secret, file_bytes, block))?;
     let mut contents = Contents::new(files.live.front().map_or(Lsn(1), |file| file.first));
     for index in 0..files.live.len() {
         let next_first = files.live.get(index + 1).map(|next| next.first);
@@ -106,7 +111,11 @@ fn read_header(
         return Err(OpenError::Foreign { file: name, found: describe(owner), expected: describe(identity) });
     }
     let salt = (version_of(&header) >= SALTED_JOURNALS).then_some(found.salt);
-    Ok(Some(LiveFile { number, sequence: found.sequence, salt, first: Lsn(found.first) }))
+    let block = if found.block == 0 { LEAST_BLOCK_BYTES } else { found.block };
+    if block % LEAST_BLOCK_BYTES != 0 || block > MOST_BLOCK_BYTES {
+        return Err(OpenError::damaged(&name, 0, "the header names blocks of a size that cannot be"));
+    }
+    Ok(Some(LiveFile { number, sequence: found.sequence, salt, block, first: Lsn(found.first) }))
 }
 
 fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, OpenError> {
@@ -116,8 +125,9 @@ fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, Ope
     Ok(SpareFile { number, preparation })
 }
 
-fn clear_sector(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenError> {
-    let zeros = Bytes::from_static(&[0; SECTOR_BYTES as usize]);
+/// Overwrites the header of a batch.
+fn clear_header(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenError> {
+    let zeros = Bytes::from_static(&[0; LEAST_BLOCK_BYTES as usize]);
     disk.write_at(name, offset, &[zeros]).map_err(OpenError::io(name))
 }
 
@@ -156,7 +166,7 @@ impl Contents {
             complete: None,
             missing: vec![],
             last: None,
-            end: FILE_HEADER_BYTES,
+            end: 0,
         }
     }
 
@@ -170,13 +180,13 @@ impl Contents {
         let name = file_name(file.number);
         let len = disk.len(&name).map_err(OpenError::io(&name))?;
         let bytes = disk.read_at(&name, 0, len as usize).map_err(OpenError::io(&name))?;
-        let (mut offset, mut last) = (FILE_HEADER_BYTES, FILE_HEADER_BYTES);
-        while let Some(batch) = Batch::at(&bytes, offset) {
+        let (mut offset, mut last) = (file.block, file.block);
+        while let Some(batch) = Batch::at(&bytes, offset, file.block) {
             if batch.header.mark != file.mark() || batch.header.first != self.next {
                 break;
             }
             last = offset;
-            offset += batch.header.padded_bytes();
+            offset += batch.header.padded_bytes(file.block);
             self.take(batch).map_err(|what| OpenError::damaged(&name, last, what))?;
         }
         match next_first {
@@ -188,7 +198,7 @@ impl Contents {
                 self.next = first;
             }
             Some(_) => {}
-            None if has_later_batch(&bytes, offset, file.mark(), self.next) => {
+            None if has_later_batch(&bytes, offset, file, self.next) => {
                 return Err(OpenError::damaged(
                     &name,
                     offset,
@@ -252,10 +262,12 @@ impl Contents {
     /// Makes the last batch durable for sure, and the torn one after it harmless.
     fn settle(&self, disk: &dyn Disk) -> Result<(), OpenError> {
         let Some((name, bytes, last)) = &self.last else { return Ok(()) };
-        let batch = bytes.slice(*last as usize..self.end as usize);
-        disk.write_at(name, *last, &[batch]).map_err(OpenError::io(name))?;
+        if *last < self.end {
+            let batch = bytes.slice(*last as usize..self.end as usize);
+            disk.write_at(name, *last, &[batch]).map_err(OpenError::io(name))?;
+        }
         if bytes.get(self.end as usize..).is_some_and(|rest| BatchHeader::decode(rest).is_some()) {
-            clear_sector(disk, name, self.end)?;
+            clear_header(disk, name, self.end)?;
         }
         disk.sync(name).map_err(OpenError::io(name))
     }
@@ -270,8 +282,8 @@ impl Contents {
 }
 
 /// Whether a later batch of this use of the file follows after `offset`.
-fn has_later_batch(bytes: &Bytes, offset: u64, mark: u64, next: Lsn) -> bool {
-    let sectors = bytes.get(offset as usize..).unwrap_or_default().chunks(SECTOR_BYTES as usize);
-    let mut headers = sectors.skip(1).filter_map(BatchHeader::decode);
-    headers.any(|header| header.mark == mark && header.first > next)
+fn has_later_batch(bytes: &Bytes, offset: u64, file: LiveFile, next: Lsn) -> bool {
+    let blocks = bytes.get(offset as usize..).unwrap_or_default().chunks(file.block as usize);
+    let mut headers = blocks.skip(1).filter_map(BatchHeader::decode);
+    headers.any(|header| header.mark == file.mark() && header.first > next)
 }

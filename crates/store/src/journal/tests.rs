@@ -11,9 +11,15 @@ use super::files::DIRECTORY;
 use super::*;
 use crate::disk::MemoryDisk;
 
+const BLOCK_BYTES: u64 = 4096;
 const IDENTITY: JournalIdentity = JournalIdentity { cluster: 7, node: NodeId(3) };
-const OPTIONS: JournalOptions =
-    JournalOptions { file_bytes: 8 << 10, batch_bytes: 3000, checkpoint_bytes: 10_000, spare_files: 3 };
+const OPTIONS: JournalOptions = JournalOptions {
+    file_bytes: 8 * BLOCK_BYTES,
+    batch_bytes: 3000,
+    checkpoint_bytes: 40_000,
+    spare_files: 3,
+    block_bytes: BLOCK_BYTES,
+};
 const KEY: RoleKey = RoleKey { log: LogId(1), endpoint: Endpoint::Sequencer };
 const OTHER: RoleKey = RoleKey { log: LogId(2), endpoint: Endpoint::Shard(seriatim_model::ShardId(4)) };
 
@@ -119,7 +125,7 @@ fn the_next_file_is_made_before_it_is_needed_by_whoever_has_time() {
             }
             prepared += 1;
         }
-        let (before, is_new) = (disk.counters().writes, journal.files.end < 4000);
+        let (before, is_new) = (disk.counters().writes, journal.files.end <= 2 * BLOCK_BYTES);
         journal.written(write.perform(&disk)).unwrap();
         assert!(disk.counters().writes <= before + if is_new { 2 } else { 1 });
     }
@@ -153,10 +159,10 @@ fn a_torn_last_batch_is_cut_off_at_every_byte_and_stays_gone() {
     store(&mut journal, &disk, b"first");
     let before = disk.fork();
     store(&mut journal, &disk, &[7; 1200]);
-    let (name, start, end) = last_batch(&journal, 1536);
+    let (name, start, _) = last_batch(&journal, BLOCK_BYTES);
     let (old, new) = (before.content(&name).unwrap(), disk.content(&name).unwrap());
     // The padding is zeros, as the prewritten file was: the batch is whole without it.
-    for cut in start..end - 300 {
+    for cut in start..start + 1236 {
         let torn = before.fork();
         let mut content = old.clone();
         content[start as usize..cut as usize].copy_from_slice(&new[start as usize..cut as usize]);
@@ -176,18 +182,34 @@ fn remains_of_a_cut_off_batch_do_not_come_back() {
     let (mut journal, _) = open(&disk);
     store(&mut journal, &disk, b"first");
     let before = disk.fork();
-    // A batch of three sectors whose last one is lost; then one that has just that last sector.
-    store(&mut journal, &disk, &[7; 1200]);
-    let (name, start, end) = last_batch(&journal, 1536);
-    let whole = disk.content(&name).unwrap();
+    // A batch of three blocks whose last one is lost; then one that has just that last block.
+    store(&mut journal, &disk, &[7; 9000]);
+    let (name, start, end) = last_batch(&journal, 3 * BLOCK_BYTES);
+    let whole = Bytes::from(disk.content(&name).unwrap());
+    let last = end - BLOCK_BYTES;
     let torn = before.fork();
-    torn.write_at(&name, start, &[Bytes::copy_from_slice(&whole[start as usize..end as usize - 512])])
-        .unwrap();
+    torn.write_at(&name, start, &[whole.slice(start as usize..last as usize)]).unwrap();
     let (_, recovered) = open(&torn);
     assert_eq!(bytes_of(&recovered), [b"first"]);
-    torn.write_at(&name, end - 512, &[Bytes::copy_from_slice(&whole[end as usize - 512..end as usize])])
-        .unwrap();
+    torn.write_at(&name, last, &[whole.slice(last as usize..end as usize)]).unwrap();
     assert_eq!(bytes_of(&open(&torn).1), [b"first"]);
+}
+
+#[test]
+fn a_sector_that_the_power_failed_under_takes_nothing_durable_with_it() {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open(&disk);
+    for n in 0..5u8 {
+        store(&mut journal, &disk, &[n; 300]);
+    }
+    let durable = disk.fork();
+    store(&mut journal, &disk, &[5; 300]);
+    let (name, start, end) = last_batch(&journal, BLOCK_BYTES);
+    // All of the largest sectors that were being written are garbage.
+    let first = start - start % 4096;
+    let garbage = vec![0xa5; (end.next_multiple_of(4096) - first) as usize];
+    durable.write_at(&name, first, &[garbage.into()]).unwrap();
+    assert_eq!(open(&durable).1.entries.len(), 5);
 }
 
 #[test]
@@ -199,16 +221,16 @@ fn remains_of_a_batch_in_a_file_that_never_came_to_be_do_not_come_back() {
     }
     store(&mut journal, &disk, &[9; 700]);
     assert_eq!(journal.files.live.len(), 2);
-    let (name, ..) = last_batch(&journal, 1024);
-    let remains = disk.read_at(&name, 512, 1024).unwrap();
+    let (name, ..) = last_batch(&journal, BLOCK_BYTES);
+    let remains = disk.read_at(&name, BLOCK_BYTES, BLOCK_BYTES as usize).unwrap();
     // The batch reached the disk, the sector with the file's header did not.
     disk.write_at(&name, 0, &[Bytes::from(vec![0; 512])]).unwrap();
     let (mut journal, recovered) = open(&disk);
     assert_eq!(recovered.entries.len(), 7);
     // The next batch gets the same file and sequence number; only its header reaches the disk.
     store(&mut journal, &disk, &[9; 700]);
-    assert_eq!(last_batch(&journal, 1024), (name.clone(), 512, 1536));
-    disk.write_at(&name, 512, &[remains]).unwrap();
+    assert_eq!(last_batch(&journal, BLOCK_BYTES), (name.clone(), BLOCK_BYTES, 2 * BLOCK_BYTES));
+    disk.write_at(&name, BLOCK_BYTES, &[remains]).unwrap();
     assert_eq!(open(&disk).1.entries.len(), 7);
 }
 
@@ -217,13 +239,13 @@ fn a_batch_of_another_use_of_the_file_is_not_taken() {
     let disk = MemoryDisk::new();
     let (mut journal, _) = open(&disk);
     store(&mut journal, &disk, b"first");
-    let (name, _, end) = last_batch(&journal, 512);
+    let (name, _, end) = last_batch(&journal, BLOCK_BYTES);
     let salt = journal.files.live[0].salt.unwrap();
     for (mark, entries) in [(salt + 1, 1), (1, 1), (salt, 2)] {
         let disk = disk.fork();
         let mut batch = PendingBatch::new(Lsn(2));
         batch.add(|out| Entry::encode_ordinary(KEY, 0, &[], out));
-        disk.write_at(&name, end, &batch.seal(mark)).unwrap();
+        disk.write_at(&name, end, &batch.seal(mark, BLOCK_BYTES)).unwrap();
         assert_eq!(open(&disk).1.entries.len(), entries);
     }
 }
@@ -238,15 +260,15 @@ fn damage_before_the_last_batch_is_named() {
     assert!(journal.files.live.len() >= 3);
     let last = files::file_name(journal.files.live.back().unwrap().number);
     for name in disk.files() {
-        // Each file holds seven batches of two sectors behind its header.
-        let end = if name == last { journal.files.end - 1024 } else { 512 + 7 * 1024 };
-        for offset in (0..end).step_by(97) {
+        // Each file holds seven batches of one block behind its header.
+        let end = if name == last { journal.files.end - BLOCK_BYTES } else { OPTIONS.file_bytes };
+        for offset in (0..batch::FILE_HEADER_BYTES).step_by(7).chain((BLOCK_BYTES..end).step_by(97)) {
             let damaged = disk.fork();
             damaged.flip_bit(&name, offset, (offset % 8) as u8);
             match try_open(&damaged) {
                 Err(OpenError::Damaged { file, offset: at, .. }) => {
                     assert_eq!(file, name);
-                    assert!(at <= offset && offset < at + 1024, "bit at {offset} reported at {at}");
+                    assert!(at <= offset && offset < at + BLOCK_BYTES, "bit at {offset} reported at {at}");
                 }
                 Err(OpenError::Version { .. } | OpenError::Features { .. }) if offset < 16 => {}
                 other => panic!("bit at {offset} of {name}: {:?}", other.map(|(_, recovered)| recovered)),
@@ -276,7 +298,7 @@ fn a_full_disk_is_survived() {
     let (mut journal, _) = open(&disk);
     store(&mut journal, &disk, b"first");
     disk.set_capacity(Some(disk.used() + 100));
-    append(&mut journal, &[1; 9000]);
+    append(&mut journal, &[1; 40_000]);
     append(&mut journal, b"last");
     for _ in 0..3 {
         let write = journal.next_write().unwrap();
@@ -291,7 +313,7 @@ fn a_full_disk_is_survived() {
     disk.set_capacity(None);
     drain(&mut journal, &disk);
     assert!(!journal.is_full());
-    assert_eq!(bytes_of(&open(&disk).1), [b"first".to_vec(), vec![1; 9000], b"last".to_vec()]);
+    assert_eq!(bytes_of(&open(&disk).1), [b"first".to_vec(), vec![1; 40_000], b"last".to_vec()]);
 }
 
 #[test]
@@ -519,9 +541,9 @@ proptest! {
 
     #[test]
     fn damaged_journals_never_panic(
-        flips in prop::collection::vec((0usize..3, 0u64..9000, 0u8..8), 0..4),
+        flips in prop::collection::vec((0usize..3, 0u64..30_000, 0u8..8), 0..4),
         swap in any::<bool>(),
-        cut in prop::option::of((0usize..3, 0u64..9000)),
+        cut in prop::option::of((0usize..3, 0u64..30_000)),
     ) {
         let disk = real_journal();
         let names = disk.files();

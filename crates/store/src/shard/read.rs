@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use seriatim_model::storage::{Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{IdRun, Position, Record, RecordId, ViewHistory, ViewNumber};
 
@@ -67,7 +68,7 @@ impl ShardStore {
     /// there; an answer below both bounds is complete. Positions below the trim point are left out.
     ///
     /// # Errors
-    /// If a record of the range is damaged, or the disk fails.
+    /// If a record of the range is damaged, or where the disk cannot read it, or if the disk fails otherwise.
     pub fn read(&self, range: ReadRange) -> ReadOutcome {
         let from = range.from.max(self.trim.position());
         let mut found = Found::new(range);
@@ -76,10 +77,16 @@ impl ShardStore {
         while !found.is_enough()
             && let Some(extent) = Extent::take(&mut pieces, found.extent_bytes(), found.records_left())
         {
-            let bytes = self.read_bytes(extent.segment, extent.offset, extent.bytes);
-            let bytes = bytes.map_err(|error| ReadFailure::Disk(error.to_string()))?;
+            let failed = |error: std::io::Error| ReadFailure::Disk(error.to_string());
+            let bytes = self.read_bytes(extent.segment, extent.offset, extent.bytes).map_err(failed)?;
             for piece in &extent.pieces {
-                found.add(piece, slice(&bytes, piece.run.offset - extent.offset, piece.run.bytes))?;
+                let IndexRun { segment, offset, bytes: len, .. } = piece.run;
+                let bytes = match &bytes {
+                    Some(bytes) => slice(bytes, offset - extent.offset, len),
+                    // The disk may be able to read the others.
+                    None => self.read_bytes(segment, offset, len).map_err(failed)?.unwrap_or_default(),
+                };
+                found.add(piece, bytes)?;
             }
         }
         Ok(found.records)
@@ -91,7 +98,7 @@ impl ShardStore {
         let mut found = vec![];
         for ids in ids {
             for (first, run) in self.contents.names.within(*ids) {
-                let Ok(bytes) = self.read_bytes(run.segment, run.offset, run.bytes) else { continue };
+                let Ok(Some(bytes)) = self.read_bytes(run.segment, run.offset, run.bytes) else { continue };
                 found.extend(records_of_names(*ids, first, run, bytes).map(|(_, record)| record));
             }
         }
@@ -165,16 +172,22 @@ impl ShardStore {
         self.contents.index.within(view, from, end).map(|(first, run)| Piece { first, run })
     }
 
+    /// The bytes of a run. There are none where the disk cannot read them: all of its records are damaged.
     fn read_run(&self, run: IndexRun) -> Result<Bytes, StoreError> {
-        self.read_bytes(run.segment, run.offset, run.bytes).map_err(|source| {
+        let bytes = self.read_bytes(run.segment, run.offset, run.bytes).map_err(|source| {
             let file = self.place.records_file(run.segment);
             StoreError::Failed { file, source }
-        })
+        })?;
+        Ok(bytes.unwrap_or_default())
     }
 
-    fn read_bytes(&self, segment: u32, offset: u32, bytes: u32) -> std::io::Result<Bytes> {
+    /// The bytes there, or nothing where the disk says that it cannot read some of them.
+    fn read_bytes(&self, segment: u32, offset: u32, bytes: u32) -> std::io::Result<Option<Bytes>> {
         let name = self.place.records_file(segment);
-        self.place.disk.read_at(&name, u64::from(offset), bytes as usize)
+        match self.place.disk.read_at(&name, u64::from(offset), bytes as usize) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => Ok(None),
+            read => read.map(Some),
+        }
     }
 }
 

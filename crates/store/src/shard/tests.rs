@@ -268,6 +268,27 @@ fn other_failures_are_final() {
 }
 
 #[test]
+fn what_the_disk_cannot_read_is_damage_and_healed_by_binding_again() {
+    let disk = MemoryDisk::new();
+    let mut store = filled(&disk, &[bind(1, 0, 0, 6, 40_000)]);
+    let segment = store.active.records.name().to_owned();
+    disk.spoil_sector(&segment, 60_000);
+    let all = range(0, 6, u32::MAX, u32::MAX);
+    let bad: Vec<_> = std::iter::from_fn(|| match store.read(all) {
+        Ok(_) => None,
+        Err(ReadFailure::Damaged(position)) => {
+            store.execute(&bind(1, position.0, position.0, 1, 40_000)).unwrap();
+            Some(position.0)
+        }
+        Err(failure) => panic!("{failure:?}"),
+    })
+    .take(7)
+    .collect();
+    assert!(!bad.is_empty() && bad.len() < 6, "what shares no read with the bad sector is read: {bad:?}");
+    assert_eq!(store.read(all).unwrap().len(), 6);
+}
+
+#[test]
 fn damage_is_found_by_the_read_that_meets_it_and_healed_by_binding_again() {
     let disk = MemoryDisk::new();
     let mut store = filled(&disk, &[bind(1, 0, 0, 10, 100)]);

@@ -26,7 +26,7 @@ use crate::output::Failure;
 /// again from its start.
 const FILE_BYTES: u64 = 16 << 20;
 /// What a journal's batches are padded to, in bytes.
-const SECTOR_BYTES: usize = 512;
+const BLOCK_BYTES: usize = 4096;
 /// Of the sequential writes: how long the file is, one write, and what is written until it is synced, in bytes.
 const LONG_FILE_BYTES: u64 = 1 << 30;
 const PIECE_BYTES: u64 = 1 << 20;
@@ -52,7 +52,7 @@ impl DiskFloor {
         let data = tempfile::tempdir()?;
         let files = (0..NODES).map(|number| {
             let file = File::create(data.path().join(number.to_string()))?;
-            Syncing::start(file, size.next_multiple_of(SECTOR_BYTES))
+            Syncing::start(file, size.next_multiple_of(BLOCK_BYTES))
         });
         Ok(Self { files: files.collect::<io::Result<_>>()?, _data: data })
     }

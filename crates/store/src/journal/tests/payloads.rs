@@ -1,27 +1,32 @@
 //! Payloads that are made of what the journal writes itself: nothing that a client sends is ever taken for a batch.
 
 use super::*;
-use crate::journal::batch::{Batch, BatchHeader, SECTOR_BYTES};
+use crate::journal::batch::{Batch, BatchHeader};
 
 /// Files that a payload fits into.
 const WIDE: JournalOptions =
-    JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, checkpoint_bytes: 1 << 20, spare_files: 3 };
+    JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..OPTIONS };
 
 /// What a client does not know, it may guess: the sequence number stands where it could.
 fn forged(sequence: u64, first: Lsn, bytes: &'static [u8]) -> Vec<u8> {
     let mut batch = PendingBatch::new(first);
     batch.add(|out| Entry::Ordinary { key: OTHER, bytes: bytes.into() }.encode(out));
-    batch.seal(sequence).concat()
+    batch.seal(sequence, BLOCK_BYTES).concat()
 }
 
-/// Headers of batches far ahead for so many sequence numbers. Their distance and a sector's length have no common
-/// divisor, so among 512 of them is one that starts where a sector starts.
+/// How far behind the start of a block a payload has another one, when it is alone in its batch.
+fn to_next_block() -> usize {
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = open_with(&disk, WIDE).unwrap();
+    store(&mut journal, &disk, b"a marker");
+    let at = disk.content("journal/0001").unwrap().windows(8).position(|bytes| bytes == b"a marker").unwrap();
+    at.next_multiple_of(BLOCK_BYTES as usize) - at
+}
+
+/// Headers of batches far ahead for so many sequence numbers, each where a block starts.
 fn headers(sequences: std::ops::Range<u64>) -> Vec<u8> {
-    let mut payload = vec![];
-    for sequence in sequences {
-        let header = &forged(sequence, Lsn(u64::MAX / 2), b"")[..40];
-        payload.extend([header, &[0]].concat().repeat(SECTOR_BYTES as usize));
-    }
+    let mut payload = vec![0; to_next_block()];
+    sequences.for_each(|sequence| payload.extend(forged(sequence, Lsn(u64::MAX / 2), b"")));
     payload
 }
 
@@ -57,7 +62,7 @@ fn headers_in_payloads_keep_no_journal_from_opening() {
         assert_eq!(recovered.entries.last().unwrap().1, vec![round; 20_000]);
         let sequence = journal.files.live.back().unwrap().sequence;
         let rest = rest(&journal, &disk);
-        let mut found = rest.chunks(512).filter_map(BatchHeader::decode);
+        let mut found = rest.chunks(BLOCK_BYTES as usize).filter_map(BatchHeader::decode);
         met += u32::from(found.any(|header| header.mark == sequence));
     }
     assert!(met > 10, "it is met often: {met}");
@@ -71,20 +76,21 @@ fn headers_in_a_torn_batch_keep_no_journal_from_opening() {
     let before = disk.fork();
     let payload = headers(1..10);
     store(&mut journal, &disk, &payload);
-    // All of it reached the disk but the first sector.
+    // All of it reached the disk but the first block.
     let (name, _, end) = last_batch(&journal, 0);
-    let torn = &disk.content(&name).unwrap()[1536..end as usize];
-    before.write_at(&name, 1536, &[Bytes::copy_from_slice(torn)]).unwrap();
+    let second = 3 * BLOCK_BYTES;
+    let torn = &disk.content(&name).unwrap()[second as usize..end as usize];
+    before.write_at(&name, second, &[Bytes::copy_from_slice(torn)]).unwrap();
     assert_eq!(bytes_of(&open_with(&before, WIDE).unwrap().1), [b"first"]);
 }
 
-/// A client's payload fills two files, which are used again for what is small. `shift` bytes precede copies of
-/// `sector` in it.
-fn play(sector: &[u8], shift: usize) -> (MemoryDisk, Journal) {
+/// A client's payload fills two files, which are used again for what is small. It is copies of `block`, the first where a block
+/// starts.
+fn play(block: &[u8]) -> (MemoryDisk, Journal) {
     let disk = MemoryDisk::new();
     let options = JournalOptions { file_bytes: 256 << 10, ..WIDE };
     let (mut journal, _) = open_with(&disk, options).unwrap();
-    let payload = [vec![0; shift], sector.repeat(400)].concat();
+    let payload = [vec![0; to_next_block()], block.repeat(40)].concat();
     store(&mut journal, &disk, &payload);
     store(&mut journal, &disk, &payload);
     checkpoint(&mut journal, &disk);
@@ -96,17 +102,14 @@ fn play(sector: &[u8], shift: usize) -> (MemoryDisk, Journal) {
 
 #[test]
 fn a_batch_in_a_payload_is_not_replayed() {
-    // A first run tells all that a client may guess: where payloads lie, which use of a file is next, and which entry.
+    // A first run tells all that a client may guess: which use of a file is next, and which entry.
     let marker = forged(u64::MAX, Lsn(1), b"forged");
-    let (disk, journal) = play(&marker, 0);
+    let (_, journal) = play(&marker);
     let (sequence, next) = (journal.files.live.back().unwrap().sequence, journal.next);
-    let content = disk.content("journal/0001").unwrap();
-    let at = content.windows(512).position(|bytes| bytes == marker).unwrap();
-    let sector = forged(sequence, next, b"forged");
-    let (disk, journal) = play(&sector, 512 - at % 512);
+    let (disk, journal) = play(&forged(sequence, next, b"forged"));
     assert_eq!((journal.files.live.back().unwrap().sequence, journal.next), (sequence, next));
     let rest = Bytes::from(rest(&journal, &disk));
-    assert!(Batch::at(&rest, 0).is_some_and(|batch| batch.header.first == next), "it is met");
+    assert!(Batch::at(&rest, 0, BLOCK_BYTES).is_some_and(|batch| batch.header.first == next), "it is met");
     let recovered = open_with(&disk, WIDE).unwrap().1;
     assert_eq!(recovered.entries.len(), 40);
     assert!(recovered.entries.iter().all(|(key, _)| *key == KEY));
