@@ -1,5 +1,6 @@
 //! Plans that lead quickly to where a particular defect shows.
 
+mod lasting;
 mod overload;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
+pub use lasting::{cut_off, lost_for_good, one_fault};
 pub use overload::{
     burst, large_records, long_log, long_view_change, mute, overload, overload_crash, overload_resets,
     overload_slow_disk, two_logs, within_capacity,
@@ -197,34 +199,6 @@ pub fn leader_cut_off(seed: u64) -> Plan {
     let cut = at(&mut random, FaultKind::Partition, Target::Leader, 100, 200);
     plan.faults.push(Fault { lasting: Duration::from_millis(2000), ..cut });
     plan.faults.push(at(&mut random, FaultKind::Close, Target::Follower, 210, 250));
-    plan
-}
-
-/// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
-/// are reset. It has little room, so that it is soon full of what it cannot get rid of. Everything that clients want is
-/// done without it.
-#[must_use]
-pub fn cut_off(seed: u64) -> Plan {
-    let mut random = Random::new(seed ^ 0xC07);
-    let mut plan = quiet(seed);
-    plan.config.shards = random.pick(&[1, 1, 2]);
-    plan.options.limits.ring_records = random.pick(&[8, 32, 10_000]);
-    plan.workload = Workload {
-        appends: random.pick(&[10, 60]),
-        window: random.pick(&[1, 8, 30]),
-        think_us: random.pick(&[200, 8000, 40_000]),
-        sync_percent: random.pick(&[0, 10, 100]),
-        tail_percent: random.pick(&[5, 100]),
-        lookups: random.pick(&[0, 2]),
-        trims: random.percent(40),
-        ends: random.percent(50),
-        resume_percent: 0,
-        ..busy()
-    };
-    let target = random.pick(&[Target::Leader, Target::Leader, Target::Primary, Target::Follower]);
-    let cut = at(&mut random, FaultKind::Partition, target, 1, 300);
-    plan.faults.push(Fault { lasting: FOR_GOOD, ..cut });
-    plan.done_without_calm = Some(Duration::from_secs(20));
     plan
 }
 

@@ -207,6 +207,22 @@ fn clients_and_readers_leave_a_node_that_is_cut_off_from_the_others() {
 }
 
 #[test]
+fn everything_is_done_without_a_node_that_is_lost_for_good() {
+    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+        let lost = |seed| profiles::lost_for_good(seed).ordered(order);
+        all_clean(&format!("lost for good, {order}"), lost, 0..16);
+    }
+}
+
+/// Each kind of fault, alone and early.
+#[test]
+fn one_fault_is_borne() {
+    let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
+    let one = |seed: u64| profiles::one_fault(seed).ordered(orders[(seed % 4) as usize]);
+    all_clean("one fault", one, 0..60);
+}
+
+#[test]
 fn readers_are_told_which_shards_to_ask() {
     for seed in 0..5 {
         let told = run(profiles::lookups(seed), false).coverage.maps;
