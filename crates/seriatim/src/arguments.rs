@@ -5,7 +5,7 @@ mod bench;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use seriatim_model::{Durability, Order};
 
 pub(crate) use bench::{
@@ -152,9 +152,18 @@ pub(crate) enum LogCommand {
 pub(crate) struct CreateArguments {
     /// Its name: letters, digits, '-', '_' and '.'.
     pub(crate) name: String,
-    /// When order is paid for: `erwin-st`, lazily, with records going straight to a shard that their client chooses, or
-    /// `erwin-bb`, lazily, with records passing through the sequencing replicas to shards that take turns;
-    /// or with the append, `corfu`, before the record is written, or `scalog`, once it is durable.
+    /// When order is paid for: erwin-st, erwin-bb, corfu or scalog.
+    ///
+    /// erwin-st: the fastest durable appends; positions follow in the background, before anyone reads. Records go straight to a
+    /// shard that their client chooses. The usual choice.
+    ///
+    /// erwin-bb: the same, with records passing through the sequencing replicas to shards that take turns. For small
+    /// records.
+    ///
+    /// corfu: every receipt has its position, which is given out before the record is written. For few records at a time.
+    ///
+    /// scalog: every receipt has its position; records are ordered together, once in each interval, when they are durable.
+    /// For many records at a time.
     #[arg(long, default_value_t = Order::default())]
     pub(crate) order: Order,
     /// How many shards it is spread over.
@@ -222,6 +231,12 @@ pub(crate) struct AppendArguments {
     /// The file whose lines to append; - is standard input, too [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
+    /// What a line is: a record as it is, or one as JSON, as `read --json` prints it, with a key and headers of its own.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    pub(crate) input: InputFormat,
+    /// Records end with a NUL byte, not with a newline: a file without one is a single record.
+    #[arg(short = '0', long, conflicts_with = "input")]
+    pub(crate) null: bool,
     /// Give each record this key. In a log of order erwin-st or scalog, records with the same key go to the same
     /// shard.
     #[arg(long, value_name = "KEY")]
@@ -232,12 +247,37 @@ pub(crate) struct AppendArguments {
     /// Do not mind the order of the lines: append a record again that did not reach its shard in time.
     #[arg(long)]
     pub(crate) unordered: bool,
+    /// Keep in this file how far it came, and go on from there if the file exists: run the same command again after an
+    /// interruption, and each line is appended once.
+    #[arg(long, value_name = "F", conflicts_with = "unordered")]
+    pub(crate) resume: Option<PathBuf>,
     /// Wait for the final position of each record.
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Print a receipt for each record, as JSON.
+    /// Print a receipt for each record as soon as it is known, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What stands in the input of an append.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InputFormat {
+    /// Records as they are.
+    #[default]
+    Lines,
+    /// Records as JSON, one a line.
+    Json,
+}
+
+/// How records are printed.
+#[derive(Debug, Args)]
+pub(crate) struct PrintArguments {
+    /// As JSON, with position, time, session, number, and key and headers if there are some.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End each record with a NUL byte, not with a newline.
+    #[arg(short = '0', long, conflicts_with = "json")]
+    pub(crate) null: bool,
 }
 
 #[derive(Debug, Args)]
@@ -250,9 +290,8 @@ pub(crate) struct ReadArguments {
     /// At most this many records.
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// As JSON, with positions.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) print: PrintArguments,
 }
 
 #[derive(Debug, Args)]
@@ -262,9 +301,8 @@ pub(crate) struct TailArguments {
     /// The first position to print [default: the tail].
     #[arg(long, value_name = "P")]
     pub(crate) from: Option<u64>,
-    /// As JSON, with positions.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) print: PrintArguments,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,10 +1,11 @@
 //! `seriatim`: the one binary. It is a server, a client, a demonstration and a benchmark.
 //!
-//! Exit status: 0 done, 1 failed with one line on standard error, 2 usage.
+//! Exit status: 0 done, 1 failed with one line on standard error, 2 usage, 130 an append that was interrupted.
 
 mod arguments;
 mod commands;
 mod config;
+mod json_record;
 mod output;
 
 use std::process::ExitCode;

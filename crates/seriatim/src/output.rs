@@ -4,17 +4,21 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use base64::Engine;
-use serde_json::json;
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use tokio::sync::watch;
 
 /// Why a command failed, in one line that says what to do; or that nobody reads what it prints.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Message(String),
+    /// Somebody stopped it; what was done until then.
+    Interrupted(String),
     /// Standard output was closed by its reader, as `head` does: not worth a word.
     NobodyReads,
 }
+
+/// The exit status of what was interrupted, as shells have it for SIGINT.
+const INTERRUPTED: u8 = 130;
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
@@ -23,11 +27,14 @@ impl Failure {
 
     /// Says it, and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        if let Self::Message(message) = self {
+        if let Self::Message(message) | Self::Interrupted(message) = self {
             // If standard error is gone as well, there is nobody left to tell.
             let _ = writeln!(io::stderr(), "seriatim: {message}");
         }
-        ExitCode::FAILURE
+        match self {
+            Self::Interrupted(_) => ExitCode::from(INTERRUPTED),
+            Self::Message(_) | Self::NobodyReads => ExitCode::FAILURE,
+        }
     }
 }
 
@@ -56,22 +63,6 @@ impl Printer {
 
     pub(crate) fn line(&mut self, line: impl fmt::Display) -> Outcome {
         writeln!(self.out, "{line}").map_err(failed_print)
-    }
-
-    /// A record as it was appended and a newline; or a line of JSON.
-    pub(crate) fn record(&mut self, position: u64, payload: &[u8], as_json: bool) -> Outcome {
-        if !as_json {
-            self.bytes(payload)?;
-            return self.bytes(b"\n");
-        }
-        let line = match std::str::from_utf8(payload) {
-            Ok(text) => json!({ "position": position, "record": text }),
-            Err(_) => {
-                let encoded = base64::engine::general_purpose::STANDARD.encode(payload);
-                json!({ "position": position, "record_base64": encoded })
-            }
-        };
-        self.line(line)
     }
 
     pub(crate) fn flush(&mut self) -> Outcome {
@@ -108,27 +99,35 @@ pub(crate) fn tell_warnings(mut warnings: watch::Receiver<Vec<String>>) {
 }
 
 /// A bar on a terminal; nothing elsewhere.
-pub(crate) fn progress(len: Option<u64>, unit: &str) -> indicatif::ProgressBar {
-    if !io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
-    }
+pub(crate) fn progress(len: Option<u64>, unit: &str) -> ProgressBar {
     let template = match len {
-        Some(_) => format!("{{bar:32}} {{human_pos}}/{{human_len}} {unit}, {{per_sec}}, {{eta}} left"),
-        None => format!("{{spinner}} {{human_pos}} {unit}, {{per_sec}}"),
+        Some(_) => format!("{{bar:32}} {{human_pos}}/{{human_len}} {unit}, {{rate}}/s, {{eta}} left"),
+        None => format!("{{spinner}} {{human_pos}} {unit}, {{rate}}/s"),
     };
-    let style = indicatif::ProgressStyle::with_template(&template).expect("the template is well-formed");
-    let bar = len.map_or_else(indicatif::ProgressBar::no_length, indicatif::ProgressBar::new);
-    bar.with_style(style)
+    bar(len, &template)
+}
+
+/// A bar on a terminal for an input of known length in bytes; nothing elsewhere.
+pub(crate) fn progress_of_bytes(len: u64) -> ProgressBar {
+    bar(Some(len), "{bar:32} {percent} %, {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
+}
+
+fn bar(len: Option<u64>, template: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        // A bar that cannot be drawn is no reason to stop.
+        let _ = write!(out, "{}", HumanCount(state.per_sec() as u64));
+    };
+    let bar = len.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    bar.with_style(style.with_key("rate", rate))
 }
 
 /// A bar on a terminal for work of a few long steps, each with a message that says what it is; nothing elsewhere.
-pub(crate) fn steps(len: u64) -> indicatif::ProgressBar {
-    if !io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
-    }
-    let template = "{bar:32} {pos}/{len}, {elapsed}, {msg}";
-    let style = indicatif::ProgressStyle::with_template(template).expect("the template is well-formed");
-    let bar = indicatif::ProgressBar::new(len).with_style(style);
+pub(crate) fn steps(len: u64) -> ProgressBar {
+    let bar = bar(Some(len), "{bar:32} {pos}/{len}, {elapsed}, {msg}");
     bar.enable_steady_tick(std::time::Duration::from_millis(250));
     bar
 }

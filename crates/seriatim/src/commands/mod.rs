@@ -11,7 +11,7 @@ mod serve;
 mod signals;
 mod status;
 
-use seriatim_client::{Client, Log, LogOptions};
+use seriatim_client::{Client, Log};
 
 use crate::arguments::{AdminCommand, Arguments, Command};
 use crate::output::{Failure, Outcome, print_line};
@@ -24,11 +24,7 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Bench(command) => bench::run(command).await,
         Command::Log(command) => log::run(&connect(&server).await?, command).await,
-        Command::Append(arguments) => {
-            let options = if arguments.unordered { LogOptions::unordered(1) } else { LogOptions::default() };
-            let log = connect(&server).await?.log_with(&arguments.name, options).await?;
-            append::run(log, arguments).await
-        }
+        Command::Append(arguments) => append::run(&connect(&server).await?, arguments).await,
         Command::Read(arguments) => read::read(open(&server, &arguments.name).await?, arguments).await,
         Command::Tail(arguments) => read::tail(open(&server, &arguments.name).await?, arguments).await,
         Command::CheckTail { name } => {

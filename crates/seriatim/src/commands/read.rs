@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use seriatim_client::{Event, Log, Position, ReadError, SubscribeOptions, Subscription};
+use seriatim_client::{
+    Event, Log, Position, ReadError, RecordId, StoredRecord, SubscribeOptions, Subscription,
+};
 
-use crate::arguments::{ReadArguments, TailArguments};
+use crate::arguments::{PrintArguments, ReadArguments, TailArguments};
+use crate::json_record::JsonRecord;
 use crate::output::{Failure, Outcome, Printer};
 
 /// How long nothing may come before the tail is looked at again: a view change may have lowered it. Also
@@ -49,10 +52,10 @@ async fn print_until(
             }
         };
         match event {
-            Event::Deliver { position, record, .. } => {
+            Event::Deliver { position, id, record, .. } => {
                 // A trimmed beginning moves the end of a counted read, up to the tail.
                 if position < end {
-                    printer.record(position.0, &record.payload(), arguments.json)?;
+                    print(printer, &arguments.print, position, id, &record)?;
                     left -= 1;
                 }
                 next = position + 1;
@@ -97,8 +100,8 @@ async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &
             }
         };
         match event {
-            Some(Ok(Event::Deliver { position, record, .. })) => {
-                printer.record(position.0, &record.payload(), arguments.json)?;
+            Some(Ok(Event::Deliver { position, id, record, .. })) => {
+                print(printer, &arguments.print, position, id, &record)?;
             }
             Some(Ok(Event::Trimmed { first })) if arguments.from.is_some() => {
                 return Err(ReadError::Trimmed { first }.into());
@@ -108,6 +111,22 @@ async fn follow(events: &mut Subscription, arguments: &TailArguments, printer: &
             None => return Err(Failure::new("the subscription ended")),
         }
     }
+}
+
+/// Prints a record as it was appended, and what ends it; or as a line of JSON.
+fn print(
+    printer: &mut Printer,
+    how: &PrintArguments,
+    position: Position,
+    id: RecordId,
+    record: &StoredRecord,
+) -> Outcome {
+    if how.json {
+        let line = JsonRecord::delivered(position, id, record);
+        return printer.line(serde_json::to_string(&line)?);
+    }
+    printer.bytes(&record.payload())?;
+    printer.bytes(if how.null { b"\0" } else { b"\n" })
 }
 
 /// The next event, if it is there already.

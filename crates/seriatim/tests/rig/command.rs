@@ -88,6 +88,11 @@ impl CommandLine {
         self.command(arguments).stdin(Stdio::null()).spawn().expect("the binary starts")
     }
 
+    /// Starts a command that goes on by itself, and reads what it is given.
+    pub(crate) fn begin_on(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdin(Stdio::piped()).spawn().expect("the binary starts")
+    }
+
     /// The tail, as a script gets it.
     pub(crate) async fn tail_of(&self, log: &str) -> u64 {
         let printed = self.good(&["check-tail", log]).await;

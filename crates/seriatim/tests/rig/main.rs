@@ -10,13 +10,14 @@
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`bench`]: what `seriatim bench` writes;
-//! * [`acceptance`], [`output`]: the command line, as scripts use it.
+//! * [`acceptance`], [`output`], [`bridge`]: the command line, as scripts and programs in other languages use it.
 //!
 //! Every cluster has a directory and an address of its own and dies with its test. Nothing waits by
 //! sleeping: each wait is for an event and has a deadline.
 
 mod acceptance;
 mod bench;
+mod bridge;
 mod catalog;
 mod cluster;
 mod command;

@@ -1,0 +1,183 @@
+//! How far an append came, kept in a file, so that another run goes on where it was interrupted.
+//!
+//! The file names the session before the first record is submitted, and the number of the first record that was not
+//! seen acknowledged. It may be older than what was acknowledged: what the next run submits again under the same
+//! numbers is stored once.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use seriatim_client::{Log, SessionId};
+
+use crate::output::{Failure, Outcome};
+
+/// How often the file is written while records are acknowledged.
+const SAVE_EVERY: Duration = Duration::from_millis(500);
+
+/// The beginning of an input, and what is needed to know it again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Prefix {
+    /// How many records it has.
+    pub(super) records: u64,
+    /// How long it is.
+    pub(super) bytes: u64,
+    /// The checksum of these bytes.
+    checksum: u32,
+}
+
+impl Prefix {
+    /// Adds a record, with what ends it.
+    pub(super) fn add(&mut self, raw: &[u8]) {
+        self.records += 1;
+        self.bytes += raw.len() as u64;
+        self.checksum = crc32c::crc32c_append(self.checksum, raw);
+    }
+}
+
+/// What the file holds, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    log: String,
+    /// Another log may have the name now.
+    log_id: u64,
+    session: String,
+    /// The number within the session of the first record behind `done`.
+    number: u64,
+    done: Prefix,
+    /// The records of `done` that are not in the log, counted from 1.
+    left_out: Vec<u64>,
+}
+
+/// The file of a run.
+pub(super) struct Progress {
+    path: PathBuf,
+    saved: Saved,
+    saved_at: Instant,
+}
+
+/// What an earlier run left.
+pub(super) struct Earlier {
+    path: PathBuf,
+    saved: Option<Saved>,
+}
+
+impl Earlier {
+    /// Reads the file, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is something else.
+    pub(super) fn load(path: &Path) -> Result<Self, Failure> {
+        let failed = |cause: String| Failure::new(format!("{}: {cause}", path.display()));
+        let saved = match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|cause| failed(format!("not what an interrupted append left: {cause}")))?,
+            Err(cause) if cause.kind() == ErrorKind::NotFound => None,
+            Err(cause) => return Err(failed(cause.to_string())),
+        };
+        Ok(Self { path: path.to_owned(), saved })
+    }
+
+    /// The session to go on with, and the number of the next record.
+    ///
+    /// # Errors
+    /// If the file does not name a session.
+    pub(super) fn session(&self) -> Result<Option<(SessionId, u64)>, Failure> {
+        let Some(saved) = &self.saved else { return Ok(None) };
+        let session = saved.session.parse().map_err(|_| {
+            Failure::new(format!("{}: '{}' is no session", self.path.display(), saved.session))
+        })?;
+        Ok(Some((session, saved.number)))
+    }
+
+    /// Begins, or goes on, once the log is open: its session is kept before anything is submitted.
+    ///
+    /// # Errors
+    /// If the file is of another log, the log gives no session in time, or the file cannot be written.
+    pub(super) async fn begin(self, log: &Log) -> Result<Progress, Failure> {
+        let (name, id) = (log.name().to_owned(), log.entry().id.0);
+        if let Some(saved) =
+            self.saved.as_ref().filter(|saved| (saved.log.as_str(), saved.log_id) != (&*name, id))
+        {
+            return Err(Failure::new(format!(
+                "{} tells of a log '{}' that is another one: remove the file to append everything to this one",
+                self.path.display(),
+                saved.log
+            )));
+        }
+        let Some((session, number)) = log.session().await else {
+            return Err(Failure::new(format!(
+                "the log '{name}' gives no session at present, or has forgotten the one in {}",
+                self.path.display()
+            )));
+        };
+        let (done, left_out) = self.saved.map_or_else(Default::default, |saved| (saved.done, saved.left_out));
+        let saved = Saved { log: name, log_id: id, session: session.to_string(), number, done, left_out };
+        let mut progress = Progress { path: self.path, saved, saved_at: Instant::now() };
+        progress.save()?;
+        Ok(progress)
+    }
+}
+
+impl Progress {
+    /// What is done of the input.
+    pub(super) fn done(&self) -> Prefix {
+        self.saved.done
+    }
+
+    /// The records that are not in the log, counted from 1.
+    pub(super) fn left_out(&self) -> &[u64] {
+        &self.saved.left_out
+    }
+
+    /// The next record is in the log.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn acknowledged(&mut self, upto: Prefix) -> Outcome {
+        self.pass(upto);
+        if self.saved_at.elapsed() >= SAVE_EVERY { self.save() } else { Ok(()) }
+    }
+
+    /// The next record is not in the log, and never will be under its number.
+    pub(super) fn leaves_out(&mut self, upto: Prefix) {
+        self.pass(upto);
+        self.saved.left_out.push(upto.records);
+    }
+
+    fn pass(&mut self, upto: Prefix) {
+        assert_eq!(self.saved.done.records + 1, upto.records, "records are acknowledged in their order");
+        self.saved.done = upto;
+        self.saved.number += 1;
+    }
+
+    /// Writes the file: it is the new one or the old one, whatever happens.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn save(&mut self) -> Outcome {
+        let failed = |cause: &dyn std::fmt::Display| {
+            Failure::new(format!(
+                "{}: {cause}; records are appended that it does not tell of",
+                self.path.display()
+            ))
+        };
+        let text = serde_json::to_string(&self.saved).map_err(|cause| failed(&cause))?;
+        let mut beside = self.path.clone().into_os_string();
+        beside.push(".new");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&beside, &self.path)
+        };
+        write().map_err(|cause| failed(&cause))?;
+        self.saved_at = Instant::now();
+        Ok(())
+    }
+}

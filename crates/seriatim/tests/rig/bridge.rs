@@ -1,0 +1,165 @@
+//! The command line as a bridge: a program in any language drives it by its standard input and output, and goes on
+//! after an interruption.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Child;
+
+use crate::cluster::Cluster;
+use crate::command::{CommandLine, text};
+
+/// How long what must happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn with_log(order: &str, test: impl AsyncFnOnce(&CommandLine, &Path)) {
+    let cluster = Cluster::start(&[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "l", "--order", order]).await;
+    test(&cli, cluster.scratch()).await;
+    assert_eq!(cluster.says(), "", "nothing is worth a warning");
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
+    kill_process(pid, signal).expect("it can be signalled");
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path in plain letters")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_receipt_is_printed_when_it_is_known() {
+    with_log("erwin-st", async |cli, _| {
+        let mut child = cli.begin_on(&["append", "l", "--json"]);
+        let mut stdin = child.stdin.take().expect("it is piped");
+        let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        for number in 0..3 {
+            stdin.write_all(b"one more\n").await.expect("it reads");
+            let receipt = tokio::time::timeout(PATIENCE, receipts.next_line()).await;
+            let receipt = receipt.expect("the input is still open").expect("it can be read");
+            let receipt: Value = serde_json::from_str(&receipt.expect("a line")).expect("a line of JSON");
+            assert_eq!(receipt["number"], number);
+        }
+        drop(stdin);
+        assert!(child.wait().await.expect("it ends").success());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_copied_with_keys_and_headers() {
+    with_log("erwin-st", async |cli, _| {
+        let lines = concat!(
+            r#"{"record": "two coffees", "key": "table 7", "headers": [{"kind": 40000, "value": "paid"}]}"#,
+            "\n",
+            r#"{"record_base64": "//4=", "key_base64": "/w=="}"#,
+            "\n",
+            r#"{"record": ""}"#,
+        );
+        cli.good_on(&["append", "l", "--input", "json"], lines.as_bytes()).await;
+        cli.good(&["log", "create", "copy"]).await;
+        let original = cli.good(&["read", "l", "--json"]).await;
+        cli.good_on(&["append", "copy", "--input", "json"], &original).await;
+        let copy = cli.good(&["read", "copy", "--json"]).await;
+        let parsed = |printed: &[u8]| -> Vec<Value> {
+            let lines = text(printed).lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+            let own = ["session", "number", "time"];
+            lines
+                .map(|mut line: Value| {
+                    own.iter()
+                        .for_each(|field| drop(line.as_object_mut().expect("an object").remove(*field)));
+                    line
+                })
+                .collect()
+        };
+        assert_eq!(parsed(&original), parsed(&copy));
+        assert_eq!(parsed(&copy)[0]["headers"][0]["value"], "paid");
+        assert_eq!(parsed(&copy)[1]["key_base64"], "/w==");
+        let wrong =
+            cli.run_on(&["append", "l", "--input", "json"], b"{\"record\": \"good\"}\nno record\n").await;
+        assert_eq!(wrong.status.code(), Some(1));
+        assert!(text(&wrong.stderr).contains("line 2: not a record"), "{}", text(&wrong.stderr));
+        assert_eq!(cli.tail_of("l").await, 4, "what came before it was appended");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_may_have_lines_of_their_own() {
+    with_log("erwin-bb", async |cli, _| {
+        cli.good_on(&["append", "l", "-0"], b"two\nlines\0and one").await;
+        assert_eq!(cli.good(&["read", "l", "-0"]).await, b"two\nlines\0and one\0");
+        assert_eq!(cli.run(&["read", "l", "-0", "--json"]).await.status.code(), Some(2));
+    })
+    .await;
+}
+
+/// Interrupts appends again and again, in every way, and lets each go on.
+async fn interrupted(order: &str, signals: &[Signal]) {
+    with_log(order, async |cli, scratch| {
+        let lines: String = (0..40_000).map(|line| format!("line {line}\n")).collect();
+        let (file, progress) = (scratch.join("lines"), scratch.join("progress"));
+        fs::write(&file, &lines).expect("the input is written");
+        let append = ["append", "l", "--file", path(&file), "--resume", path(&progress), "--json"];
+        for with in signals {
+            let mut child = cli.begin(&append);
+            let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+            let first = tokio::time::timeout(PATIENCE, receipts.next_line()).await;
+            first.expect("it appends").expect("it can be read").expect("a receipt");
+            signal(&child, *with);
+            let rest = async { while receipts.next_line().await.is_ok_and(|line| line.is_some()) {} };
+            tokio::time::timeout(PATIENCE, rest).await.expect("it ends");
+            let output = child.wait_with_output().await.expect("it ends");
+            if *with != Signal::KILL && output.status.code() != Some(0) {
+                assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+                let said = text(&output.stderr);
+                assert!(
+                    said.contains("were acknowledged") && said.contains("run the same command again"),
+                    "{said}"
+                );
+            }
+        }
+        cli.good(&append[..append.len() - 1]).await;
+        assert!(cli.good(&["read", "l"]).await == lines.as_bytes(), "each line once, and in order");
+        cli.good(&append).await;
+        fs::write(&file, lines.clone() + "one more\n").expect("the input grows");
+        cli.good(&append).await;
+        assert!(cli.good(&["read", "l"]).await == (lines + "one more\n").as_bytes(), "only what is new");
+        fs::write(&file, "something else\n").expect("the input is another one");
+        let (_, said) = cli.bad(&append).await;
+        assert!(said.contains("does not begin with the 40001 lines"), "{said}");
+        cli.good(&["log", "create", "other", "--order", order]).await;
+        let (_, said) =
+            cli.bad(&["append", "other", "--file", path(&file), "--resume", path(&progress)]).await;
+        assert!(said.contains("another one"), "{said}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_append_goes_on_in_erwin_st() {
+    interrupted("erwin-st", &[Signal::INT, Signal::KILL, Signal::TERM, Signal::KILL]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_append_goes_on_in_erwin_bb() {
+    interrupted("erwin-bb", &[Signal::KILL, Signal::INT]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_no_progress_is_refused() {
+    with_log("erwin-st", async |cli, scratch| {
+        let progress = scratch.join("progress");
+        fs::write(&progress, "something else").expect("it is written");
+        let (_, said) = cli.bad(&["append", "l", "--resume", path(&progress)]).await;
+        assert!(said.contains("not what an interrupted append left"), "{said}");
+        assert_eq!(cli.run(&["append", "l", "--resume", "f", "--unordered"]).await.status.code(), Some(2));
+    })
+    .await;
+}
