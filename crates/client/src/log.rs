@@ -272,6 +272,10 @@ impl Log {
 
     /// A bound above the position of every append that was acknowledged before now.
     ///
+    /// In a log of order `erwin-st` or `erwin-bb` it may lie above the last record while appends are on their way: replicas
+    /// that know of different records count them all. A later answer may then be lower, but never at or below
+    /// a position that was acknowledged before the question. At rest it is exact.
+    ///
     /// # Errors
     /// If not all sequencing replicas answer in time.
     pub async fn check_tail(&self) -> Result<Position, ReadError> {

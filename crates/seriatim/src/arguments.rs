@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Read(ReadArguments),
     /// Print records as they become final, from the tail on.
     Tail(TailArguments),
-    /// Print the tail: a bound above the position of every acknowledged append.
+    /// Print the tail: a bound above the position of every acknowledged append, exact when nothing is on its way.
     CheckTail {
         /// The log.
         name: String,
