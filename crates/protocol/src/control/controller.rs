@@ -719,6 +719,9 @@ impl Controller {
 
     /// No view can be formed: says so, and tries again after a while.
     fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
+        if self.was_accepted_meanwhile(trouble) {
+            return self.rest(now, Duration::ZERO);
+        }
         let why = trouble.to_string();
         for node in &entry.sequencers {
             send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
@@ -735,6 +738,13 @@ impl Controller {
         self.answer_order(false, lost, text, out);
         self.reports.clear();
         self.rest(now, limits::ATTEMPT_FOR + self.pace.backoff());
+    }
+
+    /// Whether the operator accepted this loss when the attempt had begun already: the next one knows of that.
+    fn was_accepted_meanwhile(&self, trouble: &Trouble) -> bool {
+        let Phase::Attempt(attempt) = &self.phase else { return false };
+        let is_accepted = self.order.as_ref().is_some_and(|order| order.accepts);
+        matches!(trouble, Trouble::Lost(_)) && is_accepted && !attempt.purpose.accepts_loss
     }
 
     fn answer_order(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
