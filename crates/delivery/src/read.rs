@@ -20,9 +20,8 @@ const POLL_FOR: Duration = Duration::from_secs(2);
 /// [`RESEND_MOST`].
 pub(crate) const RESEND_FIRST: Duration = Duration::from_millis(200);
 const RESEND_MOST: Duration = Duration::from_secs(2);
-/// How often all replicas may say that they do not hold a record yet, before that is believed.
-const MISSING_ROUNDS: usize = 4;
-/// How long to wait before all replicas are asked again for what none of them holds yet.
+/// How long to wait before all replicas are asked again for what none of them holds yet; doubled up to
+/// [`RESEND_MOST`].
 pub(crate) const MISSING_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before a replica that refused or disconnected is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -85,8 +84,10 @@ struct Doubt {
 struct Part {
     source: NodeId,
     replica: usize,
-    /// How often all replicas said that they do not hold the record yet.
-    rounds: usize,
+    /// What the replica that was asked last does not hold yet.
+    missing: Option<Position>,
+    /// How long to wait before all replicas are asked again for it.
+    missing_pause: Duration,
     request: u64,
     /// When to ask, if no answer comes before; none when it answered.
     ask_at: Option<Time>,
@@ -222,7 +223,10 @@ impl Read {
                 return self.conclude(now, shared, out);
             }
             ReadError::Damaged { position } => Failure::Damaged { position, shard },
-            ReadError::Missing { position } => Failure::Missing { position, shard },
+            ReadError::Missing { position } => {
+                part.missing = Some(position);
+                Failure::Missing { position, shard }
+            }
             ReadError::Disk { reason } => Failure::Disk { shard, reason },
             ReadError::Busy | ReadError::NotStable { .. } => {
                 part.rest(Some(now + part.patience), &mut shared.askers);
@@ -242,12 +246,13 @@ impl Read {
                 self.ask_due(now, shared, out);
                 None
             }
-            None if matches!(failure, Failure::Missing { .. }) && part.rounds + 1 < MISSING_ROUNDS => {
-                // Another view may have somebody who holds it, or it is on its way.
-                part.rounds += 1;
+            None if matches!(failure, Failure::Missing { .. }) => {
+                // Another view may have a replica that holds it, or it is on its way: a replica that is new, or whose log
+                // lost something, copies first. That takes as long as there is to copy, so the read's own deadline counts.
                 part.replica = 0;
                 part.source = members.map_or(part.source, |members| members.primary().node);
-                part.rest(Some(now + MISSING_PAUSE), &mut shared.askers);
+                part.rest(Some(now + part.missing_pause), &mut shared.askers);
+                part.missing_pause = (part.missing_pause * 2).min(RESEND_MOST);
                 shared.directory.ask(now);
                 None
             }
@@ -352,9 +357,10 @@ impl Read {
         let next = self.reach(directory.placement());
         let shard = self.holder(directory.placement(), next);
         match self.parts.get(&shard) {
-            Some(part) if next == self.from && !part.answered => {
-                Reply::Failed(Failure::Unanswered { shard, node: part.source, why })
-            }
+            Some(part) if next == self.from && !part.answered => Reply::Failed(match part.missing {
+                Some(position) => Failure::Missing { position, shard },
+                None => Failure::Unanswered { shard, node: part.source, why },
+            }),
             _ => self.answer(next),
         }
     }
@@ -415,7 +421,8 @@ impl Part {
         Self {
             source,
             replica: 0,
-            rounds: 0,
+            missing: None,
+            missing_pause: MISSING_PAUSE,
             request: 0,
             ask_at: None,
             patience: RESEND_FIRST,

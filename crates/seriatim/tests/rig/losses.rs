@@ -115,6 +115,44 @@ async fn lose_memory(order: Order) {
     assert_eq!(cli.good(&["read", "m"]).await, b"new\n");
 }
 
+/// What is certain can be read all the time while a loss is accepted, although replicas copy it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
+    let test = async {
+        let mut cluster = Cluster::start(&[]).await;
+        let client = cluster.client(Duration::from_secs(20)).await;
+        let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
+        for order in orders {
+            let log = filled(&client, &order.to_string(), order, Durability::Memory).await;
+            drop(log.submit(payload(FINAL)).await.expect("there is room"));
+        }
+        // What is final is safe from a kill once it is written behind, within 10 ms unless the machine is busy.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cluster.kill_and_restart().await;
+        let client = cluster.client(Duration::from_secs(20)).await;
+        for order in orders {
+            let name = order.to_string();
+            let log = client.log(&name).await.expect("it is listed");
+            let recover = tokio::spawn({
+                let client = client.clone();
+                async move { client.recover(&name, true).await }
+            });
+            let mut rounds_after = 0;
+            while rounds_after < 3 {
+                for from in [0, FINAL / 2, FINAL - 1] {
+                    let read = log.read(Position(from), 1, Duration::from_secs(5)).await;
+                    let read = read.unwrap_or_else(|cause| panic!("{order}, position {from}: {cause}"));
+                    assert_eq!(read.first().map(|stored| stored.record.payload()), Some(payload(from)));
+                }
+                rounds_after += u32::from(recover.is_finished());
+            }
+            let recovered = recover.await.expect("it does not panic").expect("it answers");
+            assert!(recovered.done, "{order}: {}", recovered.text);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
 /// The log refuses and explains, and gives out what was final, byte for byte.
 async fn unavailable(cluster: &Cluster, old: &Log) {
     let client = cluster.client(BRIEF).await;
