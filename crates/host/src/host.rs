@@ -29,6 +29,7 @@ use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::liveness::Others;
 use crate::mark::DiskMark;
+use crate::notices::Notices;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
@@ -170,6 +171,7 @@ pub struct Host {
     random: u64,
     failure: Option<String>,
     pub(crate) problems: Vec<Problem>,
+    pub(crate) notices: Notices,
     scratch: Vec<RoleEffect>,
 }
 
@@ -224,6 +226,7 @@ impl Host {
             random,
             failure: None,
             problems: revived.problems,
+            notices: Notices::default(),
             scratch: vec![],
             config,
         };
@@ -351,6 +354,7 @@ impl Host {
         self.join(now);
         self.retry_when_full(now);
         self.checkpoint_if_due();
+        self.notices.close_window(now);
     }
 
     /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
@@ -397,7 +401,7 @@ impl Host {
         if self.failure.is_some() {
             return None;
         }
-        [self.timers.next(), self.join_at, self.retry_at].into_iter().flatten().min()
+        [self.timers.next(), self.join_at, self.retry_at, self.notices.deadline()].into_iter().flatten().min()
     }
 
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
@@ -560,6 +564,9 @@ impl Host {
         let mut effects = std::mem::take(&mut self.scratch);
         role.step(now, input, &mut effects);
         for effect in effects.drain(..) {
+            if key.endpoint == Endpoint::Controller {
+                self.notice_effect(now, key, &effect);
+            }
             if !self.is_to_wait(key, &effect) {
                 self.perform(key, effect);
             }

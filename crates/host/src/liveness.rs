@@ -139,6 +139,7 @@ impl Host {
                 return self.hears_of_others(now);
             }
             Liveness::Suspected(node, cause) => {
+                self.notice_lost(now, node, cause);
                 self.others.suspected.insert(node);
                 // One that is unwell is heard all the same.
                 if !matches!(cause, Cause::Unwell(_)) {
@@ -147,6 +148,7 @@ impl Host {
                 (node, Input::Silent(node))
             }
             Liveness::Alive(node) => {
+                self.notice_back(now, node);
                 self.others.suspected.remove(&node);
                 (node, Input::Heard(node))
             }

@@ -109,6 +109,9 @@ impl Host {
     /// Forgets a role, of which the journal goes on to tell.
     pub(crate) fn forget(&mut self, key: RoleKey) {
         self.roles.remove(&key);
+        if key.endpoint == Endpoint::Controller {
+            self.notices.forget(key.log);
+        }
         // A new life counts its writes anew: what this one waited for is not for it.
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));

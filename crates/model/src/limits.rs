@@ -147,6 +147,9 @@ pub const UNNAMED_FOR: Duration = Duration::from_secs(60);
 /// controllers of nodes that have not heard of it go on.
 pub const MAX_GONE_LOGS: usize = 1024;
 
+/// How many notices about logs an operator is given within a second, one by one.
+pub const NOTICES: usize = 64;
+
 /// How many sessions of such records one question names.
 pub const MAX_UNNAMED: usize = 1024;
 

@@ -95,8 +95,10 @@ impl Dev {
     ///
     /// # Errors
     /// The first that a node reports. The others are ended all the same.
-    pub async fn stop(self) -> Result<(), StartError> {
+    pub async fn stop(mut self) -> Result<(), StartError> {
         let mut outcome = Ok(());
+        // None is to take another one for gone, and to change views.
+        self.nodes.iter_mut().for_each(Node::begin_to_stop);
         for node in self.nodes {
             let stopped = node.stop().await;
             outcome = outcome.and(stopped);

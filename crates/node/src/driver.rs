@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_host::{Cause, Event, Host, HostError, Liveness, Outgoing, Problem};
-use seriatim_model::{NodeId, Peer, Time};
+use seriatim_host::{Cause, Event, Host, HostError, Liveness, Notice, Outgoing, Problem, role_in_words};
+use seriatim_model::{LogId, NodeId, Peer, Time};
 use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
@@ -296,6 +296,10 @@ impl Driver {
             health.has_joined = has_joined;
             changed
         });
+        let node = self.host.node();
+        for notice in self.host.take_notices(self.now()) {
+            tell(node, &notice);
+        }
         if self.host.problems().len() > self.told {
             let new = warnings(&self.host).split_off(self.told);
             self.told += new.len();
@@ -362,9 +366,25 @@ impl Driver {
 pub(crate) fn warnings(host: &Host) -> Vec<String> {
     let node = host.node();
     let told = |Problem { log, endpoint, cause }: &Problem| {
-        format!("node {node}: {endpoint:?} of log {log}: {cause}")
+        let role = role_in_words(*endpoint);
+        match host.log_name(*log) {
+            _ if *log == LogId(0) => format!("node {node}: {cause}"),
+            Some(name) => format!("node {node}: {role} of log '{name}': {cause}"),
+            None => format!("node {node}: {role} of log {log}: {cause}"),
+        }
     };
     host.problems().iter().map(told).collect()
+}
+
+/// One line for an operator.
+fn tell(node: NodeId, notice: &Notice) {
+    let Notice { is_warning, log, text } = notice;
+    match (is_warning, log) {
+        (true, Some(log)) => tracing::warn!(node = node.0, log, "{text}"),
+        (true, None) => tracing::warn!(node = node.0, "{text}"),
+        (false, Some(log)) => tracing::info!(node = node.0, log, "{text}"),
+        (false, None) => tracing::info!(node = node.0, "{text}"),
+    }
 }
 
 async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {

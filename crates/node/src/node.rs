@@ -63,7 +63,7 @@ pub struct Node {
     warnings: watch::Receiver<Vec<String>>,
     health: watch::Receiver<Health>,
     trouble: Option<watch::Receiver<Option<String>>>,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     /// Nothing once its outcome was told.
     driver: Option<JoinHandle<Result<(), NodeError>>>,
 }
@@ -139,7 +139,7 @@ impl Node {
             warnings,
             health: watched,
             trouble,
-            stop,
+            stop: Some(stop),
             driver: Some(driver),
         })
     }
@@ -190,10 +190,16 @@ impl Node {
     ///
     /// # Errors
     /// If its disk fails at the last moment, or had failed before.
-    pub async fn stop(self) -> Result<(), NodeError> {
+    pub async fn stop(mut self) -> Result<(), NodeError> {
+        self.begin_to_stop();
         let Some(driver) = self.driver else { return Err(Self::failed_before(self.number)) };
-        let _ = self.stop.send(());
         Self::outcome(self.number, driver.await)
+    }
+
+    /// Tells it to stop: it takes nothing more, and does not look after the others any more.
+    pub(crate) fn begin_to_stop(&mut self) {
+        // One that failed is not there to be told.
+        let _ = self.stop.take().map(|stop| stop.send(()));
     }
 
     fn outcome(

@@ -87,6 +87,8 @@ pub(crate) struct DevArguments {
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) nodes: Option<u32>,
+    #[command(flatten)]
+    pub(crate) events: EventArguments,
     /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
     #[arg(long, hide = true)]
     pub(crate) volatile_disk: bool,
@@ -95,11 +97,52 @@ pub(crate) struct DevArguments {
     pub(crate) ring_records: Option<usize>,
 }
 
+/// How a server tells what happens to it, on standard error.
+#[derive(Debug, Args)]
+pub(crate) struct EventArguments {
+    /// What is told: only what went wrong (error), what an operator should look at (warn), and what becomes of nodes and views
+    /// (info).
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    pub(crate) log_level: LogLevel,
+    /// As lines for people, or as a line of JSON each.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// From what level on events are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+}
+
+impl LogLevel {
+    pub(crate) fn level(self) -> tracing::Level {
+        match self {
+            Self::Error => tracing::Level::ERROR,
+            Self::Warn => tracing::Level::WARN,
+            Self::Info => tracing::Level::INFO,
+        }
+    }
+}
+
+/// How events are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     /// What the node is: see docs/seriatim.example.toml.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) events: EventArguments,
     /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
     #[arg(long, hide = true)]
     pub(crate) volatile_disk: bool,

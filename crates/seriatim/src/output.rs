@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use tokio::sync::watch;
 
+use crate::arguments::{EventArguments, LogFormat};
+
 /// Why a command failed, in one line that says what to do; or that nobody reads what it prints.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -83,11 +85,24 @@ pub(crate) fn note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// From here on what happens to a server is told on standard error: one line each, with its time in UTC.
+pub(crate) fn tell_events(arguments: &EventArguments) {
+    let events = tracing_subscriber::fmt()
+        .with_max_level(arguments.log_level.level())
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_target(false);
+    match arguments.log_format {
+        LogFormat::Text => events.init(),
+        LogFormat::Json => events.json().flatten_event(true).init(),
+    }
+}
+
 /// Tells what an operator should know: what there is to tell, and whatever comes later.
 pub(crate) fn tell_warnings(mut warnings: watch::Receiver<Vec<String>>) {
     let mut told = 0;
     let mut tell = move |warnings: &[String]| {
-        warnings[told..].iter().for_each(|warning| note(format_args!("warning: {warning}")));
+        warnings[told..].iter().for_each(|warning| tracing::warn!("{warning}"));
         told = warnings.len();
     };
     tell(&warnings.borrow_and_update());

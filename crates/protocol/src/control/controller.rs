@@ -200,6 +200,18 @@ impl Controller {
         }
     }
 
+    /// What the register said of the log when it was heard last.
+    #[must_use]
+    pub fn entry(&self) -> Option<&LogEntry> {
+        self.current.as_deref()
+    }
+
+    /// How long the view that was registered here last took, from when the need for it was noticed.
+    #[must_use]
+    pub fn last_change_took(&self) -> Option<Duration> {
+        self.timings.took()
+    }
+
     /// Whether it reads the register's entry, or forms a view: not if it has nothing to do, or waits for others.
     #[must_use]
     pub fn is_at_work(&self) -> bool {

@@ -1,5 +1,7 @@
 //! How long the steps of the last view change took, for those who measure failover.
 
+use std::time::Duration;
+
 use seriatim_model::{Time, ViewNumber};
 
 use super::attempt::Step;
@@ -34,6 +36,12 @@ impl Timings {
         self.view = view;
         self.last = std::mem::take(&mut self.steps);
         self.last.insert(0, ("notice", self.noticed));
+    }
+
+    /// How long it took, from the first of its steps to the last.
+    pub(super) fn took(&self) -> Option<Duration> {
+        let ((_, first), (_, last)) = (self.last.first()?, self.last.last()?);
+        Some(last.since(*first))
     }
 
     /// The view that was registered here last, and how many microseconds ago each step was done.

@@ -245,6 +245,8 @@ impl Cluster {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         command.arg("dev").arg("--data").arg(data).args(["--listen", listen]);
+        // It is killed on purpose: what it tells of that would stand in the middle of what is shown.
+        command.args(["--log-level", "error"]);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().expect("the output is piped");
         let mut line = String::new();

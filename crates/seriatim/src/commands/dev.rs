@@ -4,9 +4,10 @@ use seriatim_node::{Dev, DevOptions, DiskKind, StartError};
 
 use super::signals::{AT_ONCE, Signals};
 use crate::arguments::DevArguments;
-use crate::output::{Failure, Outcome, print_line, tell_warnings};
+use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
+    tell_events(&arguments.events);
     let mut options = DevOptions::new(arguments.data, arguments.listen);
     options.nodes = arguments.nodes;
     if arguments.volatile_disk {

@@ -8,12 +8,13 @@ use tokio::sync::watch;
 use super::signals::{AT_ONCE, Signals};
 use crate::arguments::ServeArguments;
 use crate::config;
-use crate::output::{Failure, Outcome, note, print_line, tell_warnings};
+use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
 
 /// After how long a node that has not joined says what it waits for.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
+    tell_events(&arguments.events);
     let mut options = config::read(&arguments.config)?;
     if arguments.volatile_disk {
         options.run.disk = DiskKind::Volatile;
@@ -60,7 +61,7 @@ async fn stop(node: Node, mut signals: Signals) -> Outcome {
 async fn explain_late(register: String, in_the_way: watch::Receiver<Option<String>>) {
     tokio::time::sleep(EXPLAIN_AFTER).await;
     let cause = in_the_way.borrow().as_ref().map_or(String::new(), |cause| format!(": {cause}"));
-    note(format_args!("not ready yet: waiting for the register {register}{cause}"));
+    tracing::warn!("not ready yet: waiting for the register {register}{cause}");
     std::future::pending().await
 }
 
@@ -70,8 +71,8 @@ async fn tell_trouble(mut trouble: watch::Receiver<Option<String>>) {
     loop {
         let now = trouble.borrow_and_update().clone();
         match &now {
-            Some(cause) if !was_told => note(format_args!("warning: the register cannot be used: {cause}")),
-            None if was_told => note(format_args!("the register answers again")),
+            Some(cause) if !was_told => tracing::warn!("the register cannot be used: {cause}"),
+            None if was_told => tracing::info!("the register answers again"),
             _ => {}
         }
         was_told = now.is_some();

@@ -133,7 +133,7 @@ async fn accept(order: &str) {
 
     trimmed(&mut cluster, &cli, &input).await;
     followed(&cli, 2 * lines as u64).await;
-    assert_eq!(cluster.says(), "", "nothing is worth a warning");
+    assert_eq!(cluster.complaints(), "", "nothing is worth a warning");
 }
 
 /// Trims the first hundred lines; before and after a kill it is the same.

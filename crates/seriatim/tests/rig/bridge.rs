@@ -21,7 +21,7 @@ async fn with_log(order: &str, test: impl AsyncFnOnce(&CommandLine, &Path)) {
     let cli = CommandLine::new(cluster.address());
     cli.good(&["log", "create", "l", "--order", order]).await;
     test(&cli, cluster.scratch()).await;
-    assert_eq!(cluster.says(), "", "nothing is worth a warning");
+    assert_eq!(cluster.complaints(), "", "nothing is worth a warning");
 }
 
 fn signal(child: &Child, signal: Signal) {

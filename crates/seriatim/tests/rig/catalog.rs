@@ -54,7 +54,7 @@ async fn rounds(options: &'static [&'static str], seed: u64) {
         records += 1;
         assert_eq!(log.check_tail().await.expect("the tail").0, records);
     }
-    assert_eq!(cluster.says(), "", "seed {seed}: nothing is worth a warning");
+    assert_eq!(cluster.complaints(), "", "seed {seed}: nothing is worth a warning");
 }
 
 /// A client that dies with its cluster.

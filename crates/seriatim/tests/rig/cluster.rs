@@ -105,6 +105,14 @@ impl Cluster {
         said(&self.words())
     }
 
+    /// What it complained of. That a node was lost, or a log unavailable, is no complaint: tests do that to it, and so
+    /// does a busy machine.
+    pub(crate) fn complaints(&self) -> String {
+        let said = self.says();
+        let passing = [" INFO ", "is taken for gone", " unavailable: "];
+        said.lines().filter(|line| !passing.iter().any(|word| line.contains(word))).collect()
+    }
+
     fn words(&self) -> PathBuf {
         self.directory.path().join("stderr")
     }

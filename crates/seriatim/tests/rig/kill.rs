@@ -170,7 +170,7 @@ async fn run(options: &'static [&'static str], plans: Vec<Plan>, faults: &[Fault
             ),
         }
     }
-    assert_eq!(cluster.says(), "", "SERIATIM_RIG_SEED={seed} {faults:?}: nothing is worth a warning");
+    assert_eq!(cluster.complaints(), "", "SERIATIM_RIG_SEED={seed} {faults:?}: nothing is worth a warning");
     tally
 }
 

@@ -6,6 +6,7 @@
 //! * [`serve`]: nodes as processes of their own;
 //! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
 //! * [`shards`]: shards that join and leave under load;
+//! * [`events`]: what servers tell an operator;
 //! * [`disks`]: a disk that fills up, bytes that change;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `docs/cluster.md`;
@@ -22,6 +23,7 @@ mod catalog;
 mod cluster;
 mod command;
 mod disks;
+mod events;
 mod failover;
 mod guide;
 mod history;

@@ -14,7 +14,7 @@ async fn with_log(test: impl AsyncFnOnce(&CommandLine)) {
     cli.good(&["log", "create", "l", "--stripe", "1"]).await;
     let test = tokio::time::timeout(Duration::from_secs(60), test(&cli));
     test.await.expect("it comes to an end");
-    assert_eq!(cluster.says(), "", "nothing is worth a warning");
+    assert_eq!(cluster.complaints(), "", "nothing is worth a warning");
 }
 
 fn json_lines(output: &[u8]) -> Vec<Value> {

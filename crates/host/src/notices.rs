@@ -1,0 +1,318 @@
+//! What an operator hears of as it happens: nodes that are lost and come back, views, and logs that cannot go on.
+//!
+//! A node that is lost concerns all its logs: of what happens to logs within a second, the first notices are given, and the
+//! others are counted. What did not change is not told again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use seriatim_model::{Endpoint, LogId, NodeId, Time, View, ViewNumber, limits};
+use seriatim_protocol::control::{self, Ailment, LogEntry};
+use seriatim_protocol::roles::{Message, RoleEffect};
+use seriatim_store::RoleKey;
+
+use crate::detector::Cause;
+use crate::host::Host;
+use crate::role::Role;
+
+/// For how long notices about logs are counted together.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// One line for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Something is worse than it should be; otherwise it became better, or is only to be known.
+    pub is_warning: bool,
+    /// The name of the log, if it is about one.
+    pub log: Option<String>,
+    /// What happened, why, and what it means now.
+    pub text: String,
+}
+
+/// Invariant: at most [`limits::NOTICES`] about logs wait for each window, and one about each node.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    waiting: Vec<Notice>,
+    /// Nodes that are taken for gone, and since when.
+    lost: BTreeMap<NodeId, Time>,
+    logs: BTreeMap<LogId, Told>,
+    /// When the window began, and how many notices about logs it has.
+    window: Option<(Time, usize)>,
+    /// How many were withheld in it.
+    withheld: u64,
+}
+
+/// What was told of a log last.
+#[derive(Debug, Default)]
+struct Told {
+    view: ViewNumber,
+    obstacle: Option<String>,
+}
+
+impl Notices {
+    fn lost(&mut self, now: Time, node: NodeId, cause: Cause) {
+        if self.lost.insert(node, now).is_none() {
+            let text = format!("node {node} is taken for gone: {}", Because(cause));
+            self.about_nodes(Notice { is_warning: true, log: None, text });
+        }
+    }
+
+    fn back(&mut self, now: Time, node: NodeId) {
+        if let Some(since) = self.lost.remove(&node) {
+            let text = format!("node {node} is back, after {:.1} s", now.since(since).as_secs_f64());
+            self.about_nodes(Notice { is_warning: false, log: None, text });
+        }
+    }
+
+    /// A view of this log was registered here.
+    fn registered(&mut self, now: Time, entry: &LogEntry, took: Option<Duration>) {
+        let Some(view) = &entry.view else { return };
+        let told = self.logs.entry(entry.id).or_default();
+        if told.view >= view.number {
+            return;
+        }
+        *told = Told { view: view.number, obstacle: None };
+        let text = described(entry, view, took);
+        self.about_logs(now, Notice { is_warning: false, log: Some(entry.name.clone()), text });
+    }
+
+    /// A log cannot go on.
+    fn is_unavailable(&mut self, now: Time, entry: &LogEntry, why: &str) {
+        let told = self.logs.entry(entry.id).or_default();
+        if told.obstacle.as_deref() == Some(why) {
+            return;
+        }
+        told.obstacle = Some(why.to_owned());
+        let text = format!("unavailable: {why}");
+        self.about_logs(now, Notice { is_warning: true, log: Some(entry.name.clone()), text });
+    }
+
+    /// A log has no controller here any more.
+    pub(crate) fn forget(&mut self, log: LogId) {
+        self.logs.remove(&log);
+    }
+
+    fn about_nodes(&mut self, notice: Notice) {
+        // Nobody may take them, as in a simulation.
+        if self.waiting.len() < 2 * limits::NOTICES {
+            self.waiting.push(notice);
+        }
+    }
+
+    fn about_logs(&mut self, now: Time, notice: Notice) {
+        self.close_window(now);
+        let (_, count) = self.window.get_or_insert((now, 0));
+        if *count < limits::NOTICES && self.waiting.len() < 2 * limits::NOTICES {
+            *count += 1;
+            self.waiting.push(notice);
+        } else {
+            self.withheld += 1;
+        }
+    }
+
+    /// Says how many were withheld, once their window is over.
+    pub(crate) fn close_window(&mut self, now: Time) {
+        if self.window.is_none_or(|(began, _)| now < began + WINDOW) {
+            return;
+        }
+        self.window = None;
+        let withheld = std::mem::take(&mut self.withheld);
+        if withheld > 0 {
+            let text = format!("{withheld} more notices about logs within a second are not told one by one");
+            self.about_nodes(Notice { is_warning: false, log: None, text });
+        }
+    }
+
+    /// When it is to be said how many were withheld.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.window.filter(|_| self.withheld > 0).map(|(began, _)| began + WINDOW)
+    }
+}
+
+impl Host {
+    /// What an operator should hear of since this was asked last.
+    pub fn take_notices(&mut self, now: Time) -> Vec<Notice> {
+        self.notices.close_window(now);
+        std::mem::take(&mut self.notices.waiting)
+    }
+
+    /// The name of a log, if its controller here knows it.
+    #[must_use]
+    pub fn log_name(&self, log: LogId) -> Option<&str> {
+        self.controller(log)?.entry().map(|entry| entry.name.as_str())
+    }
+
+    pub(crate) fn notice_lost(&mut self, now: Time, node: NodeId, cause: Cause) {
+        self.notices.lost(now, node, cause);
+    }
+
+    pub(crate) fn notice_back(&mut self, now: Time, node: NodeId) {
+        self.notices.back(now, node);
+    }
+
+    /// Takes note of what a controller registers.
+    pub(crate) fn notice_effect(&mut self, now: Time, key: RoleKey, effect: &RoleEffect) {
+        let RoleEffect::Send { message: Message::Control(message), .. } = effect else { return };
+        match message {
+            control::Message::Registered { entry } if entry.claimant_node() == self.config.node => {
+                let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
+                self.notices.registered(now, entry, controller.last_change_took());
+            }
+            control::Message::CompareAndSet { entry } => {
+                if let Some(why) = &entry.unavailable {
+                    self.notices.is_unavailable(now, entry, why);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A view, in words.
+fn described(entry: &LogEntry, view: &View, took: Option<Duration>) -> String {
+    let config = &entry.config;
+    let members: BTreeSet<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
+    let meant = entry.sequencers.iter().filter(|node| !members.contains(node));
+    let mut away: BTreeSet<NodeId> = meant.copied().collect();
+    let mut fewest = config.replicas as usize;
+    for members in &view.shards {
+        fewest = fewest.min(members.replicas.len());
+        let meant = entry.shards.get(members.shard.0 as usize).into_iter().flatten();
+        let takes_part = |node: &&NodeId| members.replicas.iter().any(|member| member.node == **node);
+        away.extend(meant.filter(|node| !takes_part(node)));
+    }
+    let (sequencers, wanted, replicas) = (members.len(), config.sequencers, config.replicas);
+    let mut text = format!(
+        "view {} begins at position {}: {sequencers} of {wanted} sequencing replicas, at least {fewest} of {replicas} \
+         replicas of each shard",
+        view.number, view.start
+    );
+    if !away.is_empty() {
+        let away: Vec<String> = away.iter().map(ToString::to_string).collect();
+        text += &format!("; without node {}", away.join(", node "));
+    }
+    if let Some(took) = took {
+        text += &format!("; {:.1} ms after the need was noticed", took.as_secs_f64() * 1e3);
+    }
+    text
+}
+
+/// Why a node is taken for gone, in words.
+struct Because(Cause);
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Cause::Closed => write!(f, "its connection closed, as when its process ends"),
+            Cause::Silent(silent) => write!(f, "it has not answered for {} ms", silent.as_millis()),
+            Cause::Restarted => write!(f, "it was started anew"),
+            Cause::Unwell(Ailment::DiskStalled) => {
+                write!(f, "it says that a write of its disk does not end")
+            }
+            Cause::Unwell(Ailment::Stuck) => write!(f, "it says that it does not get on"),
+            Cause::Unwell(Ailment::Unheard) => {
+                write!(f, "it says that nothing but heartbeats comes from here")
+            }
+            Cause::Unreached(silent) => write!(
+                f,
+                "nothing but heartbeats has reached it for {} ms; look at what is between the nodes",
+                silent.as_millis()
+            ),
+        }
+    }
+}
+
+/// A role, in words.
+#[must_use]
+pub fn role_in_words(endpoint: Endpoint) -> String {
+    match endpoint {
+        Endpoint::Register => "the register".into(),
+        Endpoint::Controller => "the controller".into(),
+        Endpoint::Sequencer => "the sequencing replica".into(),
+        Endpoint::Shard(shard) => format!("the replica of shard {shard}"),
+        Endpoint::Client(_) => "a client".into(),
+        Endpoint::Node => "the node".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn about(log: u64) -> LogEntry {
+        LogEntry {
+            id: LogId(log),
+            name: format!("log-{log}"),
+            config: Default::default(),
+            sequencers: vec![NodeId(1), NodeId(2)],
+            shards: vec![vec![NodeId(1), NodeId(3)]],
+            leaving: vec![],
+            version: 1,
+            claimed: ViewNumber(1),
+            claimant: 0,
+            view: None,
+            history: Default::default(),
+            unavailable: None,
+        }
+    }
+
+    fn texts(notices: &mut Notices, now: Time) -> Vec<String> {
+        notices.close_window(now);
+        notices.waiting.drain(..).map(|notice| notice.text).collect()
+    }
+
+    #[test]
+    fn a_node_is_lost_once_and_back_once() {
+        let mut notices = Notices::default();
+        notices.lost(Time(1), NodeId(3), Cause::Closed);
+        notices.lost(Time(2), NodeId(3), Cause::Silent(SECOND));
+        notices.back(Time(1) + SECOND, NodeId(3));
+        notices.back(Time(1) + SECOND, NodeId(3));
+        let expected = [
+            "node 3 is taken for gone: its connection closed, as when its process ends",
+            "node 3 is back, after 1.0 s",
+        ];
+        assert_eq!(texts(&mut notices, Time(2) + SECOND), expected);
+    }
+
+    #[test]
+    fn why_a_log_is_unavailable_is_told_when_it_changes() {
+        let mut notices = Notices::default();
+        let entry = about(1);
+        for why in ["one", "one", "two", "one"] {
+            notices.is_unavailable(Time(1), &entry, why);
+        }
+        assert_eq!(
+            texts(&mut notices, Time(1)),
+            ["unavailable: one", "unavailable: two", "unavailable: one"]
+        );
+    }
+
+    #[test]
+    fn what_happens_to_many_logs_at_once_is_counted() {
+        let mut notices = Notices::default();
+        for log in 0..1000 {
+            notices.is_unavailable(Time(1), &about(log), "its nodes are away");
+        }
+        assert_eq!(texts(&mut notices, Time(2)).len(), limits::NOTICES);
+        assert_eq!(notices.deadline(), Some(Time(1) + SECOND));
+        let told = texts(&mut notices, Time(1) + SECOND);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with(&(1000 - limits::NOTICES).to_string()), "{told:?}");
+        notices.is_unavailable(Time(1) + SECOND, &about(0), "something else");
+        assert_eq!(texts(&mut notices, Time(1) + SECOND), ["unavailable: something else"]);
+    }
+
+    #[test]
+    fn notices_that_nobody_takes_are_bounded() {
+        let mut notices = Notices::default();
+        for round in 0..1000 {
+            notices.lost(Time(round), NodeId(3), Cause::Closed);
+            notices.back(Time(round), NodeId(3));
+        }
+        assert!(notices.waiting.len() <= 2 * limits::NOTICES);
+    }
+}
