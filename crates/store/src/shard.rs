@@ -422,8 +422,13 @@ impl ShardStore {
         ShardRecovery { memory, stable, trim, lacks, put, void, ends }
     }
 
-    /// How many entries of what it holds in memory the store has looked at since it was opened. Together with the bytes
-    /// that it reads and writes that is its work, of which no command has more because the log is long.
+    /// How many entries it keeps in a block of what it holds in memory. To find or change one, it may have to look at all
+    /// entries of its block, of which there are twice as many at most.
+    pub const BLOCK_ENTRIES: usize = runs::BLOCK_ENTRIES;
+
+    /// How many entries of what it holds in memory the store has looked at since it was opened: those that were found,
+    /// those that were passed over in a block, and those of each block that was unpacked or packed. Together with the
+    /// bytes that it reads and writes that is its work, of which no command has more because the log is long.
     #[must_use]
     pub fn visited(&self) -> u64 {
         self.contents.visited()

@@ -1,20 +1,36 @@
 //! Where the versions of positions are, in memory.
 //!
-//! For each view a list of runs: consecutive positions whose records follow one another in a segment.
-//! A run is 32 bytes with its key. Ten million records in stripes of 64 are 160,000 runs.
+//! For each view a list of runs: consecutive positions whose records follow one another in a segment. Most of them are
+//! packed (`runs.rs`). Ten million records in stripes of 64 are 160,000 runs.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use seriatim_model::storage::Owned;
 use seriatim_model::wire::wire_struct;
-use seriatim_model::{Position, ViewHistory, ViewNumber};
+use seriatim_model::{Position, ShardId, ViewHistory, ViewNumber};
 
+use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 use super::segment::Written;
 
 /// Neighbouring runs are joined up to this length, in bytes: what may have to be read to find one record.
 pub(super) const MAX_RUN_BYTES: u32 = 64 << 10;
+
+/// How a run's place is told: it follows the last one and is like it; it follows; it is somewhere else, but like the
+/// last one; somewhere else; a part of something.
+const FOLLOWS_ALIKE: u8 = 1;
+const FOLLOWS: u8 = 2;
+const APART_ALIKE: u8 = 3;
+const APART: u8 = 4;
+const PART: u8 = 5;
+
+/// How many positions one shard holds: one; as many as in the last run; or so many.
+const ALONE: u8 = 0;
+const AS_MANY: u8 = 1;
+const COUNTED: u8 = 2;
+/// From this number on a shard's is told apart from the first byte.
+const FAR_SHARD: u32 = 15;
 
 /// Consecutive places (positions, or numbers of a session) whose records follow one another.
 ///
@@ -64,6 +80,8 @@ impl IndexRun {
 }
 
 impl Stretch for IndexRun {
+    const NOTHING: Self = Self { segment: 0, offset: 0, bytes: 0, skip: 0, count: 0, frames: 0 };
+
     fn count(&self) -> u64 {
         self.count.into()
     }
@@ -90,9 +108,59 @@ impl Stretch for IndexRun {
         let frames = self.frames.checked_add(next.frames)?;
         is_neighbour.then_some(Self { bytes, count: self.count + next.count, frames, ..self })
     }
+
+    fn put_after(self, last: Self, out: &mut Vec<u8>) -> u8 {
+        let is_whole = self.whole().is_some();
+        let follows = self.segment == last.segment && u64::from(self.offset) == last.end();
+        let is_alike = (self.count, self.bytes) == (last.count, last.bytes);
+        if !(is_whole && follows) {
+            put_difference(out, last.segment.into(), self.segment.into());
+            put_difference(out, last.end(), self.offset.into());
+        }
+        let how = match (is_whole, follows, is_alike) {
+            (true, true, true) => FOLLOWS_ALIKE,
+            (true, true, false) => FOLLOWS,
+            (true, false, true) => APART_ALIKE,
+            (true, false, false) => APART,
+            (false, ..) => PART,
+        };
+        if how != FOLLOWS_ALIKE && how != APART_ALIKE {
+            put_number(out, self.count.into());
+            put_difference(out, last.bytes.into(), self.bytes.into());
+        }
+        if how == PART {
+            put_number(out, self.skip.into());
+            put_number(out, self.frames.into());
+        }
+        how
+    }
+
+    fn take_after(last: Self, how: u8, input: &mut Input<'_>) -> Option<Self> {
+        let mut run = Self { skip: 0, ..last };
+        match how {
+            FOLLOWS_ALIKE | FOLLOWS => run.offset = u32::try_from(last.end()).ok()?,
+            APART_ALIKE | APART | PART => {
+                run.segment = u32::try_from(input.difference(last.segment.into())?).ok()?;
+                run.offset = u32::try_from(input.difference(last.end())?).ok()?;
+            }
+            _ => return None,
+        }
+        if matches!(how, FOLLOWS | APART | PART) {
+            run.count = input.small()?;
+            run.bytes = u32::try_from(input.difference(last.bytes.into())?).ok()?;
+        }
+        run.frames = run.count;
+        if how == PART {
+            run.skip = input.small()?;
+            run.frames = input.small()?;
+        }
+        Some(run)
+    }
 }
 
 impl Stretch for Owned {
+    const NOTHING: Self = Self { shard: ShardId(0), count: 0 };
+
     fn count(&self) -> u64 {
         self.count
     }
@@ -109,23 +177,51 @@ impl Stretch for Owned {
         let count = self.count.checked_add(next.count)?;
         (self.shard == next.shard).then_some(Self { count, ..self })
     }
+
+    fn put_after(self, last: Self, out: &mut Vec<u8>) -> u8 {
+        if self.shard.0 >= FAR_SHARD {
+            put_number(out, self.shard.0.into());
+        }
+        let how = match self.count {
+            1 => ALONE,
+            count if count == last.count => AS_MANY,
+            count => {
+                put_number(out, count);
+                COUNTED
+            }
+        };
+        how | (self.shard.0.min(FAR_SHARD) as u8) << 2
+    }
+
+    fn take_after(last: Self, how: u8, input: &mut Input<'_>) -> Option<Self> {
+        let shard = match u32::from(how >> 2) {
+            FAR_SHARD => u32::try_from(input.number()?).ok()?,
+            near => near,
+        };
+        let count = match how & 3 {
+            ALONE => 1,
+            AS_MANY => last.count,
+            _ => input.number()?,
+        };
+        Some(Self { shard: ShardId(shard), count })
+    }
 }
 
 /// What is known of the positions of the log, for each view that may still be valid.
 #[derive(Debug)]
-pub(super) struct Versions<T> {
+pub(super) struct Versions<T: Copy> {
     views: BTreeMap<ViewNumber, Runs<T>>,
     visits: Visits,
 }
 
-/// Where the versions are: 32 bytes for each run.
+/// Where the versions are.
 pub(super) type Index = Versions<IndexRun>;
 
-/// Which shard holds which position: 24 bytes for each run of positions of one shard. Where appends to
-/// several shards alternate, that is 24 bytes for each record of the log.
+/// Which shard holds which position: two bytes or three for each run of positions of one shard. Where appends to several
+/// shards alternate, that is so much for each record of the log.
 pub(super) type Map = Versions<Owned>;
 
-impl<T> Default for Versions<T> {
+impl<T: Copy> Default for Versions<T> {
     fn default() -> Self {
         Self { views: BTreeMap::new(), visits: Visits::default() }
     }
@@ -134,8 +230,7 @@ impl<T> Default for Versions<T> {
 impl<T: Stretch> Versions<T> {
     /// Adds a run. Where the view had something else at its positions, that is replaced.
     pub(super) fn insert(&mut self, view: ViewNumber, first: Position, run: T) {
-        let replaced = self.views.entry(view).or_default().insert(first.0, run);
-        self.visits.add(1 + replaced);
+        self.views.entry(view).or_default().insert(first.0, run, &self.visits);
     }
 
     /// The view's runs that hold a position in `from..end`, cut to it, with their first positions, in order.
@@ -146,8 +241,8 @@ impl<T: Stretch> Versions<T> {
         end: Position,
     ) -> impl Iterator<Item = (Position, T)> + use<'_, T> {
         let runs = self.views.get(&view).into_iter();
-        let found = runs.flat_map(move |runs| runs.within(from.0, end.0));
-        found.map(|(first, run)| (Position(first), run)).inspect(|_| self.visits.add(1))
+        let found = runs.flat_map(move |runs| runs.within(from.0, end.0, &self.visits));
+        found.map(|(first, run)| (Position(first), run))
     }
 
     /// Whether the view has something at each of `count` positions from `first` on, and all of it `is_it`: a run,
@@ -176,18 +271,17 @@ impl<T: Stretch> Versions<T> {
 
     /// What lies below `end`, by view and position.
     pub(super) fn below(&self, end: Position) -> Vec<(ViewNumber, Position, T)> {
-        let views = self.views.iter();
-        let found = views
-            .flat_map(|(view, runs)| runs.within(0, end.0).map(|(first, run)| (*view, Position(first), run)));
-        found.inspect(|_| self.visits.add(1)).collect()
+        let found = self.views.iter().flat_map(|(view, runs)| {
+            runs.within(0, end.0, &self.visits).map(|(first, run)| (*view, Position(first), run))
+        });
+        found.collect()
     }
 
     /// All runs, by view and position.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ViewNumber, Position, T)> + use<'_, T> {
-        let views = self.views.iter();
-        let all =
-            views.flat_map(|(view, runs)| runs.iter().map(|(first, run)| (*view, Position(first), run)));
-        all.inspect(|_| self.visits.add(1))
+        self.views.iter().flat_map(|(view, runs)| {
+            runs.iter(&self.visits).map(|(first, run)| (*view, Position(first), run))
+        })
     }
 
     /// For each view the position after the last that it has something at.
@@ -199,7 +293,7 @@ impl<T: Stretch> Versions<T> {
     pub(super) fn hide(&mut self, history: &ViewHistory) {
         for (view, runs) in &mut self.views {
             if let Some(first) = hidden_from(history, *view) {
-                runs.drop_from(first.0);
+                runs.drop_from(first.0, &self.visits);
             }
         }
         self.views.retain(|_, runs| !runs.is_empty());
@@ -214,7 +308,7 @@ impl<T: Stretch> Versions<T> {
     /// Drops what lies below `trim`, up to `most` runs, and counts these off. Returns whether that is all.
     pub(super) fn trim_some(&mut self, trim: Position, most: &mut usize) -> bool {
         let before = *most;
-        let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most));
+        let is_done = self.views.values_mut().all(|runs| runs.drop_below(trim.0, most, &self.visits));
         self.visits.add(before - *most);
         self.views.retain(|_, runs| !runs.is_empty());
         is_done
@@ -304,10 +398,5 @@ mod tests {
         index.hide(&history);
         assert_eq!(index.within(VIEW, Position(0), Position(100)).count(), 1);
         assert_eq!(index.within(ViewNumber(3), Position(0), Position(100)).count(), 1);
-    }
-
-    #[test]
-    fn a_run_is_a_few_dozen_bytes() {
-        assert!(size_of::<Position>() + size_of::<IndexRun>() <= 32);
     }
 }

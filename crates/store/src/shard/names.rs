@@ -1,9 +1,9 @@
 //! Names whose fate is not final: which records are held by name, and which positions names were given.
 //!
-//! Records that wait for their positions cost 32 bytes for each run: what one append leaves of a session's
-//! consecutive numbers, in pieces of about 4 KiB. So records of 100 bytes that are appended together cost one byte
-//! each, and one that is appended alone 32. Names that have positions which are not final cost 72 bytes for each
-//! run of both. All that is forgotten when the position is final: what is here is what is on its way, and what
+//! Records that wait for their positions cost 32 bytes for each run, or a few where a session has many: what one append
+//! leaves of its consecutive numbers, in pieces of about 4 KiB. So records of 100 bytes that are appended together cost
+//! one byte each at most. Names that have positions which are not final cost 64 bytes for each run of both, or a few
+//! where there are many. All that is forgotten when the position is final: what is here is what is on its way, and what
 //! clients that died left behind until it is discarded.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use seriatim_model::{IdRun, RecordId, SessionId, Settled};
 
 use super::index::{IndexRun, Versions};
+use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 
 /// Where the records are that are held by name.
@@ -26,14 +27,13 @@ impl Names {
     /// A record that is held already is held at the new place only.
     pub(super) fn insert(&mut self, session: SessionId, first: u64, run: IndexRun) {
         *self.segments.entry(run.segment).or_default() += run.count();
-        let replaced = self.sessions.entry(session).or_default().insert_apart(first, run);
-        self.visits.add(1);
+        let replaced = self.sessions.entry(session).or_default().insert_apart(first, run, &self.visits);
         self.release(&replaced);
     }
 
     pub(super) fn forget(&mut self, ids: IdRun) {
         let Some(runs) = self.sessions.get_mut(&ids.session) else { return };
-        let removed = runs.remove(ids.first, ids.end());
+        let removed = runs.remove(ids.first, ids.end(), &self.visits);
         if runs.is_empty() {
             self.sessions.remove(&ids.session);
         }
@@ -41,7 +41,6 @@ impl Names {
     }
 
     fn release(&mut self, removed: &[IndexRun]) {
-        self.visits.add(removed.len());
         for run in removed {
             let count = self.segments.get_mut(&run.segment).expect("a segment with names is counted");
             *count -= run.count();
@@ -54,8 +53,7 @@ impl Names {
     /// Where those of the names are that are held, with the first number of each run, in order.
     pub(super) fn within(&self, ids: IdRun) -> impl Iterator<Item = (u64, IndexRun)> + use<'_> {
         let runs = self.sessions.get(&ids.session).into_iter();
-        let found = runs.flat_map(move |runs| runs.within(ids.first, ids.first.saturating_add(ids.count)));
-        found.inspect(|_| self.visits.add(1))
+        runs.flat_map(move |runs| runs.within(ids.first, ids.first.saturating_add(ids.count), &self.visits))
     }
 
     /// Whether a name's record is in this segment.
@@ -65,11 +63,10 @@ impl Names {
 
     /// All names, in order.
     pub(super) fn ids(&self) -> impl Iterator<Item = IdRun> + use<'_> {
-        let sessions = self.sessions.iter();
-        let all = sessions.flat_map(|(session, runs)| {
-            runs.iter().map(|(first, run)| IdRun { session: *session, first, count: run.count() })
-        });
-        all.inspect(|_| self.visits.add(1))
+        self.sessions.iter().flat_map(|(session, runs)| {
+            let runs = runs.iter(&self.visits);
+            runs.map(|(first, run)| IdRun { session: *session, first, count: run.count() })
+        })
     }
 
     /// How many runs it has looked at so far.
@@ -81,7 +78,15 @@ impl Names {
 /// Which names have which positions that are not final.
 pub(super) type Given = Versions<Settled>;
 
+/// What is told of names: they are void; of another session than the last ones; do not follow these; are several.
+const VOID: u8 = 1;
+const OTHER_SESSION: u8 = 2;
+const ELSEWHERE: u8 = 4;
+const SEVERAL: u8 = 8;
+
 impl Stretch for Settled {
+    const NOTHING: Self = Self { ids: IdRun { session: SessionId(0), first: 0, count: 0 }, is_void: false };
+
     fn count(&self) -> u64 {
         self.ids.count
     }
@@ -97,6 +102,33 @@ impl Stretch for Settled {
     fn join(self, next: Self) -> Option<Self> {
         let ids = follow(self.ids, next.ids)?;
         (self.is_void == next.is_void).then_some(Self { ids, ..self })
+    }
+
+    fn put_after(self, last: Self, out: &mut Vec<u8>) -> u8 {
+        let Self { ids, is_void } = self;
+        let mut how = if is_void { VOID } else { 0 };
+        if ids.session != last.ids.session {
+            how |= OTHER_SESSION;
+            out.extend_from_slice(&ids.session.0.to_le_bytes());
+        }
+        if ids.first != last.ids.end() {
+            how |= ELSEWHERE;
+            put_difference(out, last.ids.end(), ids.first);
+        }
+        if ids.count != 1 {
+            how |= SEVERAL;
+            put_number(out, ids.count);
+        }
+        how
+    }
+
+    fn take_after(last: Self, how: u8, input: &mut Input<'_>) -> Option<Self> {
+        let is_told = |what| how & what != 0;
+        let session = if is_told(OTHER_SESSION) { input.session()? } else { last.ids.session };
+        let next = last.ids.end();
+        let first = if is_told(ELSEWHERE) { input.difference(next)? } else { next };
+        let count = if is_told(SEVERAL) { input.number()? } else { 1 };
+        Some(Self { ids: IdRun { session, first, count }, is_void: is_told(VOID) })
     }
 }
 

@@ -26,6 +26,7 @@ use seriatim_model::{IdRun, Position, SessionId, ShardId, ViewNumber};
 use super::binding::{Binding, Bound, OrderPart};
 use super::index::IndexRun;
 use super::numbers::{Input, put_difference, put_number};
+use super::runs::Stretch;
 use super::segment::Written;
 use crate::format::u32_at;
 
@@ -64,15 +65,9 @@ const KNOWN_SESSION: u8 = 1;
 const ELSEWHERE_IN_SESSION: u8 = 2;
 const NEW_SESSION: u8 = 3;
 
-/// How a place is told: there is none; it follows the last one and is like it; it follows; it is somewhere else, but
-/// like the last one; somewhere else; a part of something; the next part of what the session had last; one record of
-/// that.
+/// How the place of an order's part is told, besides what [`Stretch::put_after`] says of it: there is none; it is the
+/// next part of what the session had last; one record of that.
 const NOWHERE: u8 = 0;
-const FOLLOWS_ALIKE: u8 = 1;
-const FOLLOWS: u8 = 2;
-const APART_ALIKE: u8 = 3;
-const APART: u8 = 4;
-const PART: u8 = 5;
 const NEXT_PART: u8 = 6;
 const NEXT_RECORD: u8 = 7;
 
@@ -347,29 +342,7 @@ impl Expected {
     }
 
     fn put_place(&mut self, out: &mut Vec<u8>, run: IndexRun) -> u8 {
-        let last = self.place;
-        let is_whole = run.whole().is_some();
-        let follows = run.segment == last.segment && u64::from(run.offset) == last.end();
-        let is_alike = (run.count, run.bytes) == (last.count, last.bytes);
-        if !(is_whole && follows) {
-            put_difference(out, last.segment.into(), run.segment.into());
-            put_difference(out, last.end(), run.offset.into());
-        }
-        let how = match (is_whole, follows, is_alike) {
-            (true, true, true) => FOLLOWS_ALIKE,
-            (true, true, false) => FOLLOWS,
-            (true, false, true) => APART_ALIKE,
-            (true, false, false) => APART,
-            (false, ..) => PART,
-        };
-        if how != FOLLOWS_ALIKE && how != APART_ALIKE {
-            put_number(out, run.count.into());
-            put_difference(out, last.bytes.into(), run.bytes.into());
-        }
-        if how == PART {
-            put_number(out, run.skip.into());
-            put_number(out, run.frames.into());
-        }
+        let how = run.put_after(self.place, out);
         self.place = run;
         how
     }
@@ -559,27 +532,8 @@ impl Expected {
     }
 
     fn take_place(&mut self, input: &mut Input<'_>, how: u8) -> Option<IndexRun> {
-        let mut run = self.place;
-        run.skip = 0;
-        match how {
-            FOLLOWS_ALIKE | FOLLOWS => run.offset = u32::try_from(self.place.end()).ok()?,
-            APART_ALIKE | APART | PART => {
-                run.segment = u32::try_from(input.difference(run.segment.into())?).ok()?;
-                run.offset = u32::try_from(input.difference(self.place.end())?).ok()?;
-            }
-            _ => return None,
-        }
-        if matches!(how, FOLLOWS | APART | PART) {
-            run.count = input.small()?;
-            run.bytes = u32::try_from(input.difference(run.bytes.into())?).ok()?;
-        }
-        run.frames = run.count;
-        if how == PART {
-            run.skip = input.small()?;
-            run.frames = input.small()?;
-        }
-        self.place = run;
-        Some(run)
+        self.place = IndexRun::take_after(self.place, how, input)?;
+        Some(self.place)
     }
 }
 
