@@ -5,6 +5,8 @@
 //! A checkpoint is a step like any other: what it says of each role is on its way, too. A start is none. It reads what
 //! was not rewritten yet, and keeps an entry for each run of the log.
 
+use seriatim_store::ShardStore;
+
 use super::Finding;
 use crate::history::History;
 
@@ -23,6 +25,10 @@ const READER_BYTES: u64 = 128 << 10;
 const VISITS: u64 = 4;
 /// How many entries a step may look at besides: what a trim has forgotten at once.
 const VISITED_PIECE: u64 = 1000;
+/// How many blocks of entries a step may go through besides, of what grows with the log: in the index and in the map one
+/// that it looks into, one that it unpacks to change it, the one that was changed before and is packed, and the last
+/// entries when these make a block.
+const VISITED_BLOCKS: u64 = 2 * 4;
 
 pub(super) fn check(history: &History) -> Finding {
     let Some(load) = &history.load else { return Ok(()) };
@@ -30,7 +36,8 @@ pub(super) fn check(history: &History) -> Finding {
     within("sent, wrote and journaled", step.made, "bytes", MADE_RINGS * load.ring_bytes)?;
     let read = READ_RINGS * load.ring_bytes + READ_PIECES + READER_BYTES * u64::from(load.readers);
     within("read", step.read, "bytes", read)?;
-    within("looked at", step.visited, "entries", VISITS * load.ring_records + VISITED_PIECE)
+    let blocks = VISITED_BLOCKS * ShardStore::BLOCK_ENTRIES as u64;
+    within("looked at", step.visited, "entries", VISITS * load.ring_records + VISITED_PIECE + blocks)
 }
 
 fn within(what: &str, cost: u64, of: &str, most: u64) -> Finding {
