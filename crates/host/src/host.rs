@@ -353,7 +353,7 @@ impl Host {
         self.drain_local(now);
         self.join(now);
         self.retry_when_full(now);
-        self.checkpoint_if_due();
+        self.checkpoint_goes_on();
         self.notices.close_window(now);
     }
 
@@ -401,7 +401,9 @@ impl Host {
         if self.failure.is_some() {
             return None;
         }
-        [self.timers.next(), self.join_at, self.retry_at, self.notices.deadline()].into_iter().flatten().min()
+        let next_piece = self.checkpoint_is_ready().then_some(Time::ZERO);
+        let own = [self.join_at, self.retry_at, next_piece, self.notices.deadline()];
+        own.into_iter().chain([self.timers.next()]).flatten().min()
     }
 
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.

@@ -1,7 +1,7 @@
 //! What a host writes to the node's journal about its roles.
 
 use bytes::Bytes;
-use seriatim_model::wire::{Encoder, Wire, wire_enum, wire_struct};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
 use seriatim_model::{Incarnation, LogConfig};
 
 /// How a role began this life.
@@ -55,14 +55,39 @@ pub(crate) struct RoleSnapshot {
 
 wire_struct! { RoleSnapshot { birth, own } }
 
+impl RoleSnapshot {
+    /// Encodes one with a single entry, without copying it.
+    pub(crate) fn encode_single(birth: &Option<Birth>, entry: &[Bytes]) -> Vec<Bytes> {
+        let mut out = Encoder::new();
+        birth.encode(&mut out);
+        1u32.encode(&mut out);
+        put_chunks(entry, &mut out);
+        out.finish()
+    }
+
+    /// What a role said, in one part or in several.
+    pub(crate) fn decode_parts(bytes: Bytes) -> Result<Self, WireError> {
+        let mut input = Decoder::new(bytes);
+        let mut whole = Self::decode(&mut input)?;
+        while input.remaining() > 0 {
+            whole.own.extend(Self::decode(&mut input)?.own);
+        }
+        Ok(whole)
+    }
+}
+
 /// `RoleRecord::Own`, encoded without copying the entry.
 pub(crate) fn own_record(entry: &[Bytes]) -> Vec<Bytes> {
     let mut head = Encoder::new();
     1u8.encode(&mut head);
-    (entry.iter().map(Bytes::len).sum::<usize>() as u32).encode(&mut head);
-    let mut chunks = head.finish();
-    chunks.extend_from_slice(entry);
-    chunks
+    put_chunks(entry, &mut head);
+    head.finish()
+}
+
+/// Bytes that are in several chunks.
+fn put_chunks(chunks: &[Bytes], out: &mut Encoder) {
+    (chunks.iter().map(Bytes::len).sum::<usize>() as u32).encode(out);
+    chunks.iter().for_each(|chunk| out.put_shared(chunk));
 }
 
 pub(crate) fn encode(record: &impl Wire) -> Vec<Bytes> {
@@ -82,5 +107,15 @@ mod tests {
         let chunks = own_record(&[Bytes::from_static(b"ab"), Bytes::from_static(b"c")]);
         let RoleRecord::Own(entry) = decode_one(chunks.concat().into()).unwrap() else { panic!() };
         assert_eq!(entry, Bytes::from_static(b"abc"));
+    }
+
+    #[test]
+    fn a_snapshot_with_one_entry_is_encoded_like_any_other_and_comes_in_parts() {
+        let entry = [Bytes::from(vec![7; 5000]), Bytes::from_static(b"c")];
+        let single = RoleSnapshot::encode_single(&None, &entry).concat();
+        let other = RoleSnapshot { birth: None, own: vec![entry.concat().into()] };
+        assert_eq!(single, encode(&other).concat());
+        let parts = RoleSnapshot::decode_parts([single.clone(), single].concat().into()).unwrap();
+        assert_eq!(parts.own, [other.own.clone(), other.own].concat());
     }
 }

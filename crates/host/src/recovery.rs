@@ -138,7 +138,7 @@ pub(crate) fn revive(
 fn of_checkpoint(snapshots: Vec<(RoleKey, Vec<Bytes>)>) -> Result<Told, HostError> {
     let mut told = Told::default();
     for (key, pieces) in snapshots {
-        let mut snapshot: RoleSnapshot = decode_one(pieces.concat().into()).map_err(entry_error(key))?;
+        let mut snapshot = RoleSnapshot::decode_parts(pieces.concat().into()).map_err(entry_error(key))?;
         if key == NODE {
             let logs = snapshot.own.pop().map_or(Ok(vec![]), decode_one::<Vec<LogId>>);
             told.gone = logs.map_err(entry_error(key))?.into();

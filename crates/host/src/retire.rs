@@ -9,7 +9,6 @@ use seriatim_model::{Endpoint, Input, LogId, ShardId, Time, ViewNumber, limits};
 use seriatim_protocol::control;
 use seriatim_store::{Disk, RoleKey, ShardStore};
 
-use crate::condition::NODE;
 use crate::host::Host;
 use crate::journal::{RoleRecord, RoleSnapshot, encode};
 use crate::recovery::Problem;
@@ -32,10 +31,9 @@ impl Host {
     }
 
     /// The part of a checkpoint that goes on telling of the node itself: which disk this is, and which logs were deleted.
-    pub(crate) fn own_snapshot(&self) -> (RoleKey, Vec<Bytes>) {
+    pub(crate) fn own_snapshot(&self) -> Vec<Bytes> {
         let gone: Vec<LogId> = self.gone.iter().copied().collect();
-        let own = vec![encode_one(&self.mark.read().0), encode_one(&gone)];
-        (NODE, encode(&RoleSnapshot { birth: None, own }))
+        encode(&RoleSnapshot { birth: None, own: vec![encode_one(&self.mark.read().0), encode_one(&gone)] })
     }
 
     /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use seriatim_model::wire::WireError;
-use seriatim_model::{Durability, LogConfig, Machine, Member, Order, Time};
+use seriatim_model::{Durability, LogConfig, LogId, Machine, Member, Order, Time, limits};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
@@ -10,7 +10,7 @@ use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Options, corfu, erwin, scalog};
 use seriatim_store::ShardStore;
 
-use crate::journal::{Birth, RoleSnapshot};
+use crate::journal::{Birth, RoleSnapshot, encode};
 
 /// A role, with its record store if it has one.
 #[derive(Debug)]
@@ -23,6 +23,16 @@ pub(crate) enum Role {
     /// One that holds cuts.
     Cutter(Box<scalog::Sequencer>),
     Shard(Box<Replica>, Box<ShardStore>),
+}
+
+/// What a role says for a checkpoint.
+pub(crate) struct Snapshot {
+    /// A [`RoleSnapshot`].
+    pub(crate) said: Vec<Bytes>,
+    /// The files that must be synced for it to be true.
+    pub(crate) files: Vec<String>,
+    /// If this was a part: where the next one begins.
+    pub(crate) goes_on: Option<LogId>,
 }
 
 impl Role {
@@ -125,26 +135,30 @@ impl Role {
         Some(Birth { config: self.config()?.clone(), incarnation })
     }
 
-    /// What stands for all that the role wrote so far, and the files that must be synced for that to be
-    /// true. Nothing for a role that keeps nothing.
-    pub(crate) fn snapshot(&mut self) -> Option<(RoleSnapshot, Vec<String>)> {
+    /// What stands for all that the role wrote so far. Nothing for a role that keeps nothing. One that has said a part goes on
+    /// there.
+    pub(crate) fn snapshot(&mut self, goes_on: Option<LogId>) -> Option<Snapshot> {
         let birth = self.birth();
         let journaled = self.is_journaled();
-        let (own, files) = match self {
+        let single = |entry: &[Bytes]| RoleSnapshot::encode_single(&birth, entry);
+        let (said, files) = match self {
             Self::Register(role) => {
-                (role.snapshot().into_iter().map(|entry| entry.concat().into()).collect(), vec![])
+                let (own, goes_on) = role.snapshot(goes_on, limits::SNAPSHOT_ROLES);
+                return Some(Snapshot { said: encode(&RoleSnapshot { birth, own }), files: vec![], goes_on });
             }
-            Self::Sequencer(role) if journaled => (vec![role.snapshot().concat().into()], vec![]),
-            Self::Cutter(role) if journaled => (vec![role.snapshot().concat().into()], vec![]),
+            Self::Sequencer(role) if journaled => (single(&role.snapshot()), vec![]),
+            Self::Cutter(role) if journaled => (single(&role.snapshot()), vec![]),
             Self::Shard(_, store) if journaled => {
                 let (checkpoint, files) = store.checkpoint();
-                (vec![checkpoint], files)
+                (single(&[checkpoint]), files)
             }
-            Self::Shard(_, store) => (vec![], store.take_unsynced()),
-            Self::Sequencer(_) | Self::Counter(_) | Self::Cutter(_) => (vec![], vec![]),
+            Self::Shard(..) | Self::Sequencer(_) | Self::Counter(_) | Self::Cutter(_) => {
+                let files = self.store().map_or_else(Vec::new, ShardStore::take_unsynced);
+                (encode(&RoleSnapshot { birth, own: vec![] }), files)
+            }
             Self::Controller(_) => return None,
         };
-        Some((RoleSnapshot { birth, own }, files))
+        Some(Snapshot { said, files, goes_on: None })
     }
 
     /// Everything that a role without a journal knows, at an orderly end.

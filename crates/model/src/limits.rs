@@ -150,6 +150,9 @@ pub const MAX_GONE_LOGS: usize = 1024;
 /// How many notices about logs an operator is given within a second, one by one.
 pub const NOTICES: usize = 64;
 
+/// How many roles a checkpoint asks at once what they know, and of how many logs a register says so at once.
+pub const SNAPSHOT_ROLES: usize = 64;
+
 /// How many sessions of such records one question names.
 pub const MAX_UNNAMED: usize = 1024;
 

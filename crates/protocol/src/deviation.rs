@@ -144,6 +144,8 @@ pub enum Deviation {
     PutOffForEver,
     /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.
     MendingWaits,
+    /// What a role knows is written down for a checkpoint some time after it was asked.
+    SnapshotAhead,
 }
 
 /// What every machine of a node is configured with.

@@ -209,6 +209,7 @@ impl Plan {
         };
         // Drawn apart, so that the seeds known by their numbers stay what they are.
         let mut apart = Random::new(seed ^ 0x0E4D);
+        plan.journal.snapshot_bytes = Random::new(seed ^ 0x54A9).pick(&[300, 2000, 256 << 10]);
         plan.options.limits.unnamed_for = apart.pick(&[50, 400, 3000].map(Duration::from_millis));
         let connected = if seed.is_multiple_of(4) { MISSING_CONNECTED } else { MISSING_FOR };
         plan.options.limits.missing_connected = connected;
@@ -359,6 +360,7 @@ fn journal(random: &mut Random) -> JournalOptions {
         file_bytes: random.pick(&[16_384, 32_768, 65_536]),
         batch_bytes: random.pick(&[512, 4096, 65_536]),
         checkpoint_bytes: random.pick(&[3000, 20_000, 200_000]),
+        snapshot_bytes: 256 << 10,
         spare_files: random.pick(&[0, 2, 8]),
         block_bytes: random.pick(&[512, 4096]),
     }

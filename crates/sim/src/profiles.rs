@@ -595,6 +595,14 @@ pub fn reshaped(seed: u64) -> Plan {
     plan
 }
 
+/// Followers lose power while the leader is away, and mostly in the middle of a checkpoint.
+#[must_use]
+pub fn power_losses_in_checkpoints(seed: u64) -> Plan {
+    let mut plan = power_losses(seed);
+    (plan.journal.checkpoint_bytes, plan.journal.snapshot_bytes) = (3000, 300);
+    plan
+}
+
 /// Followers lose power while the leader is away.
 #[must_use]
 pub fn power_losses(seed: u64) -> Plan {

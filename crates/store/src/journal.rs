@@ -15,9 +15,11 @@
 //! what a client put into a record is taken for a batch. Numbers of entries ([`Lsn`]) have no gaps, so a
 //! batch that is missing between two others is noticed. `journal/batch.rs` has the layout.
 //!
-//! **Checkpoints** bound what recovery reads. `begin_checkpoint` fixes where ordinary entries start to
-//! count; `finish_checkpoint` appends a snapshot of each role as of that instant, and an end marker.
-//! When the marker is durable, files that hold only earlier entries are free for their next use.
+//! **Checkpoints** bound what recovery reads, and go in pieces, between ordinary entries. `begin_checkpoint` fixes where
+//! entries start to count. `add_snapshot` appends what a role is at that instant: it stands for all that the role has
+//! appended before, and the role's later entries follow it. `finish_checkpoint` appends an end marker. When that is durable,
+//! files that hold only entries from before the beginning are free for their next use. Until then the checkpoint before
+//! counts, and everything since.
 
 mod batch;
 mod files;
@@ -40,9 +42,6 @@ use files::Files;
 
 pub use secret::Secret;
 pub use write::{JournalWrite, Preparation, WriteFailure};
-
-/// Snapshots are split into entries of this size, in bytes.
-const SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
 
 /// The number of an entry: from 1, without gaps, for the whole journal. 0 is before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +82,8 @@ pub struct JournalOptions {
     pub batch_bytes: usize,
     /// After how many bytes a checkpoint is due: those of the entries, and what they are padded by.
     pub checkpoint_bytes: u64,
+    /// How many bytes of snapshots a checkpoint adds at once.
+    pub snapshot_bytes: usize,
     /// How many files are kept for their next use; more are deleted.
     pub spare_files: usize,
     /// Each write starts at a multiple of this in its file, in bytes, which is one of 512 itself and at most 1 MiB. A
@@ -96,6 +97,7 @@ impl Default for JournalOptions {
             file_bytes: 16 << 20,
             batch_bytes: 8 << 20,
             checkpoint_bytes: 64 << 20,
+            snapshot_bytes: 256 << 10,
             spare_files: 8,
             block_bytes: 4096,
         }
@@ -108,7 +110,8 @@ pub struct Recovered {
     /// For each role the bytes of its snapshot in the last complete checkpoint, in pieces whose
     /// boundaries mean nothing.
     pub snapshots: Vec<(RoleKey, Vec<Bytes>)>,
-    /// The entries since that checkpoint began, in the order in which they were appended.
+    /// The entries since that checkpoint began, in the order in which they were appended, without those that a role
+    /// appended before its snapshot was taken.
     pub entries: Vec<(RoleKey, Bytes)>,
 }
 
@@ -277,38 +280,36 @@ impl Journal {
         is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes
     }
 
-    /// Begins a checkpoint: the snapshots that finish it must hold what all entries appended so far
-    /// did, and nothing of later ones. One that is in progress is given up.
+    /// Begins a checkpoint. One that is in progress is given up.
     pub fn begin_checkpoint(&mut self) -> CheckpointId {
         self.checkpoint.begun = Some(self.next);
         self.checkpoint.bytes_since = 0;
         CheckpointId(self.next)
     }
 
-    /// Finishes a checkpoint with a snapshot of every role that is to exist after a recovery. The files
-    /// that the snapshots rely on must be synced before. Returns the entry that, once durable, makes
-    /// the checkpoint count.
+    /// Adds a piece of a role's snapshot to a checkpoint. The first one says where the snapshot was taken: it holds what all
+    /// entries that the role has appended so far did, and nothing of later ones. The others follow, before any other role's.
     ///
     /// # Panics
     /// If another checkpoint was begun since.
-    pub fn finish_checkpoint(&mut self, id: CheckpointId, snapshots: &[(RoleKey, Vec<Bytes>)]) -> Lsn {
-        let begun = self.checkpoint.begun.take();
-        assert_eq!(begun, Some(id.0), "the checkpoint that is finished is the one in progress");
-        for (key, chunks) in snapshots {
-            for piece in pieces(chunks) {
-                let entry = Entry::Snapshot { start: id.0.0, key: *key, bytes: piece };
-                self.push(entry.estimated_bytes(), |out| entry.encode(out));
-            }
-        }
-        let marker = Entry::End { start: id.0.0 };
-        let end = self.push(marker.estimated_bytes(), |out| marker.encode(out));
-        self.checkpoint.ending = Some((end, id.0));
-        end
+    pub fn add_snapshot(&mut self, id: CheckpointId, key: RoleKey, piece: &[Bytes]) -> Lsn {
+        assert_eq!(self.checkpoint.begun, Some(id.0), "the checkpoint is the one in progress");
+        let len: usize = piece.iter().map(Bytes::len).sum();
+        self.push(len, |out| Entry::encode_snapshot(id.0, key, len, piece, out))
     }
 
-    /// Gives up the checkpoint in progress, if there is one.
-    pub fn abandon_checkpoint(&mut self) {
-        self.checkpoint.begun = None;
+    /// Finishes a checkpoint which has a snapshot of every role that is to exist after a recovery, unless the role's first
+    /// entry is a later one. The files that the snapshots rely on must be synced before. Returns the entry that, once
+    /// durable, makes the checkpoint count.
+    ///
+    /// # Panics
+    /// If another checkpoint was begun since.
+    pub fn finish_checkpoint(&mut self, id: CheckpointId) -> Lsn {
+        let begun = self.checkpoint.begun.take();
+        assert_eq!(begun, Some(id.0), "the checkpoint that is finished is the one in progress");
+        let end = self.push(0, |out| Entry::End { start: id.0.0 }.encode(out));
+        self.checkpoint.ending = Some((end, id.0));
+        end
     }
 
     /// Adds an entry of about `len` bytes to the last batch of the queue that has room.
@@ -332,21 +333,6 @@ impl Journal {
             self.files.release_below(start, self.options.spare_files);
         }
     }
-}
-
-/// The bytes of a snapshot in pieces that fit well into batches: at least one, for an empty snapshot.
-fn pieces(chunks: &[Bytes]) -> Vec<Bytes> {
-    let mut pieces = Vec::new();
-    for chunk in chunks {
-        let mut rest = chunk.clone();
-        while !rest.is_empty() {
-            pieces.push(rest.split_to(rest.len().min(SNAPSHOT_CHUNK_BYTES)));
-        }
-    }
-    if pieces.is_empty() {
-        pieces.push(Bytes::new());
-    }
-    pieces
 }
 
 #[cfg(test)]

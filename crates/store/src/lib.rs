@@ -29,8 +29,8 @@
 //! (buffered), appends the same command to the [`Journal`], and tells the replica that it is persisted
 //! when the journal is. So an append costs one sync, whatever the number of logs and shards. A command that
 //! finds everything there, because it was executed before, is not appended again ([`Kept`]). At a
-//! checkpoint the stores name their dirty files; once these are synced, the journal gets the snapshots
-//! and may forget. After a crash each store goes back to its checkpoint, and the journal's later
+//! checkpoint the stores name their dirty files, a few stores at a time, and the journal gets their snapshots; once all of
+//! these files are synced, it may forget. After a crash each store goes back to its checkpoint, and the journal's later
 //! commands are executed again. At durability `memory` there is no journal for a shard's commands.
 //!
 //! # What holds
@@ -53,7 +53,7 @@
 //!
 //! # Formats
 //!
-//! Version 3; older files are read, and those that changed since get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
+//! Version 5; older files are read, and those that changed since get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
 //! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
 //! `shard/rewriting.rs`. Values
 //! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and

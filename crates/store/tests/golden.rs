@@ -26,8 +26,8 @@ use seriatim_store::{
     ShardStore, sync_files,
 };
 
-const VERSIONS: [u32; 4] = [1, 2, 3, NEWEST];
-const NEWEST: u32 = 4;
+const VERSIONS: [u32; 5] = [1, 2, 3, 4, NEWEST];
+const NEWEST: u32 = 5;
 
 const LOG: LogId = LogId(0x5e71a71);
 const SHARD: ShardId = ShardId(1);
@@ -111,14 +111,18 @@ fn write(directory: &Path, (before, after): Commands, checkpoints_before: usize)
     }
     journal.append(SEQUENCER, &[Bytes::from_static(b"before")]);
     let id = journal.begin_checkpoint();
+    // What its snapshot holds is not executed again.
+    journal.append(SHARD_ROLE, &[encode_one(&before[0])]);
     let (checkpoint, files) = store.checkpoint();
     sync_files(&disk, &files).unwrap();
-    journal.finish_checkpoint(id, &[(SHARD_ROLE, vec![checkpoint])]);
+    journal.add_snapshot(id, SHARD_ROLE, &[checkpoint.slice(..10)]);
+    journal.append(SEQUENCER, &[Bytes::from_static(b"after")]);
+    journal.add_snapshot(id, SHARD_ROLE, &[checkpoint.slice(10..)]);
+    journal.finish_checkpoint(id);
     for command in &after {
         store.execute(command).unwrap();
         journal.append(SHARD_ROLE, &[encode_one(command)]);
     }
-    journal.append(SEQUENCER, &[Bytes::from_static(b"after")]);
     while let Some(write) = journal.next_write() {
         journal.written(write.perform(&disk)).unwrap();
     }

@@ -49,7 +49,8 @@ impl Host {
             let id = self.journal.begin_checkpoint();
             let (bytes, files) = self.store.checkpoint();
             sync_files(&*self.disk, &files).unwrap();
-            self.journal.finish_checkpoint(id, &[(ROLE, vec![bytes])]);
+            self.journal.add_snapshot(id, ROLE, &[bytes]);
+            self.journal.finish_checkpoint(id);
         }
         while let Some(write) = self.journal.next_write() {
             self.journal.written(write.perform(&*self.disk)).unwrap();

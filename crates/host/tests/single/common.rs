@@ -38,7 +38,7 @@ pub(crate) fn open(disk: &MemoryDisk) -> Host {
     Host::open(config(disk), Arc::new(disk.clone())).unwrap()
 }
 
-fn address(node: NodeId) -> NodeAddress {
+pub(crate) fn address(node: NodeId) -> NodeAddress {
     NodeAddress { node, address: format!("node-{}:7700", node.0) }
 }
 

@@ -105,7 +105,7 @@ impl Register for Embedded {
     fn restart(&mut self) {
         self.count += 1;
         if self.count.is_multiple_of(2) {
-            self.journal = self.register.snapshot().iter().map(|entry| entry.concat().into()).collect();
+            self.journal = self.register.snapshot(None, usize::MAX).0;
         }
         self.register =
             control::register::Register::recover(HOST, Options::default(), self.journal.clone()).unwrap();

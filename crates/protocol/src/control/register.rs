@@ -4,11 +4,11 @@
 //! answers is durable before it leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
-use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
-use seriatim_model::wire::{Encoder, Wire, WireError, decode_one, wire_enum};
+use seriatim_model::wire::{WireError, decode_one, encode_one, wire_enum};
 use seriatim_model::{Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Time};
 
 use super::audience::Audience;
@@ -146,24 +146,33 @@ impl Register {
         Ok(register)
     }
 
-    /// The whole state as journal entries, in place of all entries so far.
+    /// A part of the whole state, as journal entries: what there is of at most so many logs, the first ones after `after`;
+    /// and the last of these, if there are more. The parts may be taken at different times, one after the other. In the place
+    /// of all entries so far stand all parts, and after them the entries since the first part was taken: each says all that
+    /// there is to know of what it changes.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<Vec<Bytes>> {
-        let entries = self.entries.values().cloned().map(|entry| match self.created.get(&entry.id) {
-            Some(request) => JournalRecord::Created { entry, request: *request },
-            None => JournalRecord::Entry(entry),
+    pub fn snapshot(&self, after: Option<LogId>, logs: usize) -> (Vec<JournalEntry>, Option<LogId>) {
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let looked_at = logs.saturating_add(1);
+        let entries = self.entries.range(range).take(looked_at).map(|(log, entry)| {
+            let (entry, request) = (entry.clone(), self.created.get(log));
+            let created =
+                request.map(|request| JournalRecord::Created { entry: entry.clone(), request: *request });
+            (*log, created.unwrap_or(JournalRecord::Entry(entry)))
         });
-        let retiring = self
-            .retiring
-            .iter()
-            .map(|(log, nodes)| JournalRecord::Deleted { log: *log, nodes: nodes.iter().copied().collect() });
-        let last = JournalRecord::LastLog(self.last_log);
-        let encode = |record: JournalRecord| {
-            let mut out = Encoder::new();
-            record.encode(&mut out);
-            out.finish()
-        };
-        entries.chain(retiring).chain([last]).map(encode).collect()
+        let retiring = self.retiring.range(range).take(looked_at).map(|(log, nodes)| {
+            (*log, JournalRecord::Deleted { log: *log, nodes: nodes.iter().copied().collect() })
+        });
+        // A log that is deleted has no entry.
+        let mut records: BTreeMap<LogId, JournalRecord> = entries.chain(retiring).collect();
+        let rest = records.keys().nth(logs).copied();
+        let left = rest.map(|rest| records.split_off(&rest));
+        let last = left.and_then(|_| records.keys().next_back().copied());
+        let mut records: Vec<JournalRecord> = records.into_values().collect();
+        if last.is_none() {
+            records.push(JournalRecord::LastLog(self.last_log));
+        }
+        (records.iter().map(encode_one).collect(), last)
     }
 
     /// The entries, in the order of ids.
@@ -410,6 +419,79 @@ impl Register {
                 self.created.insert(entry.id, request);
                 self.apply(JournalRecord::Entry(entry));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+    fn created(register: &Register, request: u64, name: u64) -> JournalRecord {
+        let config = LogConfig { shards: 1, ..LogConfig::default() };
+        let id = catalog::id_after(register.last_log, 0);
+        let entry = catalog::place(id, format!("log-{name}"), config, &NODES).unwrap();
+        JournalRecord::Created { entry, request }
+    }
+
+    /// Something that may happen next, if it may.
+    fn draw(register: &Register, random: &mut impl FnMut(u64) -> u64, request: u64) -> Option<JournalRecord> {
+        let any = random(register.entries.len().max(1) as u64) as usize;
+        match random(4) {
+            0 | 1 => {
+                let name = random(30);
+                let is_free = !register.names.contains_key(&format!("log-{name}"));
+                is_free.then(|| created(register, request, name))
+            }
+            2 => {
+                let log = *register.entries.keys().nth(any)?;
+                Some(JournalRecord::Deleted { log, nodes: NODES.to_vec() })
+            }
+            _ => {
+                let (log, nodes) = register.retiring.first_key_value()?;
+                Some(JournalRecord::Retired { log: *log, node: *nodes.first()? })
+            }
+        }
+    }
+
+    fn state(register: &Register) -> String {
+        let Register { entries, names, created, last_log, retiring, .. } = register;
+        format!("{entries:?} {names:?} {created:?} {last_log:?} {retiring:?}")
+    }
+
+    #[test]
+    fn parts_that_are_taken_at_different_times_and_what_happened_meanwhile_are_the_whole() {
+        for seed in 0..200 {
+            let mut state_of_random: u64 = seed;
+            let mut random = |below: u64| {
+                state_of_random = state_of_random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                (state_of_random >> 33) % below
+            };
+            let mut register = Register::new(NODES[0], Options::default());
+            for request in 0..60 {
+                draw(&register, &mut random, request).into_iter().for_each(|record| register.apply(record));
+            }
+            let (mut journal, mut since, mut last) = (vec![], vec![], None);
+            loop {
+                let (part, goes_on) = register.snapshot(last, 1 + seed as usize % 4);
+                journal.extend(part);
+                for request in 100..100 + random(4) {
+                    let Some(record) = draw(&register, &mut random, request) else { continue };
+                    since.push(encode_one(&record));
+                    register.apply(record);
+                }
+                last = goes_on;
+                if last.is_none() {
+                    break;
+                }
+            }
+            let entries = [journal, since].concat();
+            let again = Register::recover(NODES[0], Options::default(), entries).unwrap();
+            assert_eq!(state(&again), state(&register), "seed {seed}");
         }
     }
 }

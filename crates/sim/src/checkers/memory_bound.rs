@@ -5,8 +5,7 @@ use super::Finding;
 use crate::history::History;
 
 /// How many times what a sequencing replica holds at most a cluster may hold in memory. A ring of 64 MiB and 768 MiB for
-/// three nodes are twelve; what a checkpoint writes at once is two more here, where rings are a thousandth and the state of
-/// roles is not.
+/// three nodes are twelve; two more are what was seen here, where rings are a thousandth and messages are not.
 const RINGS: u64 = 14;
 
 pub(super) fn check(history: &History) -> Finding {

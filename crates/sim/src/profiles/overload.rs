@@ -46,8 +46,7 @@ fn small(seed: u64) -> Plan {
         saturates: true,
     };
     let mut plan = quiet(seed);
-    plan.nodes = 3;
-    plan.earlier_logs = 0;
+    (plan.nodes, plan.earlier_logs) = (3, 0);
     plan.config = LogConfig {
         shards: random.pick(&[1, 2]),
         replicas: random.pick(&[2, 3]),
@@ -66,6 +65,7 @@ fn small(seed: u64) -> Plan {
         file_bytes: ring_bytes as u64 / 4,
         batch_bytes: ring_bytes / 8,
         checkpoint_bytes: ring_bytes as u64,
+        snapshot_bytes: ring_bytes / 256,
         spare_files: 8,
         // A hundredth of a disk has small sectors, too.
         block_bytes: 512,

@@ -57,15 +57,26 @@ wire_struct! { FileIdentity { cluster, node, sequence, first, salt, block } }
 pub(super) enum Entry {
     /// What a role appended.
     Ordinary { key: RoleKey, bytes: Bytes },
-    /// A piece of a role's snapshot, of the checkpoint that starts at `start`.
-    Snapshot { start: u64, key: RoleKey, bytes: Bytes },
+    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was there. Versions before
+    /// the fifth wrote it.
+    SnapshotOfStart { start: u64, key: RoleKey, bytes: Bytes },
     /// All snapshots of the checkpoint that starts at `start` stand before this.
     End { start: u64 },
+    /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was where its first piece stands.
+    Snapshot { start: u64, key: RoleKey, bytes: Bytes },
 }
 
 const TAG_ORDINARY: u8 = 1;
+const TAG_SNAPSHOT: u8 = 4;
 
-wire_enum! { Entry { 1 => Ordinary { key, bytes }, 2 => Snapshot { start, key, bytes }, 3 => End { start } } }
+wire_enum! {
+    Entry {
+        1 => Ordinary { key, bytes },
+        2 => SnapshotOfStart { start, key, bytes },
+        3 => End { start },
+        4 => Snapshot { start, key, bytes },
+    }
+}
 
 impl Entry {
     /// Appends an ordinary entry whose bytes, `len` in all, are in `chunks`: the same as encoding an
@@ -73,18 +84,22 @@ impl Entry {
     pub(super) fn encode_ordinary(key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
         TAG_ORDINARY.encode(out);
         key.encode(out);
-        u32::try_from(len).expect("an entry is far below 4 GiB").encode(out);
-        for chunk in chunks {
-            out.put_shared(chunk);
-        }
+        put_chunks(len, chunks, out);
     }
 
-    /// About how many bytes it takes.
-    pub(super) fn estimated_bytes(&self) -> usize {
-        match self {
-            Self::Ordinary { bytes, .. } | Self::Snapshot { bytes, .. } => bytes.len() + 64,
-            Self::End { .. } => 64,
-        }
+    /// The same for an [`Entry::Snapshot`].
+    pub(super) fn encode_snapshot(start: Lsn, key: RoleKey, len: usize, chunks: &[Bytes], out: &mut Encoder) {
+        TAG_SNAPSHOT.encode(out);
+        start.0.encode(out);
+        key.encode(out);
+        put_chunks(len, chunks, out);
+    }
+}
+
+fn put_chunks(len: usize, chunks: &[Bytes], out: &mut Encoder) {
+    u32::try_from(len).expect("an entry is far below 4 GiB").encode(out);
+    for chunk in chunks {
+        out.put_shared(chunk);
     }
 }
 
@@ -247,6 +262,7 @@ mod tests {
             Entry::encode_ordinary(key, len, &[bytes.slice(..len / 2), bytes.slice(len / 2..)], out)
         });
         batch.add(|out| Entry::End { start: 5 }.encode(out));
+        batch.add(|out| Entry::encode_snapshot(Lsn(5), key, len, std::slice::from_ref(&bytes), out));
         batch.seal(3, BLOCK_BYTES).concat().into()
     }
 
@@ -256,11 +272,12 @@ mod tests {
             let file = batch(len);
             assert_eq!(file.len() as u64 % BLOCK_BYTES, 0);
             let batch = Batch::at(&file, 0, BLOCK_BYTES).unwrap();
-            assert_eq!((batch.header.mark, batch.end()), (3, Lsn(7)));
+            assert_eq!((batch.header.mark, batch.end()), (3, Lsn(8)));
             assert_eq!(batch.header.padded_bytes(BLOCK_BYTES), file.len() as u64);
             let entries = batch.entries().unwrap();
             assert!(matches!(&entries[0], Entry::Ordinary { bytes, .. } if bytes.len() == len));
             assert_eq!(entries[1], Entry::End { start: 5 });
+            assert!(matches!(&entries[2], Entry::Snapshot { start: 5, bytes, .. } if bytes.len() == len));
         }
     }
 

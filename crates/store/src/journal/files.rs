@@ -28,6 +28,8 @@ pub(super) struct LiveFile {
     pub(super) block: u64,
     /// The first entry of its first batch.
     pub(super) first: Lsn,
+    /// Whether its header says that it is of the newest version, as every entry in it must be.
+    pub(super) is_newest: bool,
 }
 
 impl LiveFile {
@@ -38,7 +40,7 @@ impl LiveFile {
 
     /// The mark of the next batch, unless the file has other blocks or is of an older version and takes no more.
     fn takes_batches(&self, block: u64) -> Option<u64> {
-        self.salt.filter(|_| self.block == block)
+        self.salt.filter(|_| self.is_newest && self.block == block)
     }
 }
 
@@ -126,7 +128,8 @@ impl Files {
         steps.extend(spare.preparation.map(Step::Prewrite));
         let (salt, first) = (self.secret.salt(sequence), batch.first());
         let block = self.block;
-        self.live.push_back(LiveFile { number: spare.number, sequence, salt: Some(salt), block, first });
+        let number = spare.number;
+        self.live.push_back(LiveFile { number, sequence, salt: Some(salt), block, first, is_newest: true });
         self.end = block + batch.padded_bytes(block);
         let JournalIdentity { cluster, node } = self.identity;
         let identity = FileIdentity { cluster, node, sequence, first: first.0, salt, block };

@@ -18,6 +18,8 @@
 //! of a torn batch. None of it is believed without the salt of the file's use. So remains in a file whose header never
 //! became durable are harmless, too: the next use has another salt, if with the same sequence number.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::batch::{
@@ -28,13 +30,19 @@ use super::write::Preparation;
 use super::{JournalIdentity, Lsn, Recovered, RoleKey, Secret};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::format::{SALTED_JOURNALS, decode_header, is_blank, version_of};
+use crate::format::{SALTED_JOURNALS, VERSION, decode_header, is_blank, version_of};
 
 /// No file has larger blocks.
 const MOST_BLOCK_BYTES: u64 = 1 << 20;
 
-/// A role's snapshot, in pieces.
-type Snapshot = (RoleKey, Vec<Bytes>);
+/// A role's snapshot.
+#[derive(Debug)]
+struct Snapshot {
+    key: RoleKey,
+    /// Where it stands for everything that the role appended before.
+    at: Lsn,
+    pieces: Vec<Bytes>,
+}
 
 /// A journal as it was found.
 #[derive(Debug)]
@@ -115,7 +123,8 @@ fn read_header(
     if block % LEAST_BLOCK_BYTES != 0 || block > MOST_BLOCK_BYTES {
         return Err(OpenError::damaged(&name, 0, "the header names blocks of a size that cannot be"));
     }
-    Ok(Some(LiveFile { number, sequence: found.sequence, salt, block, first: Lsn(found.first) }))
+    let (first, is_newest) = (Lsn(found.first), version_of(&header) == VERSION);
+    Ok(Some(LiveFile { number, sequence: found.sequence, salt, block, first, is_newest }))
 }
 
 fn spare(disk: &dyn Disk, number: u32, file_bytes: u64) -> Result<SpareFile, OpenError> {
@@ -218,7 +227,10 @@ impl Contents {
         for entry in batch.entries().map_err(|_| "a batch is not readable")? {
             match entry {
                 Entry::Ordinary { key, bytes } => self.entries.push((lsn, key, bytes)),
-                Entry::Snapshot { start, key, bytes } => self.take_snapshot(Lsn(start), key, bytes),
+                Entry::SnapshotOfStart { start, key, bytes } => {
+                    self.take_snapshot(Lsn(start), key, Lsn(start), bytes)
+                }
+                Entry::Snapshot { start, key, bytes } => self.take_snapshot(Lsn(start), key, lsn, bytes),
                 Entry::End { start } => self.take_end(Lsn(start)),
             }
             lsn.0 += 1;
@@ -227,21 +239,24 @@ impl Contents {
         Ok(())
     }
 
-    fn take_snapshot(&mut self, start: Lsn, key: RoleKey, bytes: Bytes) {
+    /// Takes a piece of a role's snapshot. The first one says where it stands.
+    fn take_snapshot(&mut self, start: Lsn, key: RoleKey, at: Lsn, piece: Bytes) {
         if self.building.0 != start {
             self.building = (start, vec![]);
         }
         match self.building.1.last_mut() {
-            Some((last, chunks)) if *last == key => chunks.push(bytes),
-            _ => self.building.1.push((key, vec![bytes])),
+            Some(last) if last.key == key => last.pieces.push(piece),
+            _ => self.building.1.push(Snapshot { key, at, pieces: vec![piece] }),
         }
     }
 
     fn take_end(&mut self, start: Lsn) {
         let (built, snapshots) = std::mem::replace(&mut self.building, (Lsn(0), vec![]));
         let snapshots = if built == start { snapshots } else { vec![] };
+        let held: BTreeMap<RoleKey, Lsn> =
+            snapshots.iter().map(|snapshot| (snapshot.key, snapshot.at)).collect();
         self.complete = Some((start, snapshots));
-        self.entries.retain(|(lsn, ..)| *lsn >= start);
+        self.entries.retain(|(lsn, key, _)| lsn >= held.get(key).unwrap_or(&start));
     }
 
     /// Where ordinary entries start to count, if all from there on are there.
@@ -274,8 +289,9 @@ impl Contents {
 
     fn recovered(self, start: Lsn) -> Recovered {
         let entries = self.entries.into_iter().filter(|(lsn, ..)| *lsn >= start);
+        let snapshots = self.complete.map_or_else(Vec::new, |(_, snapshots)| snapshots);
         Recovered {
-            snapshots: self.complete.map_or_else(Vec::new, |(_, snapshots)| snapshots),
+            snapshots: snapshots.into_iter().map(|Snapshot { key, pieces, .. }| (key, pieces)).collect(),
             entries: entries.map(|(_, key, bytes)| (key, bytes)).collect(),
         }
     }

@@ -17,6 +17,7 @@ const OPTIONS: JournalOptions = JournalOptions {
     file_bytes: 8 * BLOCK_BYTES,
     batch_bytes: 3000,
     checkpoint_bytes: 40_000,
+    snapshot_bytes: 3000,
     spare_files: 3,
     block_bytes: BLOCK_BYTES,
 };
@@ -355,10 +356,14 @@ fn checkpoints_replace_what_came_before() {
     let (mut journal, _) = open(&disk);
     store(&mut journal, &disk, b"old");
     let id = journal.begin_checkpoint();
+    append(&mut journal, b"before its snapshot");
+    journal.append(OTHER, &[Bytes::from_static(b"the other's")]);
+    let large = Bytes::from((0..300_000u32).map(|n| n as u8).collect::<Vec<_>>());
+    journal.add_snapshot(id, KEY, &[Bytes::from_static(b"s"), large.slice(..10)]);
     append(&mut journal, b"between");
-    let large = Bytes::from((0..3_000_000u32).map(|n| n as u8).collect::<Vec<_>>());
-    let snapshots = [(KEY, vec![Bytes::from_static(b"s"), large.clone()]), (OTHER, vec![])];
-    let end = journal.finish_checkpoint(id, &snapshots);
+    journal.add_snapshot(id, KEY, &[large.slice(10..)]);
+    journal.add_snapshot(id, OTHER, &[]);
+    let end = journal.finish_checkpoint(id);
     append(&mut journal, b"after");
     let before_end = disk.fork();
     before_end.put("journal/not-a-number", vec![1]);
@@ -377,7 +382,7 @@ fn checkpoints_replace_what_came_before() {
     assert_eq!(recovered.snapshots[1], (OTHER, vec![Bytes::new()]));
     let (_, recovered) = open(&before_end);
     assert!(recovered.snapshots.is_empty());
-    assert_eq!(bytes_of(&recovered), [&b"old"[..], b"between"]);
+    assert_eq!(bytes_of(&recovered), [&b"old"[..], b"before its snapshot", b"the other's", b"between"]);
 }
 
 #[test]
@@ -390,7 +395,8 @@ fn files_are_used_again() {
             store(&mut journal, &disk, &[round as u8; 900]);
         }
         let id = journal.begin_checkpoint();
-        journal.finish_checkpoint(id, &[(KEY, vec![Bytes::copy_from_slice(&round.to_le_bytes())])]);
+        journal.add_snapshot(id, KEY, &[Bytes::copy_from_slice(&round.to_le_bytes())]);
+        journal.finish_checkpoint(id);
         drain(&mut journal, &disk);
         names.extend(disk.files());
         if round % 7 == 0 {
@@ -413,6 +419,8 @@ struct Soak {
     entries: Vec<Vec<u8>>,
     /// How many of them a snapshot must or may cover, and the entry that completes it.
     checkpoints: Vec<(usize, Lsn)>,
+    /// The one in progress: what it covers, once its first piece is there, and the other pieces.
+    under_way: Option<(CheckpointId, Option<usize>, Vec<Bytes>)>,
     first: u64,
 }
 
@@ -420,7 +428,8 @@ impl Soak {
     fn new(seed: u64) -> Self {
         let disk = MemoryDisk::new();
         let (journal, _) = open(&disk);
-        Self { disk, random: seed, journal, entries: vec![], checkpoints: vec![(0, Lsn(0))], first: 0 }
+        let checkpoints = vec![(0, Lsn(0))];
+        Self { disk, random: seed, journal, entries: vec![], checkpoints, under_way: None, first: 0 }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -440,12 +449,12 @@ impl Soak {
                 append(&mut self.journal, &bytes);
                 self.entries.push(bytes);
             }
-            9..17 => {
+            9..16 => {
                 if let Some(write) = self.journal.next_write() {
                     self.journal.written(write.perform(&self.disk)).unwrap();
                 }
             }
-            17 => self.checkpoint(),
+            16..19 => self.checkpoint_goes_on(),
             _ => self.crash(),
         }
     }
@@ -461,14 +470,27 @@ impl Soak {
         bytes.extend_from_slice(&self.disk.read_at(name, offset, 1500).unwrap());
     }
 
-    /// The snapshot is the number of entries that it stands for.
-    fn checkpoint(&mut self) {
-        let id = self.journal.begin_checkpoint();
-        let covered = self.entries.len();
-        let mut snapshot = (covered as u64).to_le_bytes().to_vec();
-        snapshot.resize(self.below(9000) as usize + 8, 1);
-        let end = self.journal.finish_checkpoint(id, &[(KEY, vec![snapshot.into()])]);
-        self.checkpoints.push((covered, end));
+    /// The snapshot is the number of entries that it stands for. Its pieces come between others' entries.
+    fn checkpoint_goes_on(&mut self) {
+        match self.under_way.take() {
+            None => {
+                let rest = (0..self.below(4)).map(|_| Bytes::from(vec![1; 2000])).collect();
+                self.under_way = Some((self.journal.begin_checkpoint(), None, rest));
+            }
+            Some((id, None, rest)) => {
+                let covered = self.entries.len();
+                let piece = Bytes::copy_from_slice(&(covered as u64).to_le_bytes());
+                self.journal.add_snapshot(id, KEY, &[piece]);
+                self.under_way = Some((id, Some(covered), rest));
+            }
+            Some((id, Some(covered), mut rest)) => match rest.pop() {
+                Some(piece) => {
+                    self.journal.add_snapshot(id, KEY, &[piece]);
+                    self.under_way = Some((id, Some(covered), rest));
+                }
+                None => self.checkpoints.push((covered, self.journal.finish_checkpoint(id))),
+            },
+        }
     }
 
     /// Power fails, in the middle of a write or between two; recovery may be interrupted as well.
@@ -500,6 +522,7 @@ impl Soak {
         self.entries.truncate(covered + recovered.entries.len());
         assert_eq!(bytes_of(&recovered), self.entries[covered..]);
         self.journal = journal;
+        self.under_way = None;
     }
 }
 
@@ -521,7 +544,8 @@ fn real_journal() -> MemoryDisk {
         store(&mut journal, &disk, &[n; 900]);
         if n == 6 {
             let id = journal.begin_checkpoint();
-            journal.finish_checkpoint(id, &[(OTHER, vec![Bytes::from_static(b"snapshot")])]);
+            journal.add_snapshot(id, OTHER, &[Bytes::from_static(b"snapshot")]);
+            journal.finish_checkpoint(id);
         }
     }
     disk

@@ -32,7 +32,8 @@ fn headers(sequences: std::ops::Range<u64>) -> Vec<u8> {
 
 fn checkpoint(journal: &mut Journal, disk: &MemoryDisk) {
     let id = journal.begin_checkpoint();
-    journal.finish_checkpoint(id, &[(KEY, vec![Bytes::from_static(b"state")])]);
+    journal.add_snapshot(id, KEY, &[Bytes::from_static(b"state")]);
+    journal.finish_checkpoint(id);
     drain(journal, disk);
 }
 
