@@ -54,6 +54,14 @@ pub const RING_RECORDS: usize = 256 << 10;
 /// it while clients bring something for several logs.
 pub const JOURNAL_BACKLOG_BYTES: usize = 8 << 20;
 
+/// With less room than this, in bytes, a node's disk counts as full: no more records go to it, and what is left is for what
+/// makes room, and for view changes.
+pub const DISK_LOW_BYTES: u64 = 32 << 20;
+
+/// With so much room, in bytes, it does not count as full any more: enough for what comes at once when a node is taken
+/// back.
+pub const DISK_ENOUGH_BYTES: u64 = 96 << 20;
+
 /// How many records one append message, and one batch of the orderer, carry at most.
 pub const BATCH_RECORDS: usize = 2048;
 
@@ -200,6 +208,10 @@ pub struct Limits {
     pub largest_ring_records: usize,
     /// See [`JOURNAL_BACKLOG_BYTES`].
     pub journal_backlog_bytes: usize,
+    /// See [`DISK_LOW_BYTES`].
+    pub disk_low_bytes: u64,
+    /// See [`DISK_ENOUGH_BYTES`].
+    pub disk_enough_bytes: u64,
     /// See [`BATCH_RECORDS`].
     pub batch_records: usize,
     /// See [`BATCH_BYTES`].
@@ -235,6 +247,8 @@ impl Default for Limits {
             ring_records: RING_RECORDS,
             largest_ring_records: RING_RECORDS,
             journal_backlog_bytes: JOURNAL_BACKLOG_BYTES,
+            disk_low_bytes: DISK_LOW_BYTES,
+            disk_enough_bytes: DISK_ENOUGH_BYTES,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             max_sessions: MAX_SESSIONS,
@@ -271,6 +285,9 @@ const _: () = {
     // Records whose names are late are not taken for such that nobody named.
     assert!(UNNAMED_FOR.as_millis() > MISSING_MOST.as_millis() * 2);
     assert!(MAX_UNNAMED * 64 < MAX_FRAME_BYTES);
+    // What waits for the journal when the room runs low still finds some; and a disk with enough is not soon low again.
+    assert!(JOURNAL_BACKLOG_BYTES as u64 * 2 <= DISK_LOW_BYTES);
+    assert!(DISK_LOW_BYTES * 2 < DISK_ENOUGH_BYTES);
     // One session alone does not wait for what it has itself on the way.
     assert!((MAX_IN_FLIGHT as u64) < MOST_AHEAD);
     // One session alone does not fill a ring.

@@ -56,7 +56,7 @@ impl Dev {
         }
         let mut nodes = vec![];
         for (number, listener) in (1..).zip(listeners) {
-            let disk = open_disk(&options.data.join(format!("node-{number}")), options.run.disk)?;
+            let disk = open_disk(&options.data.join(format!("node-{number}")), &options.run)?;
             let membership = Membership {
                 cluster: identity.cluster(),
                 node: NodeId(number),

@@ -108,7 +108,7 @@ pub async fn serve(
     let (node, place) = (options.node, options.register.place());
     let known = NodeIdentity::read(&options.data, node, &place)?.map(|known| known.cluster());
     let Found { cluster, register, etcd } = register_of(&options, &address, known, obstacle).await?;
-    let disk = open_disk(&options.data, options.run.disk)?;
+    let disk = open_disk(&options.data, &options.run)?;
     NodeIdentity::claim(&options.data, cluster, node, &place)?;
     let membership = Membership { cluster, node, address, register };
     Ok(start_node(membership, &options.run, disk, listener, etcd)?)

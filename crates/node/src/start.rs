@@ -11,7 +11,7 @@ use seriatim_model::limits::Limits;
 use seriatim_net::{BindError, ListenOptions, Listener};
 use seriatim_protocol::Options;
 use seriatim_store::disk::DataDirectoryError;
-use seriatim_store::{Disk, JournalOptions, RealDisk, Secret, ShardOptions, VolatileDisk};
+use seriatim_store::{BoundedDisk, Disk, JournalOptions, RealDisk, Secret, ShardOptions, VolatileDisk};
 
 use crate::identity::IdentityError;
 use crate::node::{Node, NodeError};
@@ -34,6 +34,8 @@ pub enum DiskKind {
 pub struct NodeOptions {
     /// What kind of disk it has.
     pub disk: DiskKind,
+    /// How many bytes its files may take, if there is a bound besides that of their file system.
+    pub max_disk_bytes: Option<u64>,
     /// Bounds.
     pub limits: Limits,
     /// Sizes of its journal.
@@ -81,11 +83,23 @@ pub(crate) struct Membership {
 }
 
 /// Takes the directory of a node's files.
-pub(crate) fn open_disk(directory: &Path, kind: DiskKind) -> Result<Arc<dyn Disk>, DataDirectoryError> {
+pub(crate) fn open_disk(
+    directory: &Path,
+    options: &NodeOptions,
+) -> Result<Arc<dyn Disk>, DataDirectoryError> {
     let real = RealDisk::open(directory)?;
-    Ok(match kind {
-        DiskKind::Real => Arc::new(real),
-        DiskKind::Volatile => Arc::new(VolatileDisk::new(real)),
+    Ok(match (options.max_disk_bytes, options.disk) {
+        (None, DiskKind::Real) => Arc::new(real),
+        (None, DiskKind::Volatile) => Arc::new(VolatileDisk::new(real)),
+        (Some(most), kind) => {
+            let failed = |source| DataDirectoryError::Io { path: directory.to_owned(), source };
+            let lengths = real.lengths().map_err(failed)?;
+            let bounded = BoundedDisk::new(real, most, lengths);
+            match kind {
+                DiskKind::Real => Arc::new(bounded),
+                DiskKind::Volatile => Arc::new(VolatileDisk::new(bounded)),
+            }
+        }
     })
 }
 

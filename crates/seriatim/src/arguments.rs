@@ -84,6 +84,9 @@ pub(crate) struct DevArguments {
     /// Where the first node listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     pub(crate) listen: String,
+    /// How many bytes each node's files may take; 512 MiB at least [default: what the file system has].
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_disk_bytes: Option<u64>,
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) nodes: Option<u32>,

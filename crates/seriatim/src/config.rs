@@ -18,6 +18,9 @@ const REPLACE_MS: RangeInclusive<u64> = 100..=86_400_000;
 /// How long a record may lie on its shard before somebody asks for its name, in milliseconds.
 const UNNAMED_MS: RangeInclusive<u64> = 100..=86_400_000;
 
+/// How many bytes a node's disk has at least: the journal takes a part of it, and some is kept for what makes room.
+const LEAST_DISK_BYTES: u64 = 512 << 20;
+
 /// A setting that nodes had, as the parser refuses it now, and where it went.
 const MOVED: (&str, &str) = (
     "unknown field `session_idle_positions`",
@@ -41,6 +44,7 @@ struct ConfigFile {
     listen: String,
     advertise: Option<String>,
     data: PathBuf,
+    max_disk_bytes: Option<u64>,
     register: RegisterSection,
     limits: Option<LimitsSection>,
 }
@@ -93,6 +97,9 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
     if file.data.as_os_str().is_empty() {
         return Err("'data' is empty; name the directory of the node's data".into());
     }
+    if let Some(most) = file.max_disk_bytes {
+        check_disk_bytes(most)?;
+    }
     let limits = file.limits.unwrap_or_default().limits()?;
     Ok(ServeOptions {
         node: NodeId(file.id),
@@ -100,7 +107,7 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
         advertise: file.advertise,
         data: file.data,
         register: file.register.options(file.id)?,
-        run: NodeOptions { limits, ..NodeOptions::default() },
+        run: NodeOptions { limits, max_disk_bytes: file.max_disk_bytes, ..NodeOptions::default() },
     })
 }
 
@@ -116,6 +123,19 @@ fn located(text: &str, cause: &toml::de::Error) -> String {
     let number = before.matches('\n').count() + 1;
     let line = text.lines().nth(number - 1).unwrap_or_default().trim();
     format!("line {number}, '{line}': {message}")
+}
+
+/// Whether a node can work with so much disk.
+///
+/// # Errors
+/// If it cannot.
+pub(crate) fn check_disk_bytes(most: u64) -> Result<(), String> {
+    if most >= LEAST_DISK_BYTES {
+        return Ok(());
+    }
+    Err(format!(
+        "'max_disk_bytes' is {most}; it must be at least {LEAST_DISK_BYTES}, which a node needs for its journal and to work at all"
+    ))
 }
 
 fn check_address(key: &str, address: &str, least_port: u16) -> Result<(), String> {
@@ -191,6 +211,8 @@ impl LimitsSection {
             batch_records: lowered("batch_records", self.batch_records, usual.batch_records)?,
             batch_bytes: lowered("batch_bytes", self.batch_bytes, usual.batch_bytes)?,
             max_sessions: usual.max_sessions,
+            disk_low_bytes: usual.disk_low_bytes,
+            disk_enough_bytes: usual.disk_enough_bytes,
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),
             probe_after: usual.probe_after,
             unheard_for: usual.unheard_for,

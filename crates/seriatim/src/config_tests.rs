@@ -76,6 +76,7 @@ fn what_is_wrong_is_said_with_its_key_and_what_would_be_right() {
         ("127.0.0.1:1", "127.0.0.1", &["'listen'", "127.0.0.1", "HOST:PORT"]),
         ("data = \"d\"", "data = \"\"", &["'data'", "directory"]),
         ("data = \"d\"", "data = \"d\"\nadvertise = \"h:0\"", &["'advertise'", "HOST:PORT"]),
+        ("data = \"d\"", "data = \"d\"\nmax_disk_bytes = 1000", &["'max_disk_bytes'", "at least 536870912"]),
         ("embedded = true", "embedded = false", &["[register]", "'etcd' and 'cluster'", "'embedded = true'"]),
         ("embedded = true", "embedded = true\nnode = 2", &["exactly one of"]),
         ("embedded = true", "", &["[register]", "exactly one of"]),

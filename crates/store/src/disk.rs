@@ -1,7 +1,8 @@
-//! What the store asks of a disk, and three disks: a real one, one in memory that fails on request, and
-//! one that forgets what was not synced when its process dies.
+//! What the store asks of a disk, and four disks: a real one, one in memory that fails on request, one that forgets what was
+//! not synced when its process dies, and one with a bound.
 
 mod behind;
+mod bounded;
 mod faulty;
 mod open_file;
 mod real;
@@ -11,6 +12,7 @@ use std::{fmt, io};
 
 use bytes::Bytes;
 
+pub use bounded::BoundedDisk;
 pub use faulty::{DiskCounters, MemoryDisk};
 pub use real::{DataDirectoryError, RealDisk};
 pub use volatile::VolatileDisk;
@@ -66,6 +68,15 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// there may be: above that whoever writes waits. Asking costs next to nothing.
     fn behind(&self) -> BytesBehind {
         BytesBehind { bytes: 0, most: u64::MAX }
+    }
+
+    /// How many bytes more would find room, as far as is known: nothing if there is no bound, or nobody can tell. What the
+    /// disk set aside for what it took already does not count.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn free(&self) -> io::Result<Option<u64>> {
+        Ok(None)
     }
 
     /// Cuts a file off, or extends it with zeros.

@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`disk`] | the trait; [`RealDisk`], [`MemoryDisk`] (faulty on request), [`VolatileDisk`] (a killed process loses what it did not sync) |
+//! | [`disk`] | the trait; [`RealDisk`], [`MemoryDisk`] (faulty on request), [`VolatileDisk`] (a killed process loses what it did not sync), [`BoundedDisk`] |
 //! | [`journal`] | the node's one journal: group commit, recovery, checkpoints, recycled files |
 //! | [`shard`] | one [`ShardStore`] per shard replica: segments, binding logs, index, reads, trim |
 //! | `format` | headers and frames that all files share |
@@ -65,7 +65,7 @@ mod format;
 pub mod journal;
 pub mod shard;
 
-pub use disk::{BytesBehind, Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
+pub use disk::{BoundedDisk, BytesBehind, Disk, MemoryDisk, RealDisk, VolatileDisk, sync_files};
 pub use error::OpenError;
 pub use journal::{
     CheckpointId, Journal, JournalIdentity, JournalOptions, JournalWrite, Lsn, Preparation, Recovered,

@@ -4,12 +4,17 @@ use seriatim_node::{Dev, DevOptions, DiskKind, StartError};
 
 use super::signals::{AT_ONCE, Signals};
 use crate::arguments::DevArguments;
+use crate::config::check_disk_bytes;
 use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     tell_events(&arguments.events);
     let mut options = DevOptions::new(arguments.data, arguments.listen);
     options.nodes = arguments.nodes;
+    if let Some(most) = arguments.max_disk_bytes {
+        check_disk_bytes(most).map_err(Failure::new)?;
+    }
+    options.run.max_disk_bytes = arguments.max_disk_bytes;
     if arguments.volatile_disk {
         options.run.disk = DiskKind::Volatile;
     }

@@ -108,6 +108,10 @@ impl MemoryDisk {
         self.lock().capacity = bytes;
     }
 
+    fn capacity(&self) -> Option<u64> {
+        self.lock().capacity
+    }
+
     /// Whether reads of a file fail, and how.
     pub fn set_unreadable(&self, name: &str, how: Option<io::ErrorKind>) {
         let mut state = self.lock();
@@ -322,6 +326,10 @@ impl Disk for MemoryDisk {
             offset += fits;
         }
         Ok(())
+    }
+
+    fn free(&self) -> io::Result<Option<u64>> {
+        Ok(self.capacity().map(|capacity| capacity.saturating_sub(self.used())))
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {

@@ -162,6 +162,10 @@ impl<D: Disk> Disk for VolatileDisk<D> {
         self.below.behind()
     }
 
+    fn free(&self) -> io::Result<Option<u64>> {
+        self.below.free()
+    }
+
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
         self.overlay(&mut self.lock(), name)?.truncate(len);
         Ok(())
