@@ -35,6 +35,17 @@ pub(crate) struct Backlog {
     visited: [Option<(LogId, Time)>; 2],
 }
 
+/// How many bytes of records a command brings.
+pub(crate) fn record_bytes(command: &StorageCommand) -> usize {
+    match command {
+        StorageCommand::Put(records) => records.iter().map(|(_, record)| record.size()).sum(),
+        StorageCommand::Bind { runs, .. } => {
+            runs.iter().flat_map(|run| &run.records).map(|(_, record)| record.size()).sum()
+        }
+        _ => 0,
+    }
+}
+
 impl Backlog {
     /// Clients bring something for a log.
     fn visit(&mut self, now: Time, log: LogId) {
@@ -74,13 +85,7 @@ impl Backlog {
 
     /// Records are on their way to the disk.
     pub(crate) fn gives(&mut self, log: LogId, command: &StorageCommand) {
-        let bytes: usize = match command {
-            StorageCommand::Put(records) => records.iter().map(|(_, record)| record.size()).sum(),
-            StorageCommand::Bind { runs, .. } => {
-                runs.iter().flat_map(|run| &run.records).map(|(_, record)| record.size()).sum()
-            }
-            _ => 0,
-        };
+        let bytes = record_bytes(command);
         if bytes > 0 {
             *self.given.entry(log).or_default() += bytes as u64;
         }

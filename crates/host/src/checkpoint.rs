@@ -34,7 +34,8 @@ pub(crate) struct Checkpoint {
 impl Host {
     /// Begins a checkpoint if the journal asks for one, adds the next piece to the one under way, or finishes it.
     pub(crate) fn checkpoint_goes_on(&mut self) {
-        if self.checkpoint.is_none() && self.journal.checkpoint_due() && self.can_checkpoint() {
+        let is_due = self.journal.checkpoint_due() || self.has_full_disk() && self.journal.needs_file();
+        if is_due && self.checkpoint.is_none() && self.can_checkpoint() {
             self.begin_checkpoint();
         }
         if !self.checkpoint_is_ready() {

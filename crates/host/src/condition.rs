@@ -36,7 +36,8 @@ impl Host {
     pub(crate) fn tell_condition(&mut self, to: Address, request: u64) {
         let (wrong_suspicions, journal_write_us) = self.measured;
         let suspects = self.suspected().collect();
-        let condition = Condition { suspects, wrong_suspicions, journal_write_us };
+        let (has_full_disk, free_bytes) = (self.has_full_disk(), self.free_bytes());
+        let condition = Condition { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes };
         self.send(NODE, to, Message::ConditionIs { request, condition }.into());
     }
 }

@@ -8,6 +8,7 @@
 //!   a few intervals, and doubles when a suspicion turned out wrong. An observer that was itself not scheduled charges
 //!   nobody for that time, and gives one more moment before it suspects.
 //! * **The node's own word** that it cannot serve: its disk or its driver stands still.
+//!   One whose disk is full says that, too, and is not suspected: it can do everything else.
 //! * **A way that carries heartbeats and nothing else**: what is sent over the other connection is not taken (`lane.rs`). Each
 //!   of the two nodes then suspects the other, since the one that finds out says so.
 //!
@@ -66,6 +67,8 @@ pub enum Liveness {
     Told(NodeId),
     /// A node was shown more than this node's disk held when it started: the disk was set back.
     SetBack(NodeId),
+    /// By its own word a node's disk has no room for records (true), or has enough again (false).
+    FullDisk(NodeId, bool),
 }
 
 /// How many messages of one other node its host has taken: counted there, read by the detector.
@@ -125,6 +128,8 @@ struct Other {
     shown: Shown,
     /// It has said what it remembers of this node's.
     has_told: bool,
+    /// By its own word its disk is full.
+    has_full_disk: bool,
 }
 
 #[derive(Debug)]
@@ -207,6 +212,7 @@ impl Detector {
         self.beat_at = now + self.limits.heartbeat_every;
         self.count += 1;
         let (incarnation, count, pauses, ailment) = (self.incarnation, self.count, self.pauses, self.ailment);
+        let grave = ailment.filter(|ailment| *ailment != Ailment::DiskFull);
         let (disk, durable) = self.mark.read();
         let beat = |(node, other): (&NodeId, &Other)| {
             let heard = (other.incarnation, other.count);
@@ -216,7 +222,7 @@ impl Detector {
                 heard_life: heard.0,
                 heard_count: heard.1,
                 pauses,
-                ailment: ailment.or(other.lane.is_mute().then_some(Ailment::Unheard)),
+                ailment: grave.or(other.lane.is_mute().then_some(Ailment::Unheard)).or(ailment),
                 taken: other.taken.count(),
                 disk,
                 durable,
@@ -268,7 +274,12 @@ impl Detector {
                 changes.push(Liveness::Told(node));
             }
         }
-        if let Some(ailment) = beat.ailment {
+        let has_full_disk = beat.ailment == Some(Ailment::DiskFull);
+        if (has_full_disk || beat.ailment.is_none()) && other.has_full_disk != has_full_disk {
+            other.has_full_disk = has_full_disk;
+            changes.push(Liveness::FullDisk(node, has_full_disk));
+        }
+        if let Some(ailment) = beat.ailment.filter(|_| !has_full_disk) {
             if other.suspicion.is_none() {
                 other.suspect(self.count, Cause::Unwell(ailment));
                 changes.push(Liveness::Suspected(node, Cause::Unwell(ailment)));
@@ -325,6 +336,7 @@ impl Other {
             suspicion: None,
             shown: Shown::default(),
             has_told: false,
+            has_full_disk: false,
         }
     }
 

@@ -35,6 +35,7 @@ use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
 use crate::returning::{Returning, keeps_what_others_count_on};
 use crate::role::Role;
+use crate::room::Room;
 use crate::stranger::unknown_role;
 use crate::turns::Turns;
 use crate::visitors::Visitors;
@@ -156,6 +157,7 @@ pub struct Host {
     /// The replicas whose stores have files that a trim left, and whose turn was last.
     pub(crate) removals: BTreeSet<RoleKey>,
     pub(crate) removed_last: Option<RoleKey>,
+    pub(crate) room: Room,
     disk_is_full: bool,
     retry_at: Option<Time>,
     pub(crate) relay: Relay,
@@ -217,6 +219,7 @@ impl Host {
             file_work: None,
             removals: BTreeSet::new(),
             removed_last: None,
+            room: Room::default(),
             disk_is_full: false,
             retry_at: None,
             relay: Relay::new(config.seed),
@@ -352,6 +355,9 @@ impl Host {
         }
         self.drain_local(now);
         self.join(now);
+        if now >= self.room.look_at() {
+            self.look_at_room(now);
+        }
         self.retry_when_full(now);
         self.checkpoint_goes_on();
         self.notices.close_window(now);
@@ -363,10 +369,13 @@ impl Host {
         let is_over = self.retry_at.is_some_and(|at| now >= at);
         self.retry_at = self.retry_at.filter(|_| !is_over);
         if is_over && !self.journal.is_full() {
+            self.room.has_refused = false;
             self.set_disk_full(false);
             self.drain_local(now);
+            self.set_disk_full(self.lacks_room());
         }
-        if self.disk_is_full && self.retry_at.is_none() && !self.journal.is_full() {
+        self.drain_local(now);
+        if self.room.has_refused && self.retry_at.is_none() && !self.journal.is_full() {
             self.retry_at = Some(now + RETRY_FULL_AFTER);
         }
     }
@@ -384,7 +393,8 @@ impl Host {
 
     /// The next write to the journal, if somebody waits for one and none is under way.
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
-        let awaited = self.journal.durable() < self.awaited;
+        let awaited = self.journal.durable() < self.awaited
+            || self.has_full_disk() && self.journal.has_superfluous_files();
         let pausing = self.journal.is_full() && self.retry_at.is_some_and(|at| now < at);
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
@@ -402,7 +412,8 @@ impl Host {
             return None;
         }
         let next_piece = self.checkpoint_is_ready().then_some(Time::ZERO);
-        let own = [self.join_at, self.retry_at, next_piece, self.notices.deadline()];
+        let look_at = Some(self.room.look_at());
+        let own = [self.join_at, self.retry_at, look_at, next_piece, self.notices.deadline()];
         own.into_iter().chain([self.timers.next()]).flatten().min()
     }
 
@@ -631,21 +642,28 @@ impl Host {
     }
 
     pub(crate) fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
-        self.backlog.gives(key.log, command);
+        let must_wait = self.is_kept_from(command);
+        if !must_wait {
+            self.backlog.gives(key.log, command);
+        }
         let Some(role) = self.roles.get_mut(&key) else { return };
         let journaled = role.is_journaled();
         let Some(store) = role.store() else { return };
-        let outcome = store.execute(command).map_err(|cause| (cause.failure(), cause.to_string()));
+        let outcome = match must_wait {
+            true => Err((StorageFailure::Full, String::new())),
+            false => store.execute(command).map_err(|cause| (cause.failure(), cause.to_string())),
+        };
         let has_removal = store.has_removal();
         if has_removal {
             self.removals.insert(key);
         }
         match &outcome {
-            Ok(_) => self.set_disk_full(self.journal.is_full()),
+            Ok(_) => self.set_disk_full(self.lacks_room()),
             Err((failure, cause)) => {
                 self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
                 match failure {
-                    StorageFailure::Full => self.set_disk_full(true),
+                    StorageFailure::Full if must_wait => {}
+                    StorageFailure::Full => self.found_no_room(),
                     // What it names was refused before, and so is this; both come again.
                     StorageFailure::Unheld => {}
                     // A store that takes nothing more would block its log without a word.
@@ -730,7 +748,10 @@ impl Host {
             Ok(durable) => {
                 self.backlog.durable(durable);
                 self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
-                self.set_disk_full(self.journal.is_full());
+                if self.journal.is_full() {
+                    self.found_no_room();
+                }
+                self.look_at_room(now);
                 self.report_durable(durable);
                 self.mark.reaches(durable.0);
                 self.return_goes_on(now, durable);
@@ -750,7 +771,7 @@ impl Host {
         self.local.extend(reached.into_iter().map(|(key, ticket)| (key, Input::Persisted(ticket))));
     }
 
-    fn set_disk_full(&mut self, full: bool) {
+    pub(crate) fn set_disk_full(&mut self, full: bool) {
         if self.disk_is_full != full {
             self.disk_is_full = full;
             self.local.extend(self.roles.keys().map(|key| (*key, Input::DiskFull(full))));

@@ -41,6 +41,7 @@ mod retire;
 mod returning;
 mod rhythm;
 mod role;
+mod room;
 mod stranger;
 mod turns;
 mod visitors;

@@ -33,6 +33,8 @@ pub(crate) struct Others {
     told: BTreeSet<NodeId>,
     /// The nodes that are taken for gone.
     suspected: BTreeSet<NodeId>,
+    /// The nodes, this one included, whose disks have no room for records.
+    full: BTreeSet<NodeId>,
     /// The nodes of which the detector was not told yet.
     unmet: BTreeSet<NodeId>,
 }
@@ -44,6 +46,7 @@ impl Others {
             taken: BTreeMap::new(),
             told: BTreeSet::new(),
             suspected: BTreeSet::new(),
+            full: BTreeSet::new(),
             unmet: BTreeSet::new(),
         };
         if let RegisterPlace::Node { node, address } = &config.register
@@ -70,6 +73,14 @@ impl Others {
         self.addresses.keys().copied().filter(|node| *node != own && !self.told.contains(node)).collect()
     }
 
+    /// The disk of a node has no room for records, or has enough again.
+    pub(crate) fn note_disk(&mut self, node: NodeId, is_full: bool) {
+        match is_full {
+            true => _ = self.full.insert(node),
+            false => _ = self.full.remove(&node),
+        }
+    }
+
     /// A message was taken.
     pub(crate) fn note_message(&mut self, peer: Peer) {
         if let Peer::Node(node) = peer {
@@ -92,6 +103,11 @@ impl Host {
     /// The nodes that are taken for gone.
     pub fn suspected(&self) -> impl Iterator<Item = NodeId> {
         self.others.suspected.iter().copied()
+    }
+
+    /// The nodes, this one included, whose disks have no room for records, by their own word.
+    pub fn full_disks(&self) -> impl Iterator<Item = NodeId> {
+        self.others.full.iter().copied()
     }
 
     /// The nodes that the detector is to meet: those that came to be known, or moved, since this was asked last.
@@ -122,6 +138,9 @@ impl Host {
         for node in self.others.suspected.clone() {
             self.step(now, key, Input::Silent(node));
         }
+        for node in self.others.full.clone() {
+            self.step(now, key, Input::FullDisk(node, true));
+        }
     }
 
     /// Tells the controllers what became of a node.
@@ -134,6 +153,7 @@ impl Host {
             }
             Liveness::Unproven(node) => return self.probe(node),
             Liveness::SetBack(node) => return self.was_set_back(node),
+            Liveness::FullDisk(node, is_full) => return self.disk_is(node, is_full),
             Liveness::Told(node) => {
                 self.others.told.insert(node);
                 return self.hears_of_others(now);
@@ -168,7 +188,7 @@ impl Host {
         self.send(NODE, Address::Node(node, Endpoint::Node), control::Message::Probe.into());
     }
 
-    fn controllers(&self) -> Vec<RoleKey> {
+    pub(crate) fn controllers(&self) -> Vec<RoleKey> {
         let is_controller = |key: &&RoleKey| key.endpoint == Endpoint::Controller;
         self.roles.keys().filter(is_controller).copied().collect()
     }

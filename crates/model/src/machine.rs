@@ -104,6 +104,9 @@ pub enum Input<M, Q> {
     Mapped(Ticket, Vec<Owned>),
     /// The node's disk ran out of room (true) or has room again (false).
     DiskFull(bool),
+    /// By its own word, the disk of a node, this one or another, has no room for records (true), or has enough again
+    /// (false).
+    FullDisk(NodeId, bool),
     /// More waits for the node's disk than should, of this role's log above all: what a client brings is answered `Busy`
     /// (true), or admitted again (false).
     Pressed(bool),

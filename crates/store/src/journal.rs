@@ -212,9 +212,13 @@ impl Journal {
             return None;
         }
         if self.offered.is_none() {
-            let batch = self.queue.pop_front()?;
-            let (last, bytes) = (batch.last(), batch.bytes());
-            let write = self.files.place(batch);
+            let (write, last, bytes) = match self.queue.pop_front() {
+                Some(batch) => {
+                    let (last, bytes) = (batch.last(), batch.bytes());
+                    (self.files.place(batch), last, bytes)
+                }
+                None => (self.files.delete_doomed()?, self.durable, 0),
+            };
             self.offered = Some(Offered { write, last, bytes, in_flight: false });
         }
         let offered = self.offered.as_mut()?;
@@ -278,6 +282,20 @@ impl Journal {
     pub fn checkpoint_due(&self) -> bool {
         let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
         is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes
+    }
+
+    /// Whether files wait to be deleted, with the next write.
+    #[must_use]
+    pub fn has_superfluous_files(&self) -> bool {
+        !self.files.doomed.is_empty()
+    }
+
+    /// Whether a checkpoint would free a file, and the journal has no other for when the present one is full. On a disk
+    /// without room that is when one is due.
+    #[must_use]
+    pub fn needs_file(&self) -> bool {
+        let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
+        is_idle && self.files.needs_file()
     }
 
     /// Begins a checkpoint. One that is in progress is given up.

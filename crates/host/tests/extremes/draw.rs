@@ -275,7 +275,7 @@ drawn! {
     }
     NodeAddress { node, address }
     Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
-    Condition { suspects, wrong_suspicions, journal_write_us }
+    Condition { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes }
     StepTime { step, micros_ago }
     SealedState { ordered, held }
     Held { view, stable, lacks, trim, end, knows }

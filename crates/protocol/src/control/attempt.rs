@@ -80,6 +80,8 @@ impl Step {
 pub(super) struct Around<'a> {
     pub(super) nodes: &'a BTreeSet<NodeId>,
     pub(super) silent: &'a BTreeSet<NodeId>,
+    /// Those whose disks are full.
+    pub(super) full: &'a BTreeSet<NodeId>,
 }
 
 impl<'a> Around<'a> {
@@ -87,9 +89,14 @@ impl<'a> Around<'a> {
         !self.silent.contains(&node)
     }
 
-    /// The nodes that answer and are none of `taken`.
+    /// Whether a node can take records.
+    pub(super) fn can_hold(self, node: NodeId) -> bool {
+        self.answers(node) && !self.full.contains(&node)
+    }
+
+    /// The nodes that can take records and are none of `taken`.
     pub(super) fn spares(self, taken: &BTreeSet<NodeId>) -> impl Iterator<Item = NodeId> + use<'a, '_> {
-        let free = move |node: &NodeId| self.answers(*node) && !taken.contains(node);
+        let free = move |node: &NodeId| self.can_hold(*node) && !taken.contains(node);
         self.nodes.iter().copied().filter(free)
     }
 }
@@ -235,6 +242,12 @@ impl Attempt {
             Step::Stage => holds,
             Step::Register => false,
         }
+    }
+
+    /// Whether a replica of this node is to hold what the view takes.
+    pub(super) fn counts_on(&self, node: NodeId) -> bool {
+        let mut holding = self.shards.iter().flat_map(|members| &members.replicas);
+        self.step < Step::Register && holding.any(|member| member.node == node)
     }
 
     /// Those that fell silent when nothing could be changed about the view any more.
@@ -437,10 +450,12 @@ impl Attempt {
     }
 
     /// Who is to be a sequencing replica of the new view: those that are meant to, and spares if those are
-    /// too few.
+    /// too few. Those whose disks are full only if the log cannot do without them.
     fn to_stage(&self, around: Around<'_>) -> BTreeSet<NodeId> {
-        let all = self.entry.sequencers.iter().chain(&self.spare_sequencers);
-        all.copied().filter(|node| around.answers(*node)).collect()
+        let all = self.entry.sequencers.iter().chain(&self.spare_sequencers).copied();
+        let suffice = around.spares(&BTreeSet::new()).count() >= self.entry.config.least_sequencers();
+        let takes_part = |node: &NodeId| if suffice { around.can_hold(*node) } else { around.answers(*node) };
+        all.filter(takes_part).collect()
     }
 
     /// The new view, as far as it is known.

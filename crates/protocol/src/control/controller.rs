@@ -21,6 +21,7 @@ use super::loss::Trouble;
 use super::members::{Wish, dismiss, left_out, named, view_nodes};
 use super::message::{LogEntry, Message, NodeAddress};
 use super::pace::Pace;
+use super::room::{FullDisks, can_do_without};
 use super::timings::Timings;
 use super::{send, shape};
 use crate::deviation::{Deviation, Options};
@@ -65,6 +66,7 @@ pub struct Controller {
     told_at: Time,
     nodes: BTreeSet<NodeId>,
     silent: BTreeSet<NodeId>,
+    full: FullDisks,
     /// Silent nodes that the latest view names all the same: it was formed with them knowingly.
     tolerated: BTreeSet<NodeId>,
     /// Roles that a view named, that a later one does without, and that did not say yet that they know.
@@ -125,6 +127,7 @@ impl Machine for Controller {
             },
             Input::Silent(node) => self.fell_silent(now, node, out),
             Input::Heard(node) => self.heard(now, node, out),
+            Input::FullDisk(node, is_full) => self.disk_is(now, node, is_full, out),
             Input::Timer => self.timer(now, out),
             Input::Request { request, .. } => match request {},
             _ => {}
@@ -169,6 +172,7 @@ impl Controller {
             told_at: Time::ZERO,
             nodes: BTreeSet::from([node]),
             silent: BTreeSet::new(),
+            full: FullDisks::default(),
             tolerated: BTreeSet::new(),
             dropped: BTreeSet::new(),
             look_at: None,
@@ -401,7 +405,7 @@ impl Controller {
     }
 
     fn around(&self) -> Around<'_> {
-        Around { nodes: &self.nodes, silent: &self.silent }
+        Around { nodes: &self.nodes, silent: &self.silent, full: self.full.nodes() }
     }
 
     /// Asks, again if need be, whatever the phase waits for.
@@ -482,6 +486,7 @@ impl Controller {
         if known.is_none_or(|(known, _)| view.number > known) {
             self.tolerated = view_nodes(view).into_iter().filter(|node| self.silent.contains(node)).collect();
             self.look_at = None;
+            self.full.bear(view);
         }
         if known.is_some_and(|(known, _)| view.number > known) {
             self.growth.happened(now);
@@ -489,7 +494,7 @@ impl Controller {
         self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
         self.dropped.retain(|role| named(entry).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
-        if !self.tolerated.is_empty() || self.are_some_away() || short {
+        if !self.tolerated.is_empty() || self.are_some_away() || short || self.full.is_in(entry) {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
         if self.rival.is_some() && entry.view_number() >= self.stood_back_for {
@@ -532,10 +537,32 @@ impl Controller {
         }
         let view = self.current.as_ref().and_then(|entry| entry.view.as_ref());
         if view.is_some_and(|view| view_nodes(view).contains(&node)) {
-            match self.rank() {
-                0 => self.begin(now, out),
-                rank => self.look_after(now, STAGGER * rank),
-            }
+            self.act_in_turn(now, out);
+        }
+    }
+
+    fn act_in_turn(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        match self.rank() {
+            0 => self.begin(now, out),
+            rank => self.look_after(now, STAGGER * rank),
+        }
+    }
+
+    /// The disk of a node is full, or has room again: then its roles are told which view stands, and ask to be taken back.
+    fn disk_is(&mut self, now: Time, node: NodeId, is_full: bool, out: &mut Vec<RoleEffect>) {
+        if self.options.deviates(Deviation::FullDiskIgnored) || !self.full.note(node, is_full) {
+            return;
+        }
+        if !is_full {
+            return self.remind_roles_of(node, out);
+        }
+        if !self.current.as_ref().is_some_and(|entry| can_do_without(entry, self.around())) {
+            return;
+        }
+        match &self.phase {
+            Phase::Attempt(attempt) if attempt.counts_on(node) => self.enter(now, Phase::Reading, out),
+            Phase::Idle => self.act_in_turn(now, out),
+            _ => {}
         }
     }
 
@@ -555,7 +582,8 @@ impl Controller {
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        now < self.growth.not_before() && Wish::of(entry, reporter) == Wish::Growth
+        let is_early = now < self.growth.not_before() || self.full.has(reporter);
+        is_early && Wish::of(entry, reporter) == Wish::Growth
     }
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
@@ -568,7 +596,7 @@ impl Controller {
         let needed = self.is_needed(now, &entry, out);
         if !needed {
             self.phase = Phase::Idle;
-            if self.are_some_away() || self.short_since.is_some() {
+            if self.are_some_away() || self.short_since.is_some() || self.full.is_in(&entry) {
                 self.look_after(now, REMIND_EVERY);
             }
             let text = format!("view {} stands; there is nothing to recover", entry.view_number());
@@ -597,7 +625,7 @@ impl Controller {
             }
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
-                Wish::Growth => grows = true,
+                Wish::Growth => grows |= !self.full.has(reporter),
                 Wish::Leave => {
                     // Under a claim that no view came of it stays: somebody may count on it. A view ends that.
                     grows |= entry.claimed > current;
@@ -606,11 +634,14 @@ impl Controller {
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
+        let is_full = can_do_without(entry, self.around());
+        needed |= is_full && self.full.surprise(entry);
+        grows |= is_full;
         grows |= self.purpose(now).replaces && self.has_spares(entry);
         // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view; or it
         // is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
-        grows |= shape::is_due(entry, self.nodes.difference(&self.silent).count());
+        grows |= shape::is_due(entry, self.around().spares(&BTreeSet::new()).count());
         if grows && !needed && now < self.growth.not_before() {
             let pause = self.growth.not_before() - now;
             self.look_after(now, pause);
@@ -706,7 +737,7 @@ impl Controller {
 
     /// Goes on to the next step as soon as the present one has what it needs.
     fn proceed(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let around = Around { nodes: &self.nodes, silent: &self.silent };
+        let around = Around { nodes: &self.nodes, silent: &self.silent, full: self.full.nodes() };
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let (done, spares) = (attempt.step, attempt.spares());
         match attempt.next_step(now, around, self.options) {

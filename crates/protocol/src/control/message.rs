@@ -185,9 +185,12 @@ pub enum Ailment {
     Stuck,
     /// Its messages do not reach the receiver of this, heartbeats apart.
     Unheard,
+    /// Its disk has no room for records. It can do everything else. A node of an earlier build does not understand the
+    /// heartbeats that say so, and does without their sender as without a lost one.
+    DiskFull,
 }
 
-wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {}, 3 => Unheard {} } }
+wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {}, 3 => Unheard {}, 4 => DiskFull {} } }
 
 /// How a node is, by its own word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -198,9 +201,30 @@ pub struct Condition {
     pub wrong_suspicions: u64,
     /// How long a write of its journal has lately taken, its sync included, in microseconds; 0 before the first.
     pub journal_write_us: u64,
+    /// Whether its disk has no room for records.
+    pub has_full_disk: bool,
+    /// How many bytes more find room on its disk, if there is a bound that it knows.
+    pub free_bytes: Option<u64>,
 }
 
-wire_struct! { Condition { suspects, wrong_suspicions, journal_write_us } }
+impl Wire for Condition {
+    fn encode(&self, out: &mut Encoder) {
+        self.suspects.encode(out);
+        self.wrong_suspicions.encode(out);
+        self.journal_write_us.encode(out);
+        self.has_full_disk.encode(out);
+        self.free_bytes.encode(out);
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let (suspects, wrong_suspicions, journal_write_us) =
+            (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        // Nodes of earlier builds end here.
+        let (has_full_disk, free_bytes) =
+            if input.remaining() == 0 { (false, None) } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        Ok(Self { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes })
+    }
+}
 
 /// When a step of a view change was done.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -46,6 +46,7 @@ mod members;
 pub mod message;
 mod pace;
 pub mod register;
+mod room;
 mod selection;
 mod shape;
 mod timings;

@@ -94,6 +94,7 @@ impl Machine for Register {
             | Input::Found(..)
             | Input::Mapped(..)
             | Input::DiskFull(_)
+            | Input::FullDisk(..)
             | Input::Pressed(_) => {}
             Input::Request { request, .. } => match request {},
         }

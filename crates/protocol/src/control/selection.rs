@@ -58,7 +58,8 @@ impl Attempt {
     /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
     /// among the others, those that were members, and those that are meant to be; or, where nobody is
     /// complete, those that hold most together.
-    /// One that is silent although it answered is taken only if nobody else holds everything.
+    /// One that is silent although it answered is taken only if nobody else holds everything; one whose disk is full also
+    /// if the others are fewer than the log needs.
     pub(super) fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
         let assigned = &self.entry.shards[shard.0 as usize];
         let old: Vec<Member> = self.old_replicas(shard).collect();
@@ -77,6 +78,7 @@ impl Attempt {
                 let rank = (
                     !complete,
                     !around.answers(*node),
+                    !around.can_hold(*node),
                     if complete { was.unwrap_or(usize::MAX) } else { 0 },
                     place.is_none(),
                     std::cmp::Reverse(knows),
@@ -89,9 +91,19 @@ impl Attempt {
         let ranked = ranked.into_iter().map(|(_, member, held)| (member, held)).collect();
         let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, around) };
         let wanted = self.entry.config.replicas as usize;
-        let ranked = ranked.into_iter().map(|(member, _)| member).take(wanted).enumerate();
-        let taken = ranked.filter(|(index, member)| *index == 0 || around.answers(member.node));
-        taken.map(|(_, member)| member).collect()
+        let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
+        if let Some((_, others)) = ranked.split_first_mut() {
+            // What the first holds, any other gets from it: better one that lacks something than one that takes nothing.
+            others.sort_by_key(|member| around.full.contains(&member.node));
+        }
+        ranked.truncate(wanted);
+        let suffice = can_hold(&ranked, around) >= self.entry.config.least_replicas();
+        let takes_part = |(index, member): &(usize, Member)| match suffice {
+            _ if *index == 0 => true,
+            true => around.can_hold(member.node),
+            false => around.answers(member.node),
+        };
+        ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
 
     /// First the replica that lacks least, then always the one that has most of what those before it lack.
@@ -120,7 +132,7 @@ impl Attempt {
     pub(super) fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
         let config = &self.entry.config;
         let wanted = if self.purpose.replaces { config.replicas as usize } else { config.least_replicas() };
-        let missing = wanted.saturating_sub(self.select(shard, around).len());
+        let missing = wanted.saturating_sub(can_hold(&self.select(shard, around), around));
         let mut spare: Vec<NodeId> = around.spares(&self.replicas(shard)).collect();
         if missing == 0 || spare.is_empty() {
             return false;
@@ -191,6 +203,11 @@ impl Attempt {
         });
         members.min().unwrap_or(Position::ZERO)
     }
+}
+
+/// How many of these can take records.
+fn can_hold(members: &[Member], around: Around<'_>) -> usize {
+    members.iter().filter(|member| around.can_hold(member.node)).count()
 }
 
 /// Fails if one of `nodes`, each of which could help, does not answer.

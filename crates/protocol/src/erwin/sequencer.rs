@@ -72,7 +72,7 @@ impl Machine for Sequencer {
             Input::Pressed(pressed) => self.pressed = pressed,
             Input::Timer => self.timer(now, out),
             Input::StoreFailed(..) | Input::Read(..) | Input::Found(..) | Input::Mapped(..) => {}
-            Input::Silent(_) | Input::Heard(_) => {}
+            Input::Silent(_) | Input::Heard(_) | Input::FullDisk(..) => {}
             Input::Request { request, .. } => match request {},
         }
     }

@@ -109,7 +109,8 @@ impl Machine for Replica {
             Input::Found(ticket, records) => self.found(ticket, records, out),
             Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
             Input::Pressed(pressed) => self.pressed = pressed,
-            Input::Message { .. } | Input::DiskFull(_) | Input::Silent(_) | Input::Heard(_) => {}
+            Input::Message { .. } | Input::DiskFull(_) | Input::FullDisk(..) => {}
+            Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => {
                 self.persisted(ticket, out);
                 self.local_persisted(ticket);

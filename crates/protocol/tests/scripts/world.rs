@@ -487,6 +487,7 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Found(ticket, records) => Input::Found(ticket, records),
         Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
         Input::DiskFull(full) => Input::DiskFull(full),
+        Input::FullDisk(node, full) => Input::FullDisk(node, full),
         Input::Pressed(pressed) => Input::Pressed(pressed),
         Input::Timer => Input::<Message, Infallible>::Timer,
         Input::Request { .. } => return Err("only a client takes requests".into()),

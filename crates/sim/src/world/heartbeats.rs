@@ -5,7 +5,7 @@ use std::time::Duration;
 use seriatim_host::{Detector, Event, Host, Liveness, Unmet, Via};
 use seriatim_model::{Endpoint, LogId, NodeId};
 use seriatim_protocol::Deviation;
-use seriatim_protocol::control::{self, Heartbeat};
+use seriatim_protocol::control::{self, Ailment, Heartbeat};
 
 use super::nodes::frame;
 use super::{Happening, World};
@@ -71,6 +71,8 @@ impl World {
         for (from, via, beat) in std::mem::take(&mut node.unheard) {
             changes.extend(node.detector.heard(clock, from, via, beat));
         }
+        let has_full_disk = node.host.as_ref().is_some_and(Host::has_full_disk);
+        node.detector.feel(has_full_disk.then_some(Ailment::DiskFull));
         let (beats, silent) = node.detector.beat(clock);
         changes.extend(silent);
         self.tell_changes(id, changes);

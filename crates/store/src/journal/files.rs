@@ -88,8 +88,7 @@ impl Files {
 
     /// Gives a batch its place, and says what is to be done to write it there.
     pub(super) fn place(&mut self, batch: PendingBatch) -> JournalWrite {
-        let doomed = self.doomed.drain(..).map(|number| Step::Delete { name: file_name(number) });
-        let mut steps: Vec<Step> = doomed.collect();
+        let mut steps = self.deletions();
         let (block, bytes) = (self.block, batch.padded_bytes(self.block));
         match self.live.back().and_then(|file| Some((file.number, file.takes_batches(block)?))) {
             Some((number, mark)) if self.end + bytes <= self.file_bytes => {
@@ -104,6 +103,16 @@ impl Files {
         JournalWrite { steps, next_file: self.next_file() }
     }
 
+    fn deletions(&mut self) -> Vec<Step> {
+        self.doomed.drain(..).map(|number| Step::Delete { name: file_name(number) }).collect()
+    }
+
+    /// Deletes what is superfluous, where no batch is to be written; nothing if there is no such file.
+    pub(super) fn delete_doomed(&mut self) -> Option<JournalWrite> {
+        let steps = self.deletions();
+        (!steps.is_empty()).then_some(JournalWrite { steps, next_file: None })
+    }
+
     /// The file that is needed when this one is full. Zeros that are written when a batch waits for them hold up
     /// everyone; so another file is thought of in the middle of one.
     fn next_file(&mut self) -> Option<Preparation> {
@@ -112,6 +121,12 @@ impl Files {
             self.spare.push(file);
         }
         self.spare.last()?.preparation.clone()
+    }
+
+    /// Whether files could be used again that are needed.
+    pub(super) fn needs_file(&self) -> bool {
+        let has_spare = self.spare.iter().any(|file| file.preparation.is_none());
+        self.live.len() > 1 && !has_spare
     }
 
     fn new_file(&mut self) -> SpareFile {

@@ -1,0 +1,119 @@
+//! Whether the node's disk has room for records, and what is said and done about it if not.
+//!
+//! A disk is full when a write found no room, or when what is left is needed for what makes room: trims, deletions,
+//! view changes, the register. It is not any more when there is room for that and for what comes at once when the node
+//! is taken back. Between the two it stays what it was, so that no view changes with every file that comes and goes.
+
+use std::time::Duration;
+
+use seriatim_model::limits::Limits;
+use seriatim_model::storage::StorageCommand;
+use seriatim_model::{Input, NodeId, Time};
+use seriatim_protocol::Deviation;
+
+use crate::backlog::record_bytes;
+use crate::host::Host;
+
+/// How often it is looked how much room there is.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// For how long nothing may be refused by a disk that shows room enough: another bound was met, which nobody sees.
+const CALM_FOR: Duration = Duration::from_secs(2);
+
+/// How much room the disk has.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    is_full: bool,
+    /// How much there was when it was looked last, in bytes, if there is a bound.
+    free: Option<u64>,
+    look_at: Time,
+    /// Although there seems to be room, it counts as full until then.
+    calm_at: Time,
+    /// A write was refused since it was looked last.
+    was_refused: bool,
+    /// A write was refused, and has not been tried again.
+    pub(crate) has_refused: bool,
+}
+
+impl Room {
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    pub(crate) fn look_at(&self) -> Time {
+        self.look_at
+    }
+
+    /// So much room was found.
+    fn found(&mut self, now: Time, free: Option<u64>, limits: &Limits) {
+        self.free = free;
+        self.look_at = now + LOOK_EVERY;
+        let has = |bytes| free.is_none_or(|free| free >= bytes);
+        if std::mem::take(&mut self.was_refused) && has(limits.disk_enough_bytes) {
+            self.calm_at = now + CALM_FOR;
+        }
+        if !has(limits.disk_low_bytes) {
+            self.is_full = true;
+        } else if has(limits.disk_enough_bytes) && now >= self.calm_at {
+            self.is_full = false;
+        }
+    }
+}
+
+impl Host {
+    /// Whether the disk has no room for records, by the node's own word.
+    #[must_use]
+    pub fn has_full_disk(&self) -> bool {
+        self.room.is_full()
+    }
+
+    /// How many bytes more find room on the disk, as far as is known.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.room.free
+    }
+
+    /// Looks how much room there is, and tells who has to know if that changes anything.
+    pub(crate) fn look_at_room(&mut self, now: Time) {
+        // A disk that cannot tell shows when it is written to.
+        let free = self.disk.free().unwrap_or_default();
+        let limits = self.config.options.limits;
+        let before = self.room.is_full();
+        self.room.found(now, free, &limits);
+        self.tell_room(before);
+    }
+
+    /// A write found no room.
+    pub(crate) fn found_no_room(&mut self) {
+        let before = std::mem::replace(&mut self.room.is_full, true);
+        (self.room.was_refused, self.room.has_refused) = (true, true);
+        self.tell_room(before);
+    }
+
+    fn tell_room(&mut self, before: bool) {
+        if self.room.is_full() != before {
+            self.disk_is(self.config.node, self.room.is_full());
+        }
+        self.set_disk_full(self.lacks_room());
+    }
+
+    /// Whether nothing that brings records is to be admitted.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.room.is_full() || self.journal.is_full()
+    }
+
+    /// Whether a command has to wait for room: what is left is not for records.
+    pub(crate) fn is_kept_from(&self, command: &StorageCommand) -> bool {
+        self.room.is_full()
+            && record_bytes(command) > 0
+            && !self.config.options.deviates(Deviation::ReserveSpent)
+    }
+
+    /// The disk of a node, this one or another, has no room for records, or has enough again.
+    pub(crate) fn disk_is(&mut self, node: NodeId, is_full: bool) {
+        self.others.note_disk(node, is_full);
+        for key in self.controllers() {
+            self.local.push_back((key, Input::FullDisk(node, is_full)));
+        }
+    }
+}
