@@ -424,13 +424,17 @@ impl Engine {
         let slot = handle.and_then(|handle| self.machines.get(&handle));
         let mut obstacles = vec![];
         let mut silent = vec![];
+        let mut has_full_disk = false;
         obstacles
             .extend(self.register.trouble.iter().map(|why| format!("the register cannot be used: {why}")));
         if let Some(Kind::Appender(appender)) = slot.map(|slot| &slot.kind) {
             obstacles.extend(appender.machine.unavailable().map(str::to_owned));
             for (node, busy) in appender.machine.waits_for() {
                 match busy {
-                    Some(true) => obstacles.push(format!("the disk of node {node} is full, make room there")),
+                    Some(true) => {
+                        has_full_disk = true;
+                        obstacles.push(format!("the disk of node {node} is full, make room there"));
+                    }
                     Some(false) => obstacles.push(format!("node {node} has no room for more at present")),
                     None => silent.push(node),
                 }
@@ -441,6 +445,8 @@ impl Engine {
             obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
             silent.retain(|waited_for| *waited_for != node);
         }
+        // Those that say nothing wait for the one whose disk is full, as the client does.
+        silent.retain(|_| !has_full_disk);
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         if obstacles.is_empty() { "the replicas did not all answer".to_owned() } else { obstacles.join("; ") }
     }

@@ -211,6 +211,7 @@ impl fmt::Display for Because {
                 write!(f, "it says that a write of its disk does not end")
             }
             Cause::Unwell(Ailment::Stuck) => write!(f, "it says that it does not get on"),
+            Cause::Unwell(Ailment::DiskFull) => write!(f, "it says that its disk is full"),
             Cause::Unwell(Ailment::Unheard) => {
                 write!(f, "it says that nothing but heartbeats comes from here")
             }

@@ -1,6 +1,6 @@
 //! How a node's driver is doing, for the thread that answers for the node.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use seriatim_protocol::control::Ailment;
@@ -20,6 +20,8 @@ pub(crate) struct Vitals {
     stepping: AtomicU64,
     /// How many suspicions of other nodes turned out wrong.
     wrong_suspicions: AtomicU64,
+    /// The disk has no room for records.
+    has_full_disk: AtomicBool,
 }
 
 impl Vitals {
@@ -29,6 +31,7 @@ impl Vitals {
             journal,
             stepping: AtomicU64::new(0),
             wrong_suspicions: AtomicU64::new(0),
+            has_full_disk: AtomicBool::new(false),
         }
     }
 
@@ -43,6 +46,11 @@ impl Vitals {
         self.wrong_suspicions.store(times, Ordering::Relaxed);
     }
 
+    /// The disk has no room for records, or has enough. Says whether that is news.
+    pub(crate) fn disk_is(&self, is_full: bool) -> bool {
+        self.has_full_disk.swap(is_full, Ordering::Relaxed) != is_full
+    }
+
     pub(crate) fn wrong_suspicions(&self) -> u64 {
         self.wrong_suspicions.load(Ordering::Relaxed)
     }
@@ -54,12 +62,14 @@ impl Vitals {
         }
     }
 
-    /// Why the node cannot serve at present, if it cannot.
+    /// Why the node cannot serve at present, if it cannot, or takes no records.
     pub(crate) fn ailment(&self) -> Option<Ailment> {
         if self.steps_for() >= STALLED_AFTER {
             Some(Ailment::Stuck)
         } else if self.journal.under_way_for() >= STALLED_AFTER {
             Some(Ailment::DiskStalled)
+        } else if self.has_full_disk.load(Ordering::Relaxed) {
+            Some(Ailment::DiskFull)
         } else {
             None
         }

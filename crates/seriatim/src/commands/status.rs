@@ -85,6 +85,10 @@ fn usual_write<'a>(conditions: impl Iterator<Item = &'a Condition>) -> u64 {
 fn remark(condition: &Option<Condition>, usual_us: u64) -> String {
     let Some(condition) = condition else { return "  does not answer".into() };
     let mut remark = String::new();
+    if condition.has_full_disk {
+        let left = condition.free_bytes.map_or(String::new(), |bytes| format!(", {} MiB left", bytes >> 20));
+        remark += &format!("  disk full{left}: make room, it takes no records");
+    }
     if !condition.suspects.is_empty() {
         let nodes: Vec<String> = condition.suspects.iter().map(ToString::to_string).collect();
         remark += &format!("  takes node {} for gone", nodes.join(", "));
@@ -106,6 +110,8 @@ fn describe_node((node, condition): &(NodeStatus, Option<Condition>)) -> serde_j
         "answers": condition.is_some(),
         "suspects": suspects,
         "wrong_suspicions": condition.as_ref().map(|condition| condition.wrong_suspicions),
+        "disk_full": condition.as_ref().map(|condition| condition.has_full_disk),
+        "disk_free_bytes": condition.as_ref().and_then(|condition| condition.free_bytes),
         "journal_write_us": condition.as_ref().map(|condition| condition.journal_write_us),
     })
 }
@@ -196,6 +202,12 @@ mod tests {
         assert_eq!(remark(&Some(all[0].clone()), usual), slow);
         assert_eq!(remark(&Some(all[1].clone()), usual), "");
         assert_eq!(usual_write([takes(0)].iter()), 0, "nothing was written yet");
+    }
+
+    #[test]
+    fn a_full_disk_is_named() {
+        let full = Condition { has_full_disk: true, free_bytes: Some(3 << 20), ..Condition::default() };
+        assert_eq!(remark(&Some(full), 0), "  disk full, 3 MiB left: make room, it takes no records");
     }
 
     #[test]
