@@ -6,6 +6,7 @@ use std::time::Duration;
 use seriatim_client::{AppendError, AppendOptions, Client, LogConfig, Position};
 use seriatim_host::{HostConfig, RegisterPlace};
 use seriatim_model::NodeId;
+use seriatim_model::limits::DISK_LOW_BYTES;
 use seriatim_net::{ListenOptions, Listener};
 use seriatim_node::{Node, NodeError};
 use seriatim_protocol::Options;
@@ -86,17 +87,21 @@ async fn is_all_there(log: &seriatim_client::Log, acknowledged: u64) {
     }
 }
 
-/// Fills the disks of `full`, numbers from 0, and lets them have room again.
+/// Leaves a disk so much more room than what it keeps for itself, in bytes.
+fn leave(disk: &MemoryDisk, room: u64) {
+    disk.set_capacity(Some(disk.used() + DISK_LOW_BYTES + room));
+}
+
+/// Fills the disks of `full`, numbers from 0, which the log cannot do without, and lets them have room again.
 async fn fill(full: &[usize]) {
     let cluster = OnMemory::fresh().await;
     let client = client_with(&cluster.address(), Duration::from_secs(5)).await;
-    client.create("log", LogConfig::default()).await.unwrap();
+    client.create("log", LogConfig { min_sequencers: 3, ..LogConfig::default() }).await.unwrap();
     let reader = cluster.client().await.log("log").await.unwrap();
     reader.append_sync("first").await.unwrap();
     let log = client.log("log").await.unwrap();
     for index in full {
-        let disk = &cluster.disks[*index];
-        disk.set_capacity(Some(disk.used() + (2 << 20)));
+        leave(&cluster.disks[*index], 2 << 20);
     }
     let (acknowledged, cause) = append_until_it_fails(&log).await;
     assert!(matches!(cause, AppendError::DeadlineExceeded { .. }), "{cause:?}");
@@ -108,6 +113,7 @@ async fn fill(full: &[usize]) {
     let mut parts = vec![name.as_str()];
     parts.extend(["not acknowledged within 2 s", "make room"]);
     says(&cause, &parts);
+    assert!(!cause.to_string().contains("did not answer"), "nobody else is blamed: {cause}");
     assert!(acknowledged > 0);
 
     // Reads, the tail and the catalog go on.
@@ -160,6 +166,36 @@ async fn the_disk_of_a_follower_is_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_log_does_without_a_full_disk_and_takes_it_back() {
+    let cluster = OnMemory::fresh().await;
+    let client = cluster.client().await;
+    client.create("log", LogConfig { replicas: 3, ..LogConfig::default() }).await.unwrap();
+    let log = client.log("log").await.unwrap();
+    log.append_sync("first").await.unwrap();
+    leave(&cluster.disks[2], 1 << 20);
+    for number in 0..100 {
+        within("appends to go on", log.append_sync(numbered(number))).await.unwrap();
+    }
+    let takes_part = async || {
+        let view = client.lookup("log").await.unwrap().view.unwrap();
+        let shards = view.shards.iter().flat_map(|members| &members.replicas);
+        view.sequencers.iter().chain(shards).filter(|member| member.node == NodeId(3)).count()
+    };
+    eventually("it is done without", async || takes_part().await == 0).await;
+    assert!(client.condition(NodeId(3)).await.unwrap().has_full_disk);
+    // What is kept is left: what makes room needs some.
+    let disk = &cluster.disks[2];
+    assert!(disk.free().unwrap() > Some(DISK_LOW_BYTES / 2), "{:?}", disk.free());
+    within("a trim", log.trim(Position(50))).await.unwrap();
+    disk.set_capacity(None);
+    eventually("it is taken back", async || takes_part().await >= 2).await;
+    assert!(!client.condition(NodeId(3)).await.unwrap().has_full_disk);
+    let lines: Vec<String> = cluster.nodes[2].warnings().borrow().clone();
+    assert_eq!(lines.iter().filter(|line| line.contains("the disk is full")).count(), 1, "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("the disk has room again")).count(), 1, "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_in_memory_goes_on_while_there_is_room_for_it() {
     let cluster = OnMemory::fresh().await;
     let client = cluster.client().await;
@@ -167,7 +203,7 @@ async fn a_log_in_memory_goes_on_while_there_is_room_for_it() {
     client.create("memory", memory).await.unwrap();
     let log = client.log("memory").await.unwrap();
     for disk in &cluster.disks {
-        disk.set_capacity(Some(disk.used() + (1 << 20)));
+        leave(disk, 1 << 20);
     }
     let (acknowledged, cause) = append_until_it_fails(&log).await;
     says(&cause, &["not acknowledged within 2 s", "disk", "full"]);

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{Log, LogConfig, NodeId, Order, Position};
+use seriatim_client::{Client, Log, LogConfig, NodeId, Order, Position};
 
 use crate::members::Members;
 use crate::workload::{DEADLINE, Style, Workload};
@@ -98,6 +98,80 @@ async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room
         log.finish().await.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
     }
     drop(members);
+}
+
+/// How many views a full disk costs at most, until the node is back: one without it, one with it, and what a node that is busy
+/// may add.
+const MOST_VIEWS: u64 = 6;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once() {
+    let test = async {
+        let mount = std::cell::OnceCell::new();
+        let prepare = |node: NodeId, data: &Path| {
+            if node == FULL {
+                let _ = mount.set(Mount::at(data));
+            }
+        };
+        let members = Members::start_with(3, prepare).await;
+        let Some(Some(disk)) = mount.get() else {
+            assert!(std::env::var("CI").is_err(), "this process may not mount a file system");
+            eprintln!("a full disk: skipped, because this process may not mount a file system");
+            return;
+        };
+        let client = members.client(DEADLINE).await;
+        let config = LogConfig { sequencers: 3, replicas: 3, shards: 1, ..LogConfig::default() };
+        let before = client.create("orders", config).await.expect("the log is created");
+        let before = before.view.expect("it has a view").number.0;
+        let log = client.log("orders").await.expect("it is there");
+        for number in 0..500 {
+            log.append_sync(payload(number)).await.expect("it is appended");
+        }
+        disk.fill();
+        until_says(&members, "node 3: the disk is full").await;
+        until_takes_part(&client, 2).await;
+        for number in 500..2500 {
+            log.append_sync(payload(number)).await.expect("the others suffice");
+        }
+        let condition = client.condition(FULL).await.expect("it answers");
+        assert!(condition.has_full_disk && condition.free_bytes.is_some(), "{condition:?}");
+        log.trim(Position(1000)).await.expect("what makes room needs none");
+        disk.make_room();
+        until_takes_part(&client, 3).await;
+        let after = client.lookup("orders").await.expect("it is there").view.expect("a view").number.0;
+        assert!(after - before <= MOST_VIEWS, "{} views: {}", after - before, members.says());
+        let says = members.says();
+        for line in ["the disk is full", "the disk has room again"] {
+            assert_eq!(says.matches(line).count(), 1, "once: {says}");
+        }
+        assert!(!client.condition(FULL).await.expect("it answers").has_full_disk);
+        for number in [1000, 2499] {
+            let read = log.read(Position(number), 1, DEADLINE).await.expect("it is there");
+            assert_eq!(read[0].record.payload(), payload(number).as_bytes());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
+/// Waits until a node says this.
+async fn until_says(members: &Members, text: &str) {
+    let mut again = tokio::time::interval(Duration::from_millis(50));
+    while !members.says().contains(text) {
+        again.tick().await;
+    }
+}
+
+/// Waits until so many sequencing replicas, and so many replicas of the shard, take part.
+async fn until_takes_part(client: &Client, wanted: usize) {
+    let mut again = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        again.tick().await;
+        let Ok(entry) = client.lookup("orders").await else { continue };
+        let Some(view) = entry.view else { continue };
+        if (view.sequencers.len(), view.shards[0].replicas.len()) == (wanted, wanted) {
+            return;
+        }
+    }
 }
 
 async fn more(logs: &[Workload], count: u64) {
