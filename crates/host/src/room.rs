@@ -9,7 +9,6 @@ use std::time::Duration;
 use seriatim_model::limits::Limits;
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Input, NodeId, Time};
-use seriatim_protocol::Deviation;
 
 use crate::backlog::record_bytes;
 use crate::host::Host;
@@ -104,9 +103,7 @@ impl Host {
 
     /// Whether a command has to wait for room: what is left is not for records.
     pub(crate) fn is_kept_from(&self, command: &StorageCommand) -> bool {
-        self.room.is_full()
-            && record_bytes(command) > 0
-            && !self.config.options.deviates(Deviation::ReserveSpent)
+        self.room.is_full() && record_bytes(command) > 0
     }
 
     /// The disk of a node, this one or another, has no room for records, or has enough again.

@@ -140,8 +140,6 @@ pub enum Deviation {
     MeasuredByEncoding,
     /// Replicas give out what they hold before the last replica of the chain has it.
     ReadFromHead,
-    /// A node whose disk is full takes records all the same, while anything is left.
-    ReserveSpent,
     /// Controllers take a node into views whose disk is full.
     FullDiskIgnored,
     /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer view.

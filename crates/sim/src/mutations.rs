@@ -120,6 +120,7 @@ pub const MUTATIONS: [Mutation; 70] = [
     }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
+    mutation(Deviation::FullDiskIgnored, "liveness", 40, profiles::full_for_good),
     mutation(Deviation::SetBackUnnoticed, "no_gap", 40, profiles::set_back),
     mutation(Deviation::SnapshotAhead, "no_gap", 10, profiles::power_losses_in_checkpoints),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),

@@ -155,10 +155,6 @@ pub struct Plan {
     pub reshapes: Vec<(Duration, Reshape)>,
     /// Whether a disk that is lost is not empty then, but as it was some time before.
     pub disk_goes_back: bool,
-    /// How many bytes each disk takes, if there is a bound.
-    pub disk_bytes: Option<u64>,
-    /// With how little room a disk counts as full, and with how much it does not any more, in bytes.
-    pub disk_room: (u64, u64),
     /// How often a client appends to a second log, which is created beside the tested one, if there is one.
     pub second_log_every: Option<Duration>,
     /// How long everything that was asked for may take while what went wrong stays as it is. Without it, calm returns
@@ -207,8 +203,6 @@ impl Plan {
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
             disk_goes_back: false,
-            disk_bytes: None,
-            disk_room: (2000, 8000),
             second_log_every: None,
             done_without_calm: None,
             capacity: None,
@@ -267,7 +261,7 @@ impl Plan {
     #[must_use]
     pub fn options_of(&self, node: NodeId) -> Options {
         let mut options = self.options;
-        (options.limits.disk_low_bytes, options.limits.disk_enough_bytes) = self.disk_room;
+        (options.limits.disk_low_bytes, options.limits.disk_enough_bytes) = DISK_ROOM;
         if self.nodes_differ {
             let mut random = Random::new(self.seed ^ DIFFERENT ^ u64::from(node.0) << 32);
             make_different(&mut options.limits, &mut random);
@@ -333,6 +327,9 @@ fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
         ..Limits::default()
     }
 }
+
+/// With how little room a disk counts as full here, and with how much it does not any more, in bytes.
+const DISK_ROOM: (u64, u64) = (2000, 8000);
 
 /// Where the bounds of nodes that differ are drawn from: apart, so that the seeds known by their numbers stay what they are.
 /// None of those that failed once is among the seeds whose nodes differ.

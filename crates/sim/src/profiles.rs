@@ -13,7 +13,7 @@ use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
-pub use lasting::{cut_off, full_for_good, little_room, lost_for_good, one_fault};
+pub use lasting::{cut_off, full_for_good, lost_for_good, one_fault};
 pub use overload::{
     burst, large_records, long_log, long_view_change, mute, overload, overload_crash, overload_resets,
     overload_slow_disk, two_logs, within_capacity,

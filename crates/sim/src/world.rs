@@ -228,9 +228,7 @@ impl World {
             let node = NodeId(number);
             let clock_ahead = world.random.millis(0, 10_000);
             let limits = world.plan.options_of(node).limits;
-            let disk = MemoryDisk::new();
-            disk.set_capacity(world.plan.disk_bytes);
-            world.nodes.insert(node, Node::new(node, disk, clock_ahead, &limits));
+            world.nodes.insert(node, Node::new(node, MemoryDisk::new(), clock_ahead, &limits));
             world.start_node(node);
         }
         world

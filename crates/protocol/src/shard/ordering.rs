@@ -359,9 +359,14 @@ impl Replica {
     }
 
     /// A write of records failed: whoever put them is told, and puts them again.
-    pub(super) fn put_failed(&mut self, ticket: Ticket, out: &mut Out) {
-        if let Some((client @ Address::Client(..), ids)) = self.unordered.failed(ticket) {
-            send(client, Message::Busy { view: self.view_number(), ids, disk_full: true }, out);
+    pub(super) fn put_failed(&mut self, now: Time, ticket: Ticket, out: &mut Out) {
+        match self.unordered.failed(ticket) {
+            Some((client @ Address::Client(..), ids)) => {
+                send(client, Message::Busy { view: self.view_number(), ids, disk_full: true }, out);
+            }
+            // Another replica gave it: to ask for it again at once would be to be refused at once.
+            Some(_) => self.unordered.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
+            None => {}
         }
     }
 

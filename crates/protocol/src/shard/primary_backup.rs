@@ -483,7 +483,7 @@ impl Replica {
     /// Nothing of this write is there: it is not answered, and comes again. A change of what is
     /// remembered is taken back: what the replica does with records, its store has to know.
     fn store_failed(&mut self, now: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
-        self.put_failed(ticket, out);
+        self.put_failed(now, ticket, out);
         self.local_failed(now, ticket, out);
         self.reach.failed(ticket);
         self.chain_failed(ticket, out);

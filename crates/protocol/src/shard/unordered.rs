@@ -516,6 +516,12 @@ impl Waiting {
         }
     }
 
+    /// There was no room for what another replica gave.
+    pub(super) fn had_no_room(&mut self, now: Time) {
+        self.ask_at = self.ask_at.max(now + self.pause);
+        self.pause = (self.pause * 2).min(limits::MISSING_CONNECTED);
+    }
+
     /// Those of the names that all others said that they lack.
     pub(super) fn lacked_by_all(&self, names: Vec<IdRun>) -> Vec<IdRun> {
         self.others().into_iter().fold(names, |names, node| {

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use seriatim_model::LogConfig;
-use seriatim_store::{JournalOptions, ShardOptions};
-
 use super::{FOR_GOOD, at, busy, quiet};
 use crate::coverage::FaultKind;
 use crate::plan::{Fault, Plan, Target, Workload};
@@ -60,30 +57,6 @@ pub fn lost_for_good(seed: u64) -> Plan {
 #[must_use]
 pub fn full_for_good(seed: u64) -> Plan {
     for_good(seed, &[FaultKind::DiskFull])
-}
-
-/// All disks are small, and much more is appended than they hold, while what was read is trimmed: again and again they are
-/// full, and what makes room goes through all the same. Everything that clients want is done.
-#[must_use]
-pub fn little_room(seed: u64) -> Plan {
-    let mut random = Random::new(seed ^ 0x110);
-    let mut plan = quiet(seed);
-    plan.nodes = 4;
-    plan.config = LogConfig { shards: 1, replicas: 3, min_replicas: 3, min_sequencers: 3, ..plan.config };
-    plan.journal = JournalOptions { file_bytes: 8192, spare_files: 2, block_bytes: 512, ..plan.journal };
-    plan.shard_options = ShardOptions::new(random.pick(&[1500, 4000]));
-    plan.disk_bytes = Some(random.pick(&[80_000, 120_000]));
-    plan.disk_room = (16_000, 30_000);
-    plan.workload = Workload {
-        appends: 150,
-        payload_bytes: 200,
-        trims: true,
-        resume_percent: 0,
-        think_us: 2000,
-        ..busy()
-    };
-    plan.done_without_calm = Some(Duration::from_secs(60));
-    plan
 }
 
 fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
