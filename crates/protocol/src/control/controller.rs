@@ -553,15 +553,13 @@ impl Controller {
         if self.options.deviates(Deviation::FullDiskIgnored) || !self.full.note(node, is_full) {
             return;
         }
-        if !is_full {
-            return self.remind_roles_of(node, out);
-        }
-        if !self.current.as_ref().is_some_and(|entry| can_do_without(entry, self.around())) {
-            return;
-        }
+        let others_do = self.current.as_ref().is_some_and(|entry| can_do_without(entry, self.around()));
         match &self.phase {
-            Phase::Attempt(attempt) if attempt.counts_on(node) => self.enter(now, Phase::Reading, out),
-            Phase::Idle => self.act_in_turn(now, out),
+            _ if !is_full => self.remind_roles_of(node, out),
+            Phase::Attempt(attempt) if others_do && attempt.counts_on(node) => {
+                self.enter(now, Phase::Reading, out);
+            }
+            Phase::Idle if others_do => self.act_in_turn(now, out),
             _ => {}
         }
     }
@@ -582,8 +580,8 @@ impl Controller {
     /// Whether a report can only be answered with a view that grows, and it is too early for one.
     fn is_postponed(&self, now: Time, reporter: Address) -> bool {
         let Some(entry) = &self.current else { return false };
-        let is_early = now < self.growth.not_before() || self.full.has(reporter);
-        is_early && Wish::of(entry, reporter) == Wish::Growth
+        let is_late = now >= self.growth.not_before() && !self.full.has(reporter);
+        !is_late && Wish::of(entry, reporter) == Wish::Growth
     }
 
     /// Reads in the entry whether a new view is needed, and tells those who reported what is.
@@ -616,8 +614,8 @@ impl Controller {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
         let is_asked_for = self.order.is_some() && entry.unavailable.is_some();
-        let mut needed = self.wanted == Some(current) || is_asked_for;
-        let mut grows = false;
+        let mut grows = can_do_without(entry, self.around());
+        let mut needed = self.wanted == Some(current) || is_asked_for || grows && self.full.surprise(entry);
         for (reporter, report) in std::mem::take(&mut self.reports) {
             if report.view < current && report.cannot_start < current {
                 send(reporter, Message::Registered { entry: entry.clone() }, out);
@@ -634,9 +632,6 @@ impl Controller {
             }
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
-        let is_full = can_do_without(entry, self.around());
-        needed |= is_full && self.full.surprise(entry);
-        grows |= is_full;
         grows |= self.purpose(now).replaces && self.has_spares(entry);
         // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view; or it
         // is cut off, and says so again and again: that must not cost a view each time.
