@@ -714,7 +714,7 @@ impl Replica {
             }
             return;
         }
-        self.unordered.enter_view();
+        self.unordered.enter_view(view.first);
         self.drop_unstable();
         self.restarted = false;
         self.reports.started();

@@ -424,8 +424,10 @@ impl Unordered {
         orphans
     }
 
-    /// Forgets what belongs to one view: a new one begins.
-    pub(super) fn enter_view(&mut self) {
+    /// Forgets what belongs to one view: a new one begins, and from `first` on this replica is told of all names. What was
+    /// bound below it may have missed, so it does not count the positions there as passed without a session.
+    pub(super) fn enter_view(&mut self, first: Position) {
+        self.since = self.since.map(|since| since.max(first));
         self.refused.clear();
         self.decided.clear();
         self.ended.clear();
@@ -567,6 +569,17 @@ mod tests {
         assert!(!unordered.is_over(Position(10 + 2 * IDLE), later, IDLE));
         // Who just came to be does not know what it missed.
         assert!(!Unordered::default().is_over(Position(10 + 2 * IDLE), session, IDLE));
+    }
+
+    #[test]
+    fn who_was_away_does_not_take_for_over_what_it_missed() {
+        let (mut unordered, session) = (Unordered::default(), SessionId::new(Position(3), 7));
+        assert!(!unordered.is_over(Position(10), session, IDLE));
+        // A view begins, and far more is final than this replica knew.
+        let (first, start) = (Position(10 + 3 * IDLE), Position(12 + 3 * IDLE));
+        unordered.enter_view(first);
+        assert!(!unordered.is_over(start, session, IDLE));
+        assert!(unordered.is_over(first + IDLE + 1, session, IDLE));
     }
 
     #[test]
