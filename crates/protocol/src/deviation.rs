@@ -72,6 +72,8 @@ pub enum Deviation {
     LackingServed,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
     TrimForgotten,
+    /// Where positions come first, a view may write anew what some replica has trimmed.
+    TrimmedFlushed,
     /// Which appends became no-ops is lost in a view change.
     VoidsForgotten,
     /// A shard replica takes the record of an append that became a no-op, and acknowledges it.

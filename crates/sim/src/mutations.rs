@@ -85,6 +85,7 @@ pub const MUTATIONS: [Mutation; 70] = [
     mutation(Deviation::PutOffForEver, "liveness", 40, profiles::cut_off),
     mutation(Deviation::MendingWaits, "liveness", 100, profiles::mending),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
+    mutation(Deviation::TrimmedFlushed, "total_order", 160, profiles::half_trimmed),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
     mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),

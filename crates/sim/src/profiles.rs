@@ -491,6 +491,21 @@ pub fn trimmed_absences(seed: u64) -> Plan {
     plan
 }
 
+/// Where clients write positions: a trim reaches some replicas, and a primary, which alone knew what is final, is lost.
+#[must_use]
+pub fn half_trimmed(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x47A1);
+    let mut plan = quiet(seed).ordered(Order::Corfu);
+    (plan.config.durability, plan.config.shards, plan.config.replicas) = (Durability::Memory, 2, 2);
+    plan.network.delay_us = (50, 6000);
+    plan.workload = Workload { appends: 20, trims: true, ..busy() };
+    for round in 0..2 {
+        let from = 30 + round * 400;
+        plan.faults.push(at(&mut random, FaultKind::PowerLoss, Target::Primary, from, from + 200));
+    }
+    plan
+}
+
 /// A node comes back with an empty disk.
 #[must_use]
 pub fn disk_losses(seed: u64) -> Plan {

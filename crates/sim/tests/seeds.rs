@@ -80,6 +80,9 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("all faults, corfu", of(Plan::from_seed), 880_008_697..880_008_698);
     // A client kept back what had a position because a disk was behind: it was overdue, and was filled.
     all_clean("two logs, corfu", of(profiles::two_logs), 70_000_079..70_000_080);
+    all_clean("half trimmed", profiles::half_trimmed, 0..20);
+    // A view wrote anew from below what one replica had trimmed: it wrote junk there, and a replica that was new gave it out.
+    all_clean("all faults, corfu", of(Plan::from_seed), 80_005_545..80_005_546);
     // Whoever said that the log is unavailable restarted, and nobody took it back.
     all_clean("all faults, corfu", of(Plan::from_seed), 930_007_152..930_007_153);
 }

@@ -112,6 +112,8 @@ pub(super) struct Purpose {
     pub(super) joins: bool,
     /// The defect of counting on replicas that lack something.
     pub(super) counts_lacking: bool,
+    /// The defect of writing anew what was trimmed.
+    pub(super) flushes_trimmed: bool,
     /// How often a shard's replica could not read what it was to flush: then it is another's turn.
     pub(super) turns: BTreeMap<ShardId, usize>,
 }
@@ -500,7 +502,8 @@ impl Attempt {
         entry.leaving.retain(|shard| !has_left(shard));
         entry.history.push(view.number, if self.has_cuts() { view.start } else { view.first });
         self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
-        entry.history.forget_views_below(self.trimmed(&view.shards));
+        let trimmed = if self.places_first() { self.highest_trim() } else { self.trimmed(&view.shards) };
+        entry.history.forget_views_below(trimmed);
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
         if self.places_first() {

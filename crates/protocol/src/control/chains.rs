@@ -42,8 +42,20 @@ impl Attempt {
         self.entry.view.iter().flat_map(|view| view.shards.iter().map(|members| members.shard))
     }
 
-    /// Below it, every shard has everything on all replicas, as far as those say who hold everything.
+    /// Below it, every shard has everything on all replicas, as far as those say who hold everything; or nobody has to
+    /// have it any more. A replica that has trimmed cannot say what was there: it would flush junk.
     pub(super) fn written_everywhere(&self) -> Position {
+        self.stable_everywhere().max(self.highest_trim())
+    }
+
+    /// The highest trim point that a replica knows. With the new view, it is that of all: a trim may have reached only
+    /// some of them, and what a view writes anew may not begin below it.
+    pub(super) fn highest_trim(&self) -> Position {
+        let fenced = self.fenced.values().filter(|_| !self.purpose.flushes_trimmed);
+        fenced.map(|(_, held)| held.trim).max().unwrap_or_default()
+    }
+
+    fn stable_everywhere(&self) -> Position {
         let Some(view) = &self.entry.view else { return Position::ZERO };
         let stable = |shard| {
             self.complete(shard).next()?;

@@ -465,6 +465,7 @@ impl Controller {
             replaces: short,
             joins: !self.is_joining_hard,
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
+            flushes_trimmed: self.options.deviates(Deviation::TrimmedFlushed),
             turns: self.unreadable.clone(),
         }
     }
