@@ -46,7 +46,8 @@ impl Replica {
 
     pub(super) fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
         match error {
-            ReadError::Trimmed { first } if first <= self.stable => {
+            // Not after a fence: what was answered to that counts, and it told the trim point.
+            ReadError::Trimmed { first } if first <= self.stable && self.is_open() => {
                 self.copying.learned_trim(now, request);
                 self.trim_below(first, out);
             }
