@@ -736,7 +736,7 @@ impl Host {
             (_, control::Message::Elsewhere { version }) => self.move_here(version),
             (_, control::Message::Retire { log }) => self.retire(log),
             (_, control::Message::Dismiss { log, role, view }) => {
-                self.dismiss(RoleKey { log, endpoint: role }, view)
+                self.dismiss(now, RoleKey { log, endpoint: role }, view)
             }
             (_, control::Message::AskCondition { request }) => self.tell_condition(from, request),
             _ => {}

@@ -67,12 +67,13 @@ impl Host {
     }
 
     /// The log goes on without this role, and nobody will ask it for anything any more. Not if it obeys a
-    /// later claim: then somebody counts on it again.
-    pub(crate) fn dismiss(&mut self, key: RoleKey, view: ViewNumber) {
+    /// later claim: then somebody counts on it again. Nor as long as replicas in its place get something from it.
+    pub(crate) fn dismiss(&mut self, now: Time, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
             Some(Role::Counter(role)) => role.claim(),
             Some(Role::Cutter(role)) => role.claim(),
+            Some(Role::Shard(role, _)) if role.is_needed(now) => return,
             Some(Role::Shard(role, _)) => role.memory().claim,
             _ => return,
         };

@@ -70,6 +70,8 @@ pub enum Deviation {
     LackingCounted,
     /// A shard replica answers reads of what it lacks.
     LackingServed,
+    /// A shard replica asks nobody outside its view for what all members lack or have damaged.
+    FormerNotAsked,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
     TrimForgotten,
     /// Where positions come first, a view may write anew what some replica has trimmed.

@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 70] = [
+pub const MUTATIONS: [Mutation; 71] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -84,6 +84,7 @@ pub const MUTATIONS: [Mutation; 70] = [
     mutation(Deviation::LackingServed, "no_gap", 100, profiles::copies),
     mutation(Deviation::PutOffForEver, "liveness", 40, profiles::cut_off),
     mutation(Deviation::MendingWaits, "liveness", 100, profiles::mending),
+    mutation(Deviation::FormerNotAsked, "liveness", 60, profiles::mending),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
     mutation(Deviation::TrimmedFlushed, "total_order", 160, profiles::half_trimmed),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),

@@ -202,6 +202,17 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("copies", profiles::copies, 0..10);
 }
 
+/// A record is whole nowhere but on a replica that stood in for another one, and that the next view does without.
+#[test]
+fn a_whole_copy_outside_the_view_is_asked_for() {
+    for seed in [35, 158, 264] {
+        all_clean("mending", profiles::mending, seed..seed + 1);
+    }
+    for seed in [134, 239, 264] {
+        all_clean("mending, corfu", |seed| profiles::mending(seed).ordered(Order::Corfu), seed..seed + 1);
+    }
+}
+
 /// A client that is put off by a node which leads no more, and was not told, asks the register.
 #[test]
 fn clients_and_readers_leave_a_node_that_is_cut_off_from_the_others() {

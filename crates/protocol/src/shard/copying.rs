@@ -13,6 +13,7 @@ use seriatim_model::{
     Address, Endpoint, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, limits,
 };
 
+use super::former::Former;
 use super::message::Message;
 use super::primary_backup::send;
 use crate::deviation::{Deviation, Options};
@@ -42,6 +43,8 @@ pub(super) struct Copying {
     ignorant: BTreeSet<NodeId>,
     /// How many others there are.
     others: usize,
+    /// Those that the view does without.
+    pub(super) former: Former,
     /// Positions that were found damaged, and how often each was asked for in vain.
     damaged: BTreeMap<Position, u32>,
     /// The damaged position that is asked for next, or the first one after it: who lacks one may have another.
@@ -119,6 +122,11 @@ impl Copying {
         self.trim_is_known
     }
 
+    /// Which records are wanted next.
+    pub(super) fn wants(&self, trim: Position, lacks: Option<Lacking>) -> Option<Lacking> {
+        self.wanted(trim, lacks).filter(|(_, about)| *about != About::Trim).map(|(range, _)| range)
+    }
+
     fn wanted(&self, trim: Position, lacks: Option<Lacking>) -> Option<(Lacking, About)> {
         let mut damaged = self.damaged.range(self.next_damaged..).chain(&self.damaged);
         let damaged = damaged.next().map(|(at, _)| (Lacking { from: *at, end: at.next() }, About::Damage));
@@ -146,12 +154,13 @@ impl Copying {
         }
     }
 
-    /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited.
+    /// Asks the next of the `others` for what is wanted first, unless an answer is still awaited: the view's other replicas,
+    /// and where it is about records, the `former` ones that know them.
     pub(super) fn ask(
         &mut self,
         now: Time,
         shard: ShardId,
-        others: &[Member],
+        (others, former): (&[Member], &[Member]),
         trim: Position,
         lacks: Option<Lacking>,
         out: &mut Vec<RoleEffect>,
@@ -161,20 +170,27 @@ impl Copying {
             return;
         }
         let unanswered = self.question.take();
-        if unanswered.is_some() {
-            self.patience = Some((self.patience() * 2).min(PATIENCE_MOST));
+        if let Some(question) = &unanswered {
+            let (node, _) = question.asked.last().expect("a question was put to somebody");
+            self.former.note(*node, false);
+            // A replica outside the view may be gone for good. That says nothing of how long the others take.
+            if others.iter().any(|other| other.node == *node) {
+                self.patience = Some((self.patience() * 2).min(PATIENCE_MOST));
+            }
         }
         let Some((range, about)) = self.wanted(trim, lacks) else { return };
         if now < self.due(about) {
             return;
         }
-        if others.is_empty() {
+        self.others = others.len();
+        let former = if about == About::Trim { &[] } else { former };
+        let sources: Vec<&Member> = others.iter().chain(former).collect();
+        if sources.is_empty() {
             self.damaged.clear();
             self.not_before = now + PATIENCE;
             return;
         }
-        self.others = others.len();
-        let source = others[self.turn % others.len()].node;
+        let source = sources[self.turn % sources.len()].node;
         self.turn += 1;
         self.last_request += 1;
         let request = self.last_request;
@@ -205,8 +221,9 @@ impl Copying {
         Some((question, source, at))
     }
 
-    /// An answer came to what was asked at `at`.
-    fn answered(&mut self, now: Time, at: Time) {
+    /// An answer came from this node to what it was asked at `at`.
+    fn answered(&mut self, now: Time, (source, at): (NodeId, Time)) {
+        self.former.note(source, true);
         let patience = patience_within(self.patience(), now - at, PATIENCE..=PATIENCE_MOST);
         self.patience = Some(patience);
     }
@@ -220,7 +237,7 @@ impl Copying {
         records: Vec<Stored>,
         upto: Position,
     ) -> Option<(Position, Vec<Stored>)> {
-        let (question, _, at) = self.asked(request)?;
+        let (question, source, at) = self.asked(request)?;
         if question.about == About::Trim {
             self.learned_trim(now, request);
             return None;
@@ -232,7 +249,7 @@ impl Copying {
         }
         let from = question.range.from;
         question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
-        self.answered(now, at);
+        self.answered(now, (source, at));
         // Who answers well is asked again.
         self.turn -= 1;
         Some((from, records))
@@ -257,8 +274,8 @@ impl Copying {
 
     /// The other replica's trim point is known now.
     pub(super) fn learned_trim(&mut self, now: Time, request: u64) {
-        if let Some((_, _, at)) = self.asked(request) {
-            self.answered(now, at);
+        if let Some((_, source, at)) = self.asked(request) {
+            self.answered(now, (source, at));
             self.question = None;
             self.trim_is_known = true;
             self.not_before = self.not_before.min(now);
@@ -283,9 +300,9 @@ impl Copying {
         if request != self.last_request {
             return;
         }
-        let Some((Question { about, range, .. }, _, at)) = self.asked(request) else { return };
+        let Some((Question { about, range, .. }, source, at)) = self.asked(request) else { return };
         let (about, range) = (*about, *range);
-        self.answered(now, at);
+        self.answered(now, (source, at));
         self.question = None;
         self.not_before = now + PAUSE;
         if about == About::Damage {

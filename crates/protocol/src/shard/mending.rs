@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use seriatim_model::storage::{Lacking, Owned, StorageCommand, Stored};
-use seriatim_model::{Member, Position, Ticket, Time};
+use seriatim_model::{Address, Endpoint, Member, Position, Ticket, Time};
 
 use super::copying::{as_mapped, as_pushed};
+use super::former::NEEDED_FOR;
 use super::message::ReadError;
 use super::primary_backup::Replica;
 use super::readers::{Outcome, OwnOutcome};
+use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 
 /// After a restart, how long to wait between two reads that look for damage.
@@ -88,7 +90,37 @@ impl Replica {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
             gap.map_or(range, |gap| Lacking { end: range.end.min(gap.from), ..range })
         });
-        self.copying.ask(now, self.shard, &others, self.trim, next, out);
+        self.copying.former.keep(now, self.shard, self.trim, out);
+        let former = self.former_for(next);
+        self.copying.ask(now, self.shard, (&others, &former), self.trim, next, out);
+    }
+
+    /// The replicas outside the view that know all that is asked for next, as the views decide about it that are registered.
+    fn former_for(&self, lacks: Option<Lacking>) -> Vec<Member> {
+        let last = |range: Lacking| range.end.0.checked_sub(1).map(Position);
+        let range = self.copying.wants(self.trim, lacks).filter(|range| !range.is_empty());
+        let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
+        let view = view.filter(|_| !self.options.deviates(Deviation::FormerNotAsked));
+        view.into_iter().flat_map(|view| self.copying.former.that_know(view)).collect()
+    }
+
+    /// A replica reads: it is getting something, and those that the view does without may be all that have it.
+    pub(super) fn is_read_by(&mut self, now: Time, reader: Address, out: &mut Vec<RoleEffect>) {
+        if !matches!(reader, Address::Node(_, Endpoint::Shard(_))) {
+            return;
+        }
+        if self.is_named() {
+            self.copying.former.keep(now, self.shard, self.trim, out);
+        } else {
+            self.needed_until = now + NEEDED_FOR;
+        }
+    }
+
+    /// Whether replicas that took its place may still need what it holds. A view without it was not always formed because it
+    /// had nothing to give.
+    #[must_use]
+    pub fn is_needed(&self, now: Time) -> bool {
+        now < self.needed_until
     }
 
     /// After a restart: reads on, to find what is damaged.

@@ -39,6 +39,7 @@
 mod answered;
 mod copying;
 mod covering;
+mod former;
 mod local;
 mod mending;
 pub mod message;

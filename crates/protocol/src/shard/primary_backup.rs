@@ -15,6 +15,7 @@ use seriatim_model::{
 use super::answered::Answered;
 use super::copying::Copying;
 use super::covering::Reach;
+use super::former::NEEDED_FOR;
 use super::local::{self, Local};
 use super::message::{Held, Message, ReadError};
 use super::readers::{Bounds, Lost, Readers};
@@ -68,6 +69,8 @@ pub struct Replica {
     pushed: Position,
     pub(super) readers: Readers,
     reports: Reports,
+    /// Outside of a view: until when others are taken to need what it holds.
+    pub(super) needed_until: Time,
     /// Too much waits for the disk.
     pub(super) pressed: bool,
 }
@@ -198,6 +201,7 @@ impl Replica {
             pushed: Position::ZERO,
             readers: Readers::new(options.limits),
             reports: Reports::default(),
+            needed_until: Time::ZERO,
             pressed: false,
         })
     }
@@ -335,6 +339,9 @@ impl Replica {
             message if local::is_about(&message) => self.local(now, from, message, out),
             message if writing::is_about(&message) => self.wrote(now, from, message, out),
             message => {
+                if matches!(message, Message::Read { .. }) {
+                    self.is_read_by(now, from, out);
+                }
                 self.readers.receive(now, from, message, &self.bounds(), out);
             }
         }
@@ -676,6 +683,11 @@ impl Replica {
         self.lacks = lacks.map(|range| range.not_below(from));
         self.reach = Reach::from(view.start);
         self.chain.enter_view(view.number, view.start);
+        if let Some((known, before)) =
+            self.memory.view.as_ref().and_then(|known| Some((known, known.shard(self.shard)?)))
+        {
+            self.copying.former.succeed(known.number, before, members);
+        }
         self.memory.view = Some(view.clone());
         self.memory.history = entry.history.clone();
         self.memory.history.forget_below(self.trim);
@@ -704,7 +716,10 @@ impl Replica {
         }
         let before = self.before();
         if !self.learn(now, entry, out) {
-            // It is not counted on there: only a new view can bring it back.
+            // It is not counted on there: only a new view can bring it back. Those in its place may need it first.
+            if view.number > self.reports.cannot_start() {
+                self.needed_until = now + NEEDED_FOR;
+            }
             self.reports.note(now, view.number);
             if view.number > self.memory.claim {
                 // Nobody fenced it, but its view is over: it is as if somebody had.
