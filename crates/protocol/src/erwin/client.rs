@@ -13,13 +13,12 @@ use seriatim_model::{
 use super::ending::Ending;
 use super::message::Message;
 use super::putting::{Putting, Target};
-use super::resuming::{Past, Resuming};
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::{Askers, Content, Conversation, Jitter, KnownLog, Seen, Tails};
+use crate::parts::{Askers, Content, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
