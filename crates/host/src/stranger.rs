@@ -20,9 +20,11 @@ pub(crate) fn unknown_role(message: &Message) -> Option<Message> {
             let (request, open, unwritten, sessions) = (*request, false, 0, 0);
             Some(corfu::Message::StatusIs { request, view, open, next, unwritten, sessions }.into())
         }
-        Message::Scalog(scalog::Message::Locate { .. } | scalog::Message::CheckTail { .. }) => {
-            Some(scalog::Message::Rejected { view: ViewNumber::NONE, why: None }.into())
-        }
+        Message::Scalog(
+            scalog::Message::Locate { .. }
+            | scalog::Message::CheckTail { .. }
+            | scalog::Message::Close { .. },
+        ) => Some(scalog::Message::Rejected { view: ViewNumber::NONE, why: None }.into()),
         Message::Scalog(scalog::Message::Status { request }) => {
             let (view, end) = (ViewNumber::NONE, Position::ZERO);
             let (request, open, held, sessions) = (*request, false, 0, 0);

@@ -100,6 +100,10 @@ pub enum Deviation {
     SuccessorForgotten,
     /// A client that goes on with a session appends before what the earlier run left is final.
     ResumedUnsettled,
+    /// The ordering layer orders what the shards still have of a session that has ended.
+    EndedOrdered,
+    /// A client is told that a session has ended before the cut is committed that ends it.
+    EndUncommitted,
     /// A shard replica tells a client that an append became a no-op before all replicas hold that.
     RefusedEarly,
     /// A sequencer starts a view where its flush began, not where it ended.

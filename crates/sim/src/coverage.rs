@@ -319,8 +319,8 @@ impl Coverage {
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
         // Where positions come first nothing is bound in the background, nobody is sealed, and no session resumed.
-        let is_lazy = order.is_lazy();
-        missing.retain(|name| is_lazy || name != "resumed sessions");
+        let remembers = order.remembers_sessions();
+        missing.retain(|name| remembers || name != "resumed sessions");
         // Where records do not travel with their names a client refuses what is too large itself: none is tried.
         missing.retain(|name| order == Order::ErwinBb || name != "refused appends");
         let is_unsealed = order.places_first();

@@ -100,6 +100,12 @@ pub const MUTATIONS: [Mutation; 71] = [
     mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::lookups),
     mutation(Deviation::SuccessorForgotten, "at_most_once", 20, profiles::resumed),
     mutation(Deviation::RefusedEarly, "at_most_once", 150, profiles::undecided_records),
+    mutation(Deviation::EndedOrdered, "at_most_once", 40, |seed| {
+        profiles::resumed(seed).ordered(Order::Scalog)
+    }),
+    mutation(Deviation::EndUncommitted, "liveness", 40, |seed| {
+        profiles::resumed(seed).ordered(Order::Scalog)
+    }),
     mutation(Deviation::ResumedUnsettled, "session_order", 40, profiles::resumed),
     mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
     mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),

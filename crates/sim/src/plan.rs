@@ -227,16 +227,15 @@ impl Plan {
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
         if order.places_first() {
-            // One sequencer, of which any node is as good as the other; who forgets its positions goes on in another
-            // session; and a client refuses a record that is too large.
+            // One sequencer, of which any node is as good as the other; and a client refuses a record that is too large.
             self.config = self.config.fitted();
-            (self.workload.resume_percent, self.workload.oversize_permille) = (0, 0);
+            self.workload.oversize_permille = 0;
             // The sequencer knows all sessions that are at work: of one that it forgets then, it gives out numbers anew.
             self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);
         } else if order.has_cuts() {
             // Nothing becomes a no-op, and a client refuses a record that is too large.
             self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
-            (self.workload.resume_percent, self.workload.oversize_permille) = (0, 0);
+            self.workload.oversize_permille = 0;
             self.workload.unordered = false;
         } else if order.places_by_position() {
             // Records travel with their names.
@@ -244,6 +243,9 @@ impl Plan {
         } else {
             // A client refuses a record that is too large before it has a number.
             self.workload.oversize_permille = 0;
+        }
+        if !order.remembers_sessions() {
+            self.workload.resume_percent = 0;
         }
         self
     }

@@ -391,8 +391,8 @@ pub fn orphans(seed: u64) -> Plan {
 }
 
 /// Clients die again and again, in the middle of what they append, and go on with their sessions while views change and
-/// sequencing replicas die: the session of one run after the other ends. For logs whose clients put records on shards
-/// themselves.
+/// sequencing replicas die: the session of one run after the other ends. For logs that remember sessions, and whose
+/// clients put records on shards themselves or submit them there.
 #[must_use]
 pub fn resumed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E);

@@ -1,5 +1,6 @@
 //! Each deliberate defect is noticed by the checker that is there for it, within a stated number of seeds.
 
+use seriatim_model::Order;
 use seriatim_protocol::Deviation;
 use seriatim_sim::mutations::{MUTATIONS, Mutation};
 use seriatim_sim::profiles;
@@ -29,6 +30,15 @@ fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
     let mutation = Mutation { deviation, checker, within: 10, profile: profiles::long_view_change };
     let (_, objection) = mutation.caught().expect("it objects");
     assert!(objection.what.contains("bytes were sent"), "{objection}");
+}
+
+/// The list has one order for each defect.
+#[test]
+fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
+    let (deviation, checker) = (Deviation::SuccessorForgotten, "at_most_once");
+    let profile = |seed| profiles::resumed(seed).ordered(Order::Scalog);
+    let mutation = Mutation { deviation, checker, within: 20, profile };
+    assert!(mutation.caught().is_some(), "nothing was in the log twice");
 }
 
 #[test]

@@ -99,6 +99,7 @@ fn fixed_seeds_of_scalog_with_all_faults_are_clean() {
         ("power losses", profiles::power_losses),
         ("racing controllers", profiles::racing_controllers),
         ("many sessions", profiles::many_sessions),
+        ("resumed", profiles::resumed),
     ] {
         all_clean(&format!("{name}, scalog"), of(profile), 0..20);
     }

@@ -13,7 +13,7 @@ use seriatim_protocol::control::{
     Ailment, Condition, Heartbeat, LogEntry, NodeAddress, Refusal, SealedState, StepTime,
 };
 use seriatim_protocol::parts::{Content, Sessions};
-use seriatim_protocol::scalog::message::{Cut, Place};
+use seriatim_protocol::scalog::message::{Cut, End, Place};
 use seriatim_protocol::shard::{Held, ReadError, Span, Submitted};
 
 use crate::cluster::{Known, NAME};
@@ -282,5 +282,6 @@ drawn! {
     Submitted { ids, lowest }
     Span { first, count }
     Place { number, count, position }
-    Cut { from, lengths, names }
+    Cut { from, lengths, names, ends }
+    End { session, at, successor, shard }
 }

@@ -203,5 +203,7 @@ kinds! {
         Tail { request, view, tail }
         Status { request }
         StatusIs { request, view, open, end, held, sessions }
+        Close { view, session, successor }
+        Ended { view, session, at, successor }
     }
 }

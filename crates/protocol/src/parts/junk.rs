@@ -12,7 +12,13 @@ pub fn junk(position: Position) -> (RecordId, Record) {
 /// Whether this is what junk is called.
 #[must_use]
 pub fn is_junk(id: RecordId) -> bool {
-    id.session == SessionId::NOBODY
+    is_of_nobody(id.session)
+}
+
+/// Whether what is in this session is junk.
+#[must_use]
+pub fn is_of_nobody(session: SessionId) -> bool {
+    session == SessionId::NOBODY
 }
 
 /// Adds a record to runs, at a position after all that they have.

@@ -265,6 +265,15 @@ impl Sessions {
         *self.entry(id, Position::ZERO).successor.get_or_insert(successor)
     }
 
+    /// A session ends by a decision that has a position itself, and its client goes on in another one.
+    pub fn end_in_log(&mut self, id: SessionId, at: u64, successor: SessionId, position: Position) {
+        self.end(id, at);
+        self.succeed(id, successor);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.last_bound = session.last_bound.max(position.next());
+        }
+    }
+
     /// Remembers a session of which nothing came yet, as if something had been bound at `ordered`.
     pub fn open(&mut self, id: SessionId, ordered: Position) {
         self.entry(id, ordered);

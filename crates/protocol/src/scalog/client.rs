@@ -19,7 +19,7 @@ use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Req
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
 use crate::parts::pauses::{RESEND_FIRST, RESEND_MOST};
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
 
@@ -33,11 +33,12 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    /// The tail is being asked for, to put it into the session's id.
-    is_opening: bool,
-    askers: Askers,
+    /// The tail is being asked for, to put it into the session's id; or that one is known, and those of earlier runs are
+    /// being ended.
+    pub(super) is_opening: bool,
+    pub(super) askers: Askers,
     base: u64,
-    pending: VecDeque<Pending>,
+    pub(super) pending: VecDeque<Pending>,
     sent: u64,
     /// Those below it were submitted at some time, and may be in the log.
     submitted: u64,
@@ -51,15 +52,18 @@ pub struct LogClient {
     /// With the primary of the shard.
     pace: Conversation,
     pub(super) tails: Tails<BTreeMap<NodeId, Position>>,
+    /// The session of an earlier run that is being ended.
+    pub(super) resuming: Option<Resuming>,
+    pub(super) past: Past,
     jitter: Jitter,
-    work_is_due: bool,
+    pub(super) work_is_due: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Pending {
-    token: u64,
-    record: Record,
-    terms: Terms,
+pub(super) struct Pending {
+    pub(super) token: u64,
+    pub(super) record: Record,
+    pub(super) terms: Terms,
     settled: bool,
 }
 
@@ -105,15 +109,20 @@ impl Machine for LogClient {
         if self.work_is_due {
             return Some(Time::ZERO);
         }
-        [self.log.deadline(), self.submit_deadline(), self.tails.deadline()].into_iter().flatten().min()
+        let earlier = self.resuming.as_ref().and_then(Resuming::deadline).or_else(|| self.past.deadline());
+        let earlier = earlier.filter(|_| self.log.view().is_some());
+        let deadlines = [self.log.deadline(), self.submit_deadline(), self.tails.deadline(), earlier];
+        deadlines.into_iter().flatten().min()
     }
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes. It always opens a session of its own.
+    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes on with another one
+    /// as its successor.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
+        let resuming = config.resume.map(|(session, number)| Resuming::new(session, number));
         Self {
             log: KnownLog::new(config.control, entry, config.random),
             config,
@@ -131,15 +140,18 @@ impl LogClient {
             in_flight: 0,
             pace: Conversation::new(Time::ZERO, batch_bytes),
             tails: Tails::default(),
+            resuming,
+            past: Past::default(),
             jitter,
             work_is_due: false,
         }
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append.
+    /// The session that appends go to, once one is open, and the number of the next append. While an earlier run's
+    /// appends are made again, it is theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
-        self.session.map(|session| (session, self.end()))
+        self.session.map(|session| self.past.next().unwrap_or((session, self.end())))
     }
 
     /// The register's entry, as far as this client knows.
@@ -156,9 +168,11 @@ impl LogClient {
 
     /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
-        let waits = !self.pending.is_empty();
-        let view = self.log.view().filter(|_| waits);
-        let leader = view.filter(|_| self.locate_at.is_some()).map(|view| (view.leader, None));
+        let resumes = self.resuming.is_some() || self.past.in_flight() > 0;
+        let view = self.log.view().filter(|_| !self.pending.is_empty() || resumes);
+        // It is the leader who knows what an earlier run left.
+        let asks = self.locate_at.is_some() || resumes;
+        let leader = view.filter(|_| asks).map(|view| (view.leader, None));
         let primary = view.and_then(|view| Some(view.shard(self.at?)?.primary().node));
         let primary = primary.filter(|_| self.locate_at.is_none()).map(|node| (node, self.pace.busy()));
         leader.into_iter().chain(primary)
@@ -167,24 +181,40 @@ impl LogClient {
     /// How many appends wait for something.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.past.in_flight()
+    }
+
+    /// Whether somebody waits for an answer that needs a view.
+    fn is_waiting(&self) -> bool {
+        let resumes = self.resuming.is_some() && (self.askers.want_session() || self.askers.want_end());
+        self.in_flight() > 0 || !self.tails.is_empty() || resumes
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
-        let config = self.log.config();
-        let open = self.log.view().map(View::open_shards);
-        let failure = match (terms.shard, open) {
-            (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
-                Some(Failure::NoSuchShard { shard, open: open.to_vec() })
-            }
-            _ if config.is_too_large(&record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
-            _ => None,
-        };
-        if let Some(failure) = failure {
+        self.work_is_due = true;
+        // What an earlier run appended is not objected to, and who did that is not known yet while this one resumes.
+        if self.past.claim(token, true) {
+            return;
+        }
+        if self.resuming.is_none()
+            && let Some(failure) = self.objection(&record, terms)
+        {
             return out.push(reply(token, Reply::Failed(failure)));
         }
         self.pending.push_back(Pending { token, record, terms, settled: false });
-        self.work_is_due = true;
+    }
+
+    /// Why a record is not appended, if it is not.
+    pub(super) fn objection(&self, record: &Record, terms: Terms) -> Option<Failure> {
+        let config = self.log.config();
+        let open = self.log.view().map(View::open_shards);
+        match (terms.shard, open) {
+            (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
+                Some(Failure::NoSuchShard { shard, open: open.to_vec() })
+            }
+            _ if config.is_too_large(record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
+            _ => None,
+        }
     }
 
     /// The number of the next append.
@@ -193,6 +223,9 @@ impl LogClient {
     }
 
     fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
+        if self.earlier_answered(&message, out) {
+            return;
+        }
         let current = self.log.view_number();
         match message {
             Message::Located { view, session, next, places }
@@ -326,23 +359,24 @@ impl LogClient {
             self.sent_below(self.base);
             self.pace.disconnected(now);
         }
-        if !self.pending.is_empty() || !self.tails.is_empty() {
+        if self.is_waiting() {
             self.log.ask_register(now);
         }
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
-        let waits = !self.pending.is_empty() || !self.tails.is_empty();
-        self.log.look_up_if_due(now, waits, out);
+        self.log.look_up_if_due(now, self.is_waiting(), out);
         let oldest = (!self.pending.is_empty()).then_some(self.base);
         self.log.watch(now, oldest, self.config.options, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || self.askers.want_session();
+        let ends = self.resuming.is_some() && self.askers.want_end();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
         if self.session.is_none() && is_wanted && !self.is_opening && self.log.view().is_some() {
             self.is_opening = true;
             self.ask_tail(now, None, out);
         }
+        self.go_on_resuming(now, out);
         self.send_submits(now, out);
         self.askers.tell_session(self.session(), out);
         self.end_session(out);
@@ -352,16 +386,20 @@ impl LogClient {
     pub(super) fn open_session(&mut self, tail: Position, out: &mut Out) {
         let session = self.config.session(tail, self.sessions_opened);
         self.sessions_opened += 1;
-        self.is_opening = false;
-        self.session = Some(session);
+        if let Some(resuming) = &mut self.resuming {
+            resuming.begin(session);
+        } else {
+            (self.session, self.is_opening) = (Some(session), false);
+        }
         self.askers.tell_session(self.session(), out);
         self.work_is_due = true;
     }
 
     /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        while let Some(token) = self.askers.take_end(self.pending.is_empty()) {
-            out.push(reply(token, Reply::Ended(self.session())));
+        let is_settled = self.in_flight() == 0 && self.resuming.is_none();
+        while let Some(token) = self.askers.take_end(is_settled) {
+            out.push(reply(token, Reply::Ended(self.session.map(|session| (session, self.end())))));
             self.forget_session();
         }
     }
@@ -371,6 +409,7 @@ impl LogClient {
         (self.base, self.sent, self.submitted, self.in_flight) = (0, 0, 0, 0);
         (self.at, self.locate_at) = (None, None);
         self.pending.clear();
+        (self.resuming, self.past) = (None, Past::default());
     }
 
     fn submit_deadline(&self) -> Option<Time> {
@@ -459,12 +498,17 @@ impl LogClient {
     }
 
     /// What became of some append nobody knows any more.
-    fn session_lost(&mut self, out: &mut Out) {
+    pub(super) fn session_lost(&mut self, out: &mut Out) {
         if let Some(session) = self.session {
-            for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-                out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
-            }
+            self.lose(session, out);
         }
+    }
+
+    /// What became of some append of this session, or of one before it, nobody knows any more.
+    pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
+        let unsettled = self.pending.drain(..).filter(|pending| !pending.settled);
+        let tokens = unsettled.map(|pending| pending.token).chain(self.past.give_up());
+        out.extend(tokens.map(|token| reply(token, Reply::Failed(Failure::SessionExpired(session)))));
         self.forget_session();
         self.work_is_due = true;
     }
@@ -472,7 +516,8 @@ impl LogClient {
     fn deleted(&mut self, out: &mut Out) {
         let unsettled =
             self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        self.log.tell_deleted(unsettled.chain(self.askers.give_up()).chain(self.tails.give_up()), out);
+        let tokens = unsettled.chain(self.past.give_up()).chain(self.askers.give_up());
+        self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.is_opening = false;
         self.forget_session();
     }

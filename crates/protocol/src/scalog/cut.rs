@@ -1,10 +1,11 @@
 //! A cut, as it travels and is kept.
 
 use seriatim_model::storage::Ordered;
-use seriatim_model::wire::wire_struct;
-use seriatim_model::{Position, ShardId};
+use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, wire_struct};
+use seriatim_model::{IdRun, Position, SessionId, ShardId, limits};
 
 use crate::parts::Sessions;
+use crate::parts::junk::junk;
 use crate::shard::Submitted;
 
 /// How long the local logs of the shards are that have been ordered, and whose records these are since the last cut.
@@ -17,15 +18,58 @@ pub struct Cut {
     pub lengths: Vec<(ShardId, u64)>,
     /// The names that get the positions from the first on, in order.
     pub names: Vec<(ShardId, Submitted)>,
+    /// The sessions that end. Each takes one of the positions after the names, with a no-op.
+    pub ends: Vec<End>,
 }
 
-wire_struct! { Cut { from, lengths, names } }
+/// A session ends, and its client goes on in another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Which.
+    pub session: SessionId,
+    /// The first of its numbers that is in no cut, and never will be.
+    pub at: u64,
+    /// The other one.
+    pub successor: SessionId,
+    /// The shard that has the no-op.
+    pub shard: ShardId,
+}
+
+wire_struct! { End { session, at as number, successor, shard } }
+
+/// In the first format no session ended. Positions are far below this bit, which says that ends follow.
+const HAS_ENDS: u64 = 1 << 63;
+const _: () = assert!(limits::MAX_NUMBER < HAS_ENDS);
+
+impl Wire for Cut {
+    fn encode(&self, out: &mut Encoder) {
+        (self.from.0 | if self.ends.is_empty() { 0 } else { HAS_ENDS }).encode(out);
+        self.lengths.encode(out);
+        self.names.encode(out);
+        if !self.ends.is_empty() {
+            self.ends.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let marked = u64::decode(input)?;
+        let from = Position(at_most(limits::MAX_NUMBER, "Cut.from", marked & !HAS_ENDS)?);
+        let (lengths, names) = (Wire::decode(input)?, Wire::decode(input)?);
+        let ends = if marked & HAS_ENDS == 0 { vec![] } else { Wire::decode(input)? };
+        Ok(Self { from, lengths, names, ends })
+    }
+}
 
 impl Cut {
-    /// The position after the last of its records.
+    /// Where the ends begin.
+    fn names_end(&self) -> Position {
+        self.from + self.names.iter().map(|(_, names)| names.ids.count).sum::<u64>()
+    }
+
+    /// The position after the last that it gives.
     #[must_use]
     pub fn end(&self) -> Position {
-        self.from + self.names.iter().map(|(_, names)| names.ids.count).sum::<u64>()
+        self.names_end() + self.ends.len() as u64
     }
 
     /// How much of a shard's local log is decided.
@@ -33,11 +77,14 @@ impl Cut {
         self.lengths.iter().find(|(of, _)| *of == shard).map_or(0, |(_, length)| *length)
     }
 
-    /// The names as the shards are told.
+    /// What gets the positions, as the shards are told.
     pub(super) fn runs(&self) -> Vec<Ordered> {
-        let run =
-            |(shard, names): &(ShardId, Submitted)| Ordered { ids: names.ids, shard: *shard, is_void: false };
-        self.names.iter().map(run).collect()
+        let names = self.names.iter().map(|(shard, names)| (names.ids, *shard, false));
+        let ends = (self.names_end().0..).zip(&self.ends).map(|(position, end)| {
+            let (id, _) = junk(Position(position));
+            (IdRun { session: id.session, first: id.number, count: 1 }, end.shard, true)
+        });
+        names.chain(ends).map(|(ids, shard, is_void)| Ordered { ids, shard, is_void }).collect()
     }
 
     /// Takes note of what it orders.
@@ -47,6 +94,10 @@ impl Cut {
             sessions.bind(*ids, position);
             sessions.admit(ids.session, ids.end(), *lowest, position);
             position += ids.count;
+        }
+        for End { session, at, successor, .. } in &self.ends {
+            sessions.end_in_log(*session, *at, *successor, position);
+            position = position.next();
         }
     }
 }

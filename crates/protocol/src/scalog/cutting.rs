@@ -7,7 +7,8 @@ use seriatim_model::{
     Address, Endpoint, IdRun, LogConfig, NodeId, Position, ShardId, Ticket, Time, View, limits,
 };
 
-use super::cut::Cut;
+use super::cut::{Cut, End};
+use super::ending::{self, Closing};
 use super::message::Message;
 use super::pushing::Pusher;
 use crate::deviation::{Deviation, Options};
@@ -42,6 +43,8 @@ pub(super) struct Leader {
     uncommitted: VecDeque<Cut>,
     committed: Position,
     pub(super) pusher: Pusher,
+    /// Those that want sessions to end.
+    pub(super) closings: Vec<Closing>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +116,7 @@ impl Leader {
             uncommitted: VecDeque::new(),
             committed: view.start,
             pusher: Pusher::within(view.number, &view.shards, view.start),
+            closings: vec![],
             view: view.clone(),
         }
     }
@@ -162,7 +166,8 @@ impl Leader {
         let is_new = |reports: &Reports| reports.length(self.options) > reports.decided;
         let has_room = self.uncommitted.len() + self.pusher.len() < limits::CUT_WINDOW;
         let pause = if self.is_behind { Duration::ZERO } else { self.interval };
-        (self.starting.is_none() && has_room && self.shards.values().any(is_new))
+        let ends = self.closings.iter().any(|closing| !closing.is_cut);
+        (self.starting.is_none() && has_room && (ends || self.shards.values().any(is_new)))
             .then(|| self.cut_at.map_or(Time::ZERO, |at| at + pause))
     }
 
@@ -173,7 +178,7 @@ impl Leader {
         }
         self.cut_at = Some(now);
         self.is_behind = false;
-        let mut cut = Cut { from: self.end, lengths: vec![], names: vec![] };
+        let mut cut = Cut { from: self.end, lengths: vec![], names: vec![], ends: vec![] };
         // Each shard has its part of a cut, however much others bring.
         let most = (self.options.limits.batch_records / self.shards.len().max(1)).max(1);
         for (shard, reports) in &mut self.shards {
@@ -200,8 +205,26 @@ impl Leader {
             }
             cut.lengths.push((*shard, reports.decided));
         }
+        self.end_sessions(&mut cut, sessions);
         // If all of it was ordered before, or never will be, whoever reports again is told.
-        (!cut.names.is_empty()).then_some(cut)
+        (cut.end() > cut.from).then_some(cut)
+    }
+
+    /// Ends those sessions that are to end, behind what the cut orders of them.
+    fn end_sessions(&mut self, cut: &mut Cut, sessions: &mut Sessions) {
+        let shard = self.view.open_shards()[0];
+        for closing in self.closings.iter_mut().filter(|closing| !closing.is_cut) {
+            closing.is_cut = true;
+            let Closing { session, successor, .. } = *closing;
+            let has_expired = sessions.has_expired(session, cut.end(), self.session_idle_positions);
+            if let Some(at) = ending::end_of(closing, sessions).filter(|_| !has_expired) {
+                sessions.end_in_log(session, at, successor, cut.end());
+                cut.ends.push(End { session, at, successor, shard });
+            }
+        }
+        if self.options.deviates(Deviation::EndedOrdered) {
+            sessions.forget_ends();
+        }
     }
 
     /// The cut left for this member's own journal with `ticket`; the followers are told.
@@ -275,9 +298,14 @@ impl Leader {
 /// Those of the names that go on where their session is.
 fn new_of(told: Submitted, sessions: &Sessions, ordered: Position, idle: u64) -> Option<IdRun> {
     match sessions.admission(told.ids, ordered, idle) {
-        Admission::Admit { skip } if skip < told.ids.count => Some(told.ids.tail(skip)),
+        Admission::Admit { skip } => {
+            let new = told.ids.tail(skip);
+            // Its first numbers may be ordered, and the rest be refused since the session ended.
+            Some(new.head(sessions.room(new.session, new.first).min(new.count)))
+        }
         _ => None,
     }
+    .filter(|new| new.count > 0)
 }
 
 fn send_cut(

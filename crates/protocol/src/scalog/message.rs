@@ -4,7 +4,7 @@
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Position, SessionId, ViewNumber};
 
-pub use super::cut::Cut;
+pub use super::cut::{Cut, End};
 
 /// Consecutive numbers of a session that are in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,26 @@ pub enum Message {
         /// The session.
         session: SessionId,
     },
+    /// Client to leader: nothing more of this session is to be ordered; its client goes on in another one.
+    Close {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// The session that ends.
+        session: SessionId,
+        /// The other one. It is kept with the end: the first one that is named stays.
+        successor: SessionId,
+    },
+    /// Leader to client: it has ended, for good, and what it has in the log is final.
+    Ended {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The first number that is not in the log, and never will be.
+        at: u64,
+        /// The session in which its client went on first.
+        successor: SessionId,
+    },
     /// Member to anyone: not in that view, or not at all at present.
     Rejected {
         /// The latest registered view that it knows.
@@ -122,5 +142,7 @@ wire_enum! {
         8 => Tail { request, view, tail },
         9 => Status { request },
         10 => StatusIs { request, view, open, end, held as number, sessions as number },
+        11 => Close { view, session, successor },
+        12 => Ended { view, session, at as number, successor },
     }
 }

@@ -37,9 +37,11 @@
 pub mod client;
 mod cut;
 mod cutting;
+mod ending;
 mod memory;
 pub mod message;
 mod pushing;
+mod resuming;
 pub mod sequencer;
 mod tail;
 mod view_change;

@@ -151,7 +151,12 @@ impl Sequencer {
             Message::CheckTail { request, view } if self.membership.accepts(view) => {
                 reply(from, Message::Tail { request, view, tail: self.end() }, out);
             }
-            Message::Locate { .. } | Message::CheckTail { .. } => {
+            Message::Close { view, session, successor }
+                if self.membership.accepts(view) && self.leader.is_some() =>
+            {
+                self.close(from, session, successor, out);
+            }
+            Message::Locate { .. } | Message::CheckTail { .. } | Message::Close { .. } => {
                 let why = self.membership.unavailable();
                 reply(from, Message::Rejected { view: self.membership.registered_number(), why }, out);
             }
@@ -219,15 +224,19 @@ impl Sequencer {
     fn commit(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if let Some(leader) = &mut self.leader {
             leader.commit(now, &self.gate, out);
+            self.tell_ended(out);
         }
     }
 
     /// Leader: a client asks what became of numbers.
     fn locate(&self, client: Address, session: SessionId, first: u64, count: u64, out: &mut Vec<RoleEffect>) {
         let Some(leader) = &self.leader else { return };
-        let idle = self.config.session_idle_positions;
+        if self.has_ended_below(session, first) {
+            // Another run goes on with it, and was told that this is not in the log.
+            return reply(client, Message::Expired { session }, out);
+        }
         let Some(next) = self.sessions.next(session) else {
-            let is_new = first == 0 && !self.sessions.has_expired(session, self.end(), idle);
+            let is_new = first == 0 && !self.has_expired(session);
             let view = self.membership.number;
             let unknown = Message::Located { view, session, next: 0, places: vec![] };
             return reply(client, if is_new { unknown } else { Message::Expired { session } }, out);

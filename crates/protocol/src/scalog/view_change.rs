@@ -169,5 +169,8 @@ impl Sequencer {
         self.cuts.clear();
         self.bound = staged.ordered;
         self.sessions = staged.sessions;
+        if self.options.deviates(Deviation::SuccessorForgotten) {
+            self.sessions.forget_successors();
+        }
     }
 }

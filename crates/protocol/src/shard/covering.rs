@@ -153,7 +153,7 @@ impl Replica {
     }
 
     fn lacks_name(&self, runs: &[Ordered]) -> bool {
-        let own = runs.iter().filter(|run| run.shard == self.shard);
+        let own = runs.iter().filter(|run| run.shard == self.shard && !run.is_void);
         own.into_iter().any(|run| !self.unordered.missing(run.ids).is_empty())
     }
 

@@ -17,6 +17,7 @@ use seriatim_model::{
 };
 
 use crate::parts::Names;
+use crate::parts::junk;
 
 /// How many names may be held at once that have no position.
 pub(super) const MOST_HELD: u64 = 1 << 20;
@@ -350,7 +351,9 @@ impl Unordered {
     pub(super) fn place(&mut self, view: ViewNumber, first: Position, shard: ShardId, runs: &[Ordered]) {
         let mut position = first;
         for run in runs {
-            if run.shard == shard && run.is_void {
+            if junk::is_of_nobody(run.ids.session) {
+                // Nobody submits that.
+            } else if run.shard == shard && run.is_void {
                 self.voids.add(run.ids);
             } else if run.shard == shard {
                 // An attempt that died may have held it to be void.
@@ -375,7 +378,7 @@ impl Unordered {
             if count < run.ids.count {
                 self.placed.insert((decided_to, view), Ordered { ids: run.ids.tail(count), ..run });
             }
-            if history.cover(first) == Some(view) {
+            if history.cover(first) == Some(view) && !junk::is_of_nobody(run.ids.session) {
                 self.note_active(stable, run.ids.session);
                 orphans.extend(self.finish_run(shard, Ordered { ids: run.ids.head(count), ..run }));
             }

@@ -1,7 +1,7 @@
 //! How the messages of logs are written and read that are ordered by cuts.
 
-use seriatim_model::{IdRun, Incarnation, ShardId};
-use seriatim_protocol::scalog::message::{Cut, Place};
+use seriatim_model::{IdRun, Incarnation, SessionId, ShardId};
+use seriatim_protocol::scalog::message::{Cut, End, Place};
 use seriatim_protocol::shard::Submitted;
 use seriatim_protocol::{Message, scalog, shard};
 
@@ -26,7 +26,12 @@ fn cut(cut: &Cut) -> String {
         .iter()
         .map(|(shard, names)| format!(" s{shard}:{}", submitted(&[*names]).trim_start()))
         .collect();
-    format!("from={} lengths={lengths}{names}", cut.from)
+    let end = |end: &End| {
+        let (of, successor) = (session(end.session), session(end.successor));
+        format!(" {of}->{successor}@{}/s{}", end.at, end.shard)
+    };
+    let ends: String = cut.ends.iter().map(end).collect();
+    format!("from={} lengths={lengths}{names}{ends}", cut.from)
 }
 
 pub(crate) fn sequencing(message: &scalog::Message) -> String {
@@ -48,6 +53,12 @@ pub(crate) fn sequencing(message: &scalog::Message) -> String {
         Expired { session: of } => format!("expired {}", session(*of)),
         Rejected { view, why } => {
             format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
+        }
+        Close { view, session: of, successor } => {
+            format!("close v{view} {} successor={}", session(*of), session(*successor))
+        }
+        Ended { view, session: of, at, successor } => {
+            format!("ended v{view} {} at={at} successor={}", session(*of), session(*successor))
         }
         CheckTail { request, view } => format!("check-tail v{view} request={request}"),
         Tail { request, view, tail } => format!("tail v{view} request={request} tail={tail}"),
@@ -122,11 +133,19 @@ fn read_cut(words: &mut Words) -> Parsed<Cut> {
     };
     let lengths = lengths.split(',').map(pair).collect::<Parsed<Vec<_>>>()?;
     let mut names = vec![];
+    let mut ends = vec![];
     while let Ok(word) = words.next() {
+        if let Some((of, rest)) = word.split_once("->") {
+            let parts = rest.split_once('@').and_then(|(to, rest)| Some((to, rest.split_once("/s")?)));
+            let (to, (at, shard)) = parts.ok_or_else(|| format!("what is '{word}'?"))?;
+            let (session, successor) = (Words::new(of).session()?, Words::new(to).session()?);
+            ends.push(End { session, at: number(at)?, successor, shard: ShardId(number(shard)? as u32) });
+            continue;
+        }
         let (shard, rest) = word.split_once(':').ok_or_else(|| format!("what is '{word}'?"))?;
         names.push((ShardId(number(shard.trim_start_matches('s'))? as u32), read_submitted(rest)?));
     }
-    Ok(Cut { from, lengths, names })
+    Ok(Cut { from, lengths, names, ends })
 }
 
 /// A message of such a log; nothing if it is one that all orders have.
@@ -192,6 +211,11 @@ pub(crate) fn read(
     })))
 }
 
+fn read_successor(words: &mut Words) -> Parsed<SessionId> {
+    let successor = words.value::<String>("successor")?.ok_or("which session comes after it?")?;
+    Words::new(&successor).session()
+}
+
 fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<scalog::Message>> {
     use scalog::Message::*;
     Ok(Some(match kind {
@@ -216,6 +240,14 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<scalog::Messa
             let words = places.split(',').filter(|word| !word.is_empty());
             let places = words.map(|word| place(word).ok_or_else(|| format!("what is '{word}'?")));
             Located { view, session, next, places: places.collect::<Parsed<_>>()? }
+        }
+        "close" => {
+            let (view, session) = (words.view()?, words.session()?);
+            Close { view, session, successor: read_successor(words)? }
+        }
+        "ended" => {
+            let (view, session, at) = (words.view()?, words.session()?, words.number("at")?);
+            Ended { view, session, at, successor: read_successor(words)? }
         }
         "expired" => Expired { session: words.session()? },
         "rejected" => {

@@ -39,8 +39,8 @@ pub(super) fn check(history: &History) -> Finding {
         return numbers_rise(history, trim);
     }
     let mut of_log: BTreeMap<SessionId, Vec<(Position, u64)>> = BTreeMap::new();
-    // The shards need not be trimmed to the same point.
-    for (position, (id, _)) in history.last.range(trim..) {
+    // The shards need not be trimmed to the same point; and a session may have ended at a position.
+    for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
         of_log.entry(id.session).or_default().push((*position, id.number));
     }
     for (session, records) in of_log {

@@ -1,0 +1,124 @@
+//! How a client goes on with the session of an earlier run.
+//!
+//! Records of the earlier run may lie in local logs of shards, and be ordered at any time until their session ends. So
+//! that ends first (`ending.rs`), and this run appends in a session of its own, which is written down as the successor of
+//! the old one. What is below the end is in the log; the client asks where when the application appends it again.
+//!
+//! ```text
+//! client                              leader
+//!   |--- Close a, successor c ---------->|
+//!   |<-- Ended a at 7, successor b ------|     an earlier run went on in b
+//!   |--- Close b, successor c ---------->|
+//!   |<-- Ended b at 2, successor c ------|     final: whatever is appended now comes after it
+//!   |--- Locate a5, a6 ----------------->|
+//!   |<-- Located ------------------------|
+//! ```
+
+use seriatim_model::{RecordId, SessionId, Time};
+
+use super::client::{LogClient, Out, send};
+use super::message::{Message, Place};
+use crate::parts::Past;
+use crate::parts::appending::{Failure, Reply, reply};
+use crate::parts::resuming::Questions;
+
+impl LogClient {
+    /// Whether an answer of the leader is about what an earlier run left; it is taken then.
+    pub(super) fn earlier_answered(&mut self, message: &Message, out: &mut Out) -> bool {
+        let session = match *message {
+            Message::Ended { session, .. }
+            | Message::Located { session, .. }
+            | Message::Expired { session } => session,
+            _ => return false,
+        };
+        let is_resumed = self.resuming.as_ref().is_some_and(|resuming| resuming.concerns(session));
+        if !is_resumed && !self.past.concerns(session) {
+            return false;
+        }
+        match message {
+            Message::Ended { view, at, successor, .. } => {
+                if let Some(resuming) = &mut self.resuming {
+                    resuming.has_ended(*view, session, *at, Some(*successor));
+                }
+            }
+            Message::Located { places, .. } => self.earlier_located(session, places, out),
+            _ if self.resuming.is_some() => self.resume_failed(out),
+            _ => self.session_lost(out),
+        }
+        self.work_is_due = true;
+        true
+    }
+
+    fn earlier_located(&mut self, session: SessionId, places: &[Place], out: &mut Out) {
+        for Place { number: first, count, position } in places {
+            let from = RecordId { session, number: *first };
+            let known: Vec<RecordId> =
+                self.past.from(from).take_while(|id| id.number - first < *count).collect();
+            for id in known {
+                let what = match position {
+                    Some(position) => Ok(*position + (id.number - first)),
+                    // It is in the log, but where was not worth remembering any more.
+                    None => Err(Failure::Stale(id)),
+                };
+                self.past.settled(id, what, out);
+            }
+        }
+    }
+
+    /// Says what is to be said about sessions of earlier runs.
+    pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
+        let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
+        let mut is_repeated = false;
+        if let Some(resuming) = &mut self.resuming
+            && let Some(successor) = resuming.successor()
+        {
+            resuming.enter_view(view);
+            let Some(session) = resuming.closing() else { return self.go_on_after(out) };
+            if let Some(is_again) = resuming.ask(now, view) {
+                is_repeated = is_again;
+                out.push(send(leader, Message::Close { view, session, successor }));
+            }
+        }
+        let Questions { ids, is_repeated: is_again, .. } = self.past.questions(now, view);
+        let ids: Vec<RecordId> = ids.into_iter().collect();
+        for of_session in ids.chunk_by(|one, next| one.session == next.session) {
+            let RecordId { session, number: first } = of_session[0];
+            let count = of_session[of_session.len() - 1].number + 1 - first;
+            out.push(send(leader, Message::Locate { view, session, first, count }));
+        }
+        if is_repeated || is_again {
+            self.log.wonder(out);
+        }
+    }
+
+    /// The session is not known any more, or never had so many numbers. If no append is told so, the next one is.
+    fn resume_failed(&mut self, out: &mut Out) {
+        let Some(resuming) = self.resuming.take() else { return };
+        let is_told = self.in_flight() > 0;
+        for token in self.askers.give_up() {
+            out.push(reply(token, Reply::Failed(Failure::SessionExpired(resuming.session()))));
+        }
+        self.lose(resuming.session(), out);
+        (self.resuming, self.is_opening) = ((!is_told).then(|| resuming.anew()), false);
+    }
+
+    /// What earlier runs left is settled: this one appends.
+    fn go_on_after(&mut self, out: &mut Out) {
+        let Some(resuming) = &self.resuming else { return };
+        let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {
+            return self.resume_failed(out);
+        };
+        self.past = Past::new(names, resuming.pace());
+        (self.resuming, self.session, self.is_opening) = (None, Some(successor), false);
+        for pending in std::mem::take(&mut self.pending) {
+            if self.past.claim(pending.token, true) {
+                continue;
+            }
+            match self.objection(&pending.record, pending.terms) {
+                Some(failure) => out.push(reply(pending.token, Reply::Failed(failure))),
+                None => self.pending.push_back(pending),
+            }
+        }
+        self.work_is_due = true;
+    }
+}
