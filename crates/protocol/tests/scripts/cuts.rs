@@ -212,8 +212,7 @@ pub(crate) fn read(
 }
 
 fn read_successor(words: &mut Words) -> Parsed<SessionId> {
-    let successor = words.value::<String>("successor")?.ok_or("which session comes after it?")?;
-    Words::new(&successor).session()
+    Ok(words.session_in("successor")?.ok_or("which session comes after it?")?)
 }
 
 fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<scalog::Message>> {
