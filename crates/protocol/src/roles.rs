@@ -62,9 +62,13 @@ impl Message {
             (Self::Corfu(message), Endpoint::Sequencer) => {
                 matches!(message, Corfu::Next { .. } | Corfu::CheckTail { .. } | Corfu::Status { .. })
             }
-            (Self::Scalog(message), Endpoint::Sequencer) => {
-                matches!(message, Scalog::Locate { .. } | Scalog::CheckTail { .. } | Scalog::Status { .. })
-            }
+            (Self::Scalog(message), Endpoint::Sequencer) => matches!(
+                message,
+                Scalog::Locate { .. }
+                    | Scalog::CheckTail { .. }
+                    | Scalog::Close { .. }
+                    | Scalog::Status { .. }
+            ),
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,
                 Shard::Put { .. }
