@@ -122,8 +122,13 @@ pub const SUBSCRIPTION_BYTES_LEAST: u64 = 64 << 10;
 /// it takes.
 pub const SUBSCRIPTIONS_BYTES: u64 = 8 << 20;
 
-/// How many reads and subscriptions wait at a shard replica.
+/// How many reads and subscriptions wait at a shard replica, of all clients together. One client may have as many as are
+/// left: half of them, if no other has any.
 pub const MAX_WAITING_READS: usize = 16 << 10;
+
+/// How many questions where a record is bound wait at a leader, of all clients together; of one client as many as are
+/// left.
+pub const MAX_WAITING_LOCATES: usize = 128 << 10;
 
 /// After how long without an answer a message is sent again.
 pub const RESEND_AFTER: Duration = Duration::from_millis(100);
@@ -238,6 +243,10 @@ pub struct Limits {
     pub attempt_for: Duration,
     /// See [`MAP_RUNS`].
     pub map_runs: usize,
+    /// See [`MAX_WAITING_READS`].
+    pub waiting_reads: usize,
+    /// See [`MAX_WAITING_LOCATES`].
+    pub waiting_locates: usize,
 }
 
 impl Default for Limits {
@@ -262,6 +271,8 @@ impl Default for Limits {
             replace_after: REPLACE_AFTER,
             attempt_for: ATTEMPT_FOR,
             map_runs: MAP_RUNS,
+            waiting_reads: MAX_WAITING_READS,
+            waiting_locates: MAX_WAITING_LOCATES,
         }
     }
 }
@@ -290,6 +301,8 @@ const _: () = {
     assert!(DISK_LOW_BYTES * 2 < DISK_ENOUGH_BYTES);
     // One session alone does not wait for what it has itself on the way.
     assert!((MAX_IN_FLIGHT as u64) < MOST_AHEAD);
+    // One session alone has room to ask for all that it has on the way.
+    assert!(MAX_IN_FLIGHT <= MAX_WAITING_LOCATES / 2);
     // One session alone does not fill a ring.
     assert!(MAX_IN_FLIGHT < RING_RECORDS && MAX_IN_FLIGHT_BYTES < RING_BYTES);
     assert!(DEFAULT_MAX_RECORD_BYTES <= MAX_RECORD_BYTES);

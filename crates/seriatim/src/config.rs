@@ -223,6 +223,8 @@ impl LimitsSection {
             attempt_for: usual.attempt_for,
             heartbeats_missed: missed.map_or(usual.heartbeats_missed, |missed| missed as u32),
             map_runs: usual.map_runs,
+            waiting_reads: usual.waiting_reads,
+            waiting_locates: usual.waiting_locates,
             journal_backlog_bytes: usual.journal_backlog_bytes,
         })
     }

@@ -219,6 +219,7 @@ impl Plan {
         plan.workload.unordered = random.percent(35);
         plan.workload.lookups = random.pick(&[0, 0, 1, 2]);
         plan.options.limits.map_runs = random.pick(&[1, 5, 40, MAP_RUNS]);
+        scarce(&mut plan.options.limits, seed);
         plan
     }
 
@@ -351,6 +352,15 @@ fn make_different(limits: &mut Limits, random: &mut Random) {
     limits.replace_after = random.pick(&[limits.replace_after, Duration::from_millis(300), REPLACE_AFTER]);
     limits.heartbeat_every = random.pick(&[limits.heartbeat_every, limits.heartbeat_every / 2]);
     limits.heartbeats_missed = random.pick(&[limits.heartbeats_missed, 4]);
+}
+
+/// What clients share, in half of the plans so little of it that they meet its bounds. Drawn apart as well.
+fn scarce(limits: &mut Limits, seed: u64) {
+    let mut random = Random::new(seed ^ 0x5CA2_CE00);
+    if random.percent(50) {
+        limits.waiting_reads = random.pick(&[16, 40]);
+        limits.waiting_locates = random.pick(&[4, 40]);
+    }
 }
 
 /// Drawn apart from the rest, so that they change nothing else of what a seed stands for.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{
-    Address, Endpoint, IdRun, NodeId, Position, RecordId, SessionId, Settled, ShardId, Ticket, Time, View,
-    limits,
+    Address, Endpoint, IdRun, NodeId, Peer, Position, RecordId, SessionId, Settled, ShardId, Ticket, Time,
+    View, limits,
 };
 
 use super::ending_sessions::Endings;
@@ -12,7 +12,7 @@ use super::message::Message;
 use super::push::{BoundBatch, Pusher, takes};
 use super::rules;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Gate, Retransmit, Ring, Sessions};
+use crate::parts::{Gate, Retransmit, Ring, Sessions, Shares};
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -44,8 +44,12 @@ pub(super) struct Orderer {
     shards: BTreeMap<ShardId, ShardProgress>,
     /// Sessions that are being ended.
     pub(super) endings: Endings,
+    /// Who asks where a record is bound, while it is not, ...
     waiting: BTreeMap<RecordId, Vec<Address>>,
+    /// ... and while that is not stable.
     located: BTreeMap<Position, Vec<(Address, RecordId)>>,
+    /// How many such questions each client has.
+    asked: Shares<Peer>,
 }
 
 #[derive(Clone, Debug)]
@@ -84,6 +88,7 @@ impl Orderer {
             endings: Endings::default(),
             waiting: BTreeMap::new(),
             located: BTreeMap::new(),
+            asked: Shares::default(),
             pusher,
             view: view.clone(),
         }
@@ -219,6 +224,7 @@ impl Orderer {
                 let askers = self.waiting.remove(&id).unwrap_or_default();
                 if settled.is_void {
                     // Who asks again is told.
+                    askers.iter().for_each(|asker| self.asked.give_back(asker.peer(), 1));
                     continue;
                 }
                 self.located.entry(place).or_default().extend(askers.into_iter().map(|asker| (asker, id)));
@@ -258,13 +264,15 @@ impl Orderer {
         while self.located.first_key_value().is_some_and(|(position, _)| *position < self.stable) {
             let (position, askers) = self.located.pop_first().expect("the first was just seen");
             for (asker, id) in askers {
+                self.asked.give_back(asker.peer(), 1);
                 debug_assert!(sessions.position(id.session, id.number).is_none_or(|known| known == position));
                 out.push(located(asker, id, position));
             }
         }
     }
 
-    /// A client asks where a number is bound; it is answered when that is final.
+    /// A client asks where a number is bound; it is answered when that is final. One that has its share of all questions is
+    /// not: it asks again.
     pub(super) fn ask(
         &mut self,
         asker: Address,
@@ -274,18 +282,24 @@ impl Orderer {
         out: &mut Vec<RoleEffect>,
     ) {
         let id = RecordId { session, number };
-        match sessions.position(session, number) {
-            Some(position) if position < self.stable => out.push(located(asker, id, position)),
-            Some(position) => add_once(self.located.entry(position).or_default(), (asker, id)),
-            None if self.waiting.len() < limits::MAX_WAITING_READS => {
-                add_once(self.waiting.entry(id).or_default(), asker);
-            }
-            None => {}
+        let position = sessions.position(session, number);
+        if let Some(position) = position.filter(|position| *position < self.stable) {
+            return out.push(located(asker, id, position));
         }
+        if !self.asked.has_room(asker.peer(), 1, self.options.limits.waiting_locates as u64) {
+            return;
+        }
+        let is_new = match position {
+            Some(position) => add_once(self.located.entry(position).or_default(), (asker, id)),
+            None => add_once(self.waiting.entry(id).or_default(), asker),
+        };
+        self.asked.take(asker.peer(), u64::from(is_new));
     }
 
     /// The peer is gone, and so is its interest.
-    pub(super) fn forget(&mut self, is_gone: impl Fn(Address) -> bool) {
+    pub(super) fn forget(&mut self, peer: Peer) {
+        let is_gone = |address: Address| address.peer() == peer;
+        self.asked.give_back(peer, self.asked.of(peer));
         self.waiting.retain(|_, askers| {
             askers.retain(|asker| !is_gone(*asker));
             !askers.is_empty()
@@ -332,10 +346,13 @@ impl DropBatch {
     }
 }
 
-fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
+/// Says whether it was not there.
+fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) -> bool {
+    let is_new = !list.contains(&item);
+    if is_new {
         list.push(item);
     }
+    is_new
 }
 
 fn located(asker: Address, id: RecordId, position: Position) -> RoleEffect {

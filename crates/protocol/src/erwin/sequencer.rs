@@ -619,7 +619,7 @@ impl Sequencer {
 
     fn disconnected(&mut self, peer: Peer) {
         if let Some(orderer) = &mut self.orderer {
-            orderer.forget(|address| address.peer() == peer);
+            orderer.forget(peer);
         }
     }
 

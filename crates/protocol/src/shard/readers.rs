@@ -10,6 +10,7 @@ use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, View
 
 use super::message::{Message, ReadError};
 use super::primary_backup::send;
+use crate::parts::Shares;
 use crate::roles::RoleEffect;
 
 /// How many bytes of records are looked at in one go.
@@ -26,6 +27,9 @@ pub(super) struct Readers {
     /// Reads whose first position is not final yet.
     waiting: BTreeMap<(Address, u64), WaitingRead>,
     subscriptions: BTreeMap<(Address, u64), Subscription>,
+    /// How many of both each client has, and how many there may be.
+    shares: Shares<Peer>,
+    most: u64,
     /// Reads from the store on their way.
     reading: BTreeMap<Ticket, (Address, u64, Purpose, ReadRange)>,
     /// Answers that lack only the map of their positions.
@@ -163,6 +167,8 @@ impl Readers {
             read_bytes: limits::READ_BYTES.min(batch_bytes),
             waiting: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            shares: Shares::default(),
+            most: limits.waiting_reads as u64,
             reading: BTreeMap::new(),
             mapping: BTreeMap::new(),
             last_ticket: Ticket(0),
@@ -189,10 +195,10 @@ impl Readers {
                     self.start_read(from, request, &read, bounds, out);
                 } else if wait_ms == 0 {
                     send(from, Message::Records { request, records: vec![], upto: first }, out);
-                } else if self.is_full() {
+                } else if !self.has_room((from, request)) {
                     fail(from, request, ReadError::Busy, out);
-                } else {
-                    self.waiting.insert((from, request), read);
+                } else if self.waiting.insert((from, request), read).is_none() {
+                    self.shares.take(from.peer(), 1);
                 }
             }
             Message::Map { request, from: first, end } => {
@@ -202,11 +208,13 @@ impl Readers {
                 if first < trim {
                     return fail(from, request, ReadError::Trimmed { first: trim }, out);
                 }
-                if self.is_full() {
+                if !self.has_room((from, request)) {
                     return fail(from, request, ReadError::Busy, out);
                 }
                 let subscription = Subscription { next: first, credit, is_reading: false };
-                self.subscriptions.insert((from, request), subscription);
+                if self.subscriptions.insert((from, request), subscription).is_none() {
+                    self.shares.take(from.peer(), 1);
+                }
                 self.feed(from, request, bounds, out);
             }
             Message::Credit { request, bytes } => {
@@ -216,16 +224,30 @@ impl Readers {
                 }
             }
             Message::Cancel { request } => {
-                self.waiting.remove(&(from, request));
-                self.subscriptions.remove(&(from, request));
+                self.end_wait((from, request));
+                self.unsubscribe((from, request));
             }
             // The rest are answers to others.
             _ => {}
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.waiting.len() + self.subscriptions.len() >= limits::MAX_WAITING_READS
+    /// Whether a reader may wait, or go on: one that waits for too much is in nobody's way but its own.
+    fn has_room(&self, reader: (Address, u64)) -> bool {
+        let is_known = self.waiting.contains_key(&reader) || self.subscriptions.contains_key(&reader);
+        is_known || self.shares.has_room(reader.0.peer(), 1, self.most)
+    }
+
+    fn end_wait(&mut self, reader: (Address, u64)) -> Option<WaitingRead> {
+        let read = self.waiting.remove(&reader)?;
+        self.shares.give_back(reader.0.peer(), 1);
+        Some(read)
+    }
+
+    fn unsubscribe(&mut self, reader: (Address, u64)) {
+        if self.subscriptions.remove(&reader).is_some() {
+            self.shares.give_back(reader.0.peer(), 1);
+        }
     }
 
     fn start_read(
@@ -280,7 +302,7 @@ impl Readers {
         let end = match bounds.end_from(reader, next, bounds.readable) {
             Ok(end) => end,
             Err(error) => {
-                self.subscriptions.remove(&(reader, request));
+                self.unsubscribe((reader, request));
                 return fail(reader, request, error, out);
             }
         };
@@ -368,7 +390,7 @@ impl Readers {
                 self.feed(reader, request, bounds, out);
             }
             (_, Err(error)) => {
-                self.subscriptions.remove(&(reader, request));
+                self.unsubscribe((reader, request));
                 fail(reader, request, error, out);
             }
             (Purpose::Scrub | Purpose::Own, Ok(_)) => unreachable!("seen above"),
@@ -450,7 +472,7 @@ impl Readers {
         let ready: Vec<_> =
             self.waiting.iter().filter(|(_, read)| read.from < stable).map(|(key, _)| *key).collect();
         for (reader, request) in ready {
-            let read = self.waiting.remove(&(reader, request)).expect("just seen");
+            let read = self.end_wait((reader, request)).expect("just seen");
             if read.from < trim {
                 fail(reader, request, ReadError::Trimmed { first: trim }, out);
             } else {
@@ -469,7 +491,7 @@ impl Readers {
         let keys: Vec<_> =
             self.subscriptions.iter().filter(|(_, s)| gone(s.next)).map(|(key, _)| *key).collect();
         for (reader, request) in keys {
-            self.subscriptions.remove(&(reader, request));
+            self.unsubscribe((reader, request));
             fail(reader, request, ReadError::Trimmed { first: trim }, out);
         }
     }
@@ -477,6 +499,7 @@ impl Readers {
     pub(super) fn forget(&mut self, peer: Peer) {
         self.waiting.retain(|(reader, _), _| reader.peer() != peer);
         self.subscriptions.retain(|(reader, _), _| reader.peer() != peer);
+        self.shares.give_back(peer, self.shares.of(peer));
     }
 
     /// Answers the reads that waited long enough.
@@ -484,7 +507,7 @@ impl Readers {
         let over: Vec<_> =
             self.waiting.iter().filter(|(_, read)| now >= read.until).map(|(key, _)| *key).collect();
         for (reader, request) in over {
-            let read = self.waiting.remove(&(reader, request)).expect("just seen");
+            let read = self.end_wait((reader, request)).expect("just seen");
             send(reader, Message::Records { request, records: vec![], upto: read.from }, out);
         }
     }

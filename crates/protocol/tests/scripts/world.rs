@@ -194,6 +194,8 @@ impl World {
         limits.unnamed_for = unnamed_for.unwrap_or(limits.unnamed_for);
         // Scripts tell of one thing after the other: nothing gathers unless it is what they are about.
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
+        limits.waiting_reads = words.value("waiting-reads")?.unwrap_or(limits.waiting_reads);
+        limits.waiting_locates = words.value("waiting-locates")?.unwrap_or(limits.waiting_locates);
         limits.max_sessions = words.value("max-sessions")?.unwrap_or(limits.max_sessions);
         Ok(())
     }
