@@ -84,6 +84,15 @@ pub const MOST_SESSION_AHEAD: u64 = 4 * RING_RECORDS as u64;
 /// bound.
 pub const MAX_BOUND_RUNS: usize = 200_000;
 
+/// How many runs of numbers that became no-ops a log remembers, of all sessions together. Sessions that have most of them are
+/// forgotten when there are more.
+pub const MAX_VOID_RUNS: usize = 100_000;
+
+/// The largest table of sessions that a view change carries, in bytes: all sessions with an end and a successor, a few more
+/// of them, and all runs.
+pub const MAX_SESSIONS_BYTES: usize =
+    (MAX_SESSIONS + MAX_SESSIONS / 8) * 72 + MAX_BOUND_RUNS * 24 + MAX_VOID_RUNS * 16 + 20;
+
 /// For how many positions of the log a session may bind nothing before it is forgotten, unless the log says otherwise.
 pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
 
@@ -166,6 +175,10 @@ pub const NOTICES: usize = 64;
 /// How many roles a checkpoint asks at once what they know, and of how many logs a register says so at once.
 pub const SNAPSHOT_ROLES: usize = 64;
 
+/// How many records a shard replica holds that were put and have no final position, of all clients together. Each client may
+/// have as many as are left.
+pub const MAX_HELD_RECORDS: u64 = 1 << 20;
+
 /// How many sessions of such records one question names.
 pub const MAX_UNNAMED: usize = 1024;
 
@@ -247,6 +260,10 @@ pub struct Limits {
     pub waiting_reads: usize,
     /// See [`MAX_WAITING_LOCATES`].
     pub waiting_locates: usize,
+    /// See [`MAX_HELD_RECORDS`].
+    pub held_records: u64,
+    /// See [`MAX_VOID_RUNS`]. Only the simulator and tests lower it.
+    pub void_runs: usize,
 }
 
 impl Default for Limits {
@@ -273,6 +290,8 @@ impl Default for Limits {
             map_runs: MAP_RUNS,
             waiting_reads: MAX_WAITING_READS,
             waiting_locates: MAX_WAITING_LOCATES,
+            held_records: MAX_HELD_RECORDS,
+            void_runs: MAX_VOID_RUNS,
         }
     }
 }
@@ -285,8 +304,8 @@ const _: () = {
     assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);
     assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
-    // A snapshot of all sessions fits into one frame.
-    assert!(MAX_SESSIONS * 64 + MAX_BOUND_RUNS * 24 < MAX_FRAME_BYTES);
+    // A snapshot of all sessions fits into one frame, with what else a view change says in it.
+    assert!(MAX_SESSIONS_BYTES + (64 << 10) < MAX_FRAME_BYTES);
     // The longest map in pieces of one position fits into one frame, and several of them into a reader's memory.
     assert!(MAP_POSITIONS as usize * 16 < MAX_FRAME_BYTES);
     assert!(MAP_POSITIONS as usize * MAP_QUESTIONS <= MAP_RUNS);
@@ -302,7 +321,7 @@ const _: () = {
     // One session alone does not wait for what it has itself on the way.
     assert!((MAX_IN_FLIGHT as u64) < MOST_AHEAD);
     // One session alone has room to ask for all that it has on the way.
-    assert!(MAX_IN_FLIGHT <= MAX_WAITING_LOCATES / 2);
+    assert!(MAX_IN_FLIGHT <= MAX_WAITING_LOCATES / 2 && (MAX_IN_FLIGHT as u64) < MAX_HELD_RECORDS / 8);
     // One session alone does not fill a ring.
     assert!(MAX_IN_FLIGHT < RING_RECORDS && MAX_IN_FLIGHT_BYTES < RING_BYTES);
     assert!(DEFAULT_MAX_RECORD_BYTES <= MAX_RECORD_BYTES);

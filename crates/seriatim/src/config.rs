@@ -225,6 +225,8 @@ impl LimitsSection {
             map_runs: usual.map_runs,
             waiting_reads: usual.waiting_reads,
             waiting_locates: usual.waiting_locates,
+            held_records: usual.held_records,
+            void_runs: usual.void_runs,
             journal_backlog_bytes: usual.journal_backlog_bytes,
         })
     }

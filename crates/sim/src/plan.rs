@@ -360,6 +360,8 @@ fn scarce(limits: &mut Limits, seed: u64) {
     if random.percent(50) {
         limits.waiting_reads = random.pick(&[16, 40]);
         limits.waiting_locates = random.pick(&[4, 40]);
+        limits.held_records = random.pick(&[12, 100]);
+        limits.void_runs = random.pick(&[2, 20]);
     }
 }
 

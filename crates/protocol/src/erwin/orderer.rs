@@ -286,7 +286,7 @@ impl Orderer {
         if let Some(position) = position.filter(|position| *position < self.stable) {
             return out.push(located(asker, id, position));
         }
-        if !self.asked.has_room(asker.peer(), 1, self.options.limits.waiting_locates as u64) {
+        if !self.asked.has_room(asker.peer(), self.options.limits.waiting_locates as u64) {
             return;
         }
         let is_new = match position {

@@ -21,10 +21,16 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Ord + Copy> Shares<K> {
-    /// Whether `who` may take `more`, where there are `most` in all.
+    /// How much more `who` may take, where there are `most` in all.
     #[must_use]
-    pub fn has_room(&self, who: K, more: u64, most: u64) -> bool {
-        self.of(who).saturating_add(more) <= most.saturating_sub(self.total)
+    pub fn room(&self, who: K, most: u64) -> u64 {
+        most.saturating_sub(self.total).saturating_sub(self.of(who)).div_ceil(2)
+    }
+
+    /// Whether `who` may take one more.
+    #[must_use]
+    pub fn has_room(&self, who: K, most: u64) -> bool {
+        self.room(who, most) > 0
     }
 
     /// How much `who` holds.
@@ -74,7 +80,7 @@ mod tests {
 
     /// One takes what it gets, one by one.
     fn takes_all(shares: &mut Shares<u32>, who: u32, most: u64) -> u64 {
-        while shares.has_room(who, 1, most) {
+        while shares.has_room(who, most) {
             shares.take(who, 1);
         }
         shares.of(who)
@@ -85,7 +91,7 @@ mod tests {
         let mut shares = Shares::default();
         assert_eq!(takes_all(&mut shares, 1, 100), 50);
         assert_eq!(takes_all(&mut shares, 2, 100), 25);
-        assert!(!shares.has_room(1, 1, 100) && shares.has_room(3, 12, 100) && !shares.has_room(3, 26, 100));
+        assert_eq!([1, 2, 3].map(|who| shares.room(who, 100)), [0, 0, 13]);
         shares.give_back(1, 50);
         assert_eq!((shares.of(1), shares.total()), (0, 25));
         assert_eq!(takes_all(&mut shares, 2, 100), 50);
@@ -96,12 +102,12 @@ mod tests {
         let mut shares = Shares::default();
         for _ in 0..100 {
             for who in 0..99 {
-                if shares.has_room(who, 1, 1000) {
+                if shares.has_room(who, 1000) {
                     shares.take(who, 1);
                 }
             }
         }
         assert!((0..99).all(|who| shares.of(who) == 10));
-        assert!(shares.has_room(99, 1, 1000));
+        assert!(shares.has_room(99, 1000));
     }
 }

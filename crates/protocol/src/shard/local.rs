@@ -247,7 +247,7 @@ impl Replica {
         mut records: Vec<Record>,
         out: &mut Out,
     ) {
-        let Submitted { ids, lowest } = names;
+        let Submitted { mut ids, lowest } = names;
         let bytes: usize = records.iter().map(Record::size).sum();
         let is_too_long = records.len() > 1 && bytes > limits::MAX_FRAME_BYTES / 2;
         if records.is_empty()
@@ -272,9 +272,18 @@ impl Replica {
         }
         let skip = if twice { 0 } else { (next - ids.first).min(ids.count) };
         let disk_full = self.local.is_full();
-        let has_room = self.local.has_room(&records, self.options.limits) && !self.pressed;
-        if skip < ids.count && (disk_full || !has_room || !self.unordered.has_room(ids.count)) {
+        let limits = self.options.limits;
+        let has_room = self.local.has_room(&records, limits) && !self.pressed;
+        let share = self.unordered.room(client.peer(), limits);
+        if skip < ids.count && (disk_full || !has_room || share == 0) {
             return send(client, Message::Busy { view, ids, disk_full }, out);
+        }
+        let taken = (skip + share).min(ids.count);
+        if taken < ids.count {
+            // So much of it as there is room for in the client's share.
+            send(client, Message::Busy { view, ids: ids.tail(taken), disk_full }, out);
+            ids = ids.head(taken);
+            records.truncate(taken as usize);
         }
         if self.local.submitters.len() >= self.options.limits.max_sessions {
             // Who submits again what is in a cut already is found out by the leader.
@@ -303,8 +312,13 @@ impl Replica {
     fn append(&mut self, names: Submitted, records: Vec<Record>, out: &mut Out) {
         let named = names.ids.ids().zip(records.iter().cloned()).collect();
         let ticket = self.gate.store(StorageCommand::Put(named), out);
-        self.unordered.hold(names.ids);
+        self.hold_submitted(names.ids);
         self.local.add(names, records, ticket);
+    }
+
+    fn hold_submitted(&mut self, ids: IdRun) {
+        let submitter = self.local.submitters.get(&ids.session);
+        self.unordered.hold(ids, submitter.map(|submitter| submitter.client.peer()));
     }
 
     /// Backup: something comes from the primary. What is not next is asked for.
@@ -466,7 +480,7 @@ impl Replica {
             if matches!(chunk.stored, Stored::Failed(at) if now >= at) {
                 let (ids, named) = (chunk.names.ids, chunk.named());
                 let ticket = self.gate.store(StorageCommand::Put(named), out);
-                self.unordered.hold(ids);
+                self.hold_submitted(ids);
                 self.local.chunks[index].stored = Stored::Writing(ticket);
             }
         }

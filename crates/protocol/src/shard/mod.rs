@@ -40,6 +40,7 @@ mod answered;
 mod copying;
 mod covering;
 mod former;
+mod held;
 mod local;
 mod mending;
 pub mod message;

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{
-    Address, Endpoint, IdRun, Member, NodeId, Order, Position, Record, RecordId, SessionId, Ticket, Time,
-    ViewNumber, limits,
+    Address, Endpoint, IdRun, Member, NodeId, Order, Peer, Position, Record, RecordId, SessionId, Ticket,
+    Time, ViewNumber, limits,
 };
 
 use super::message::Message;
@@ -68,7 +68,7 @@ impl Replica {
         self.unordered.hear(now, self.stable, from, self.options.limits);
         let mut sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
         let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
-        for ids in self.turn_away(&mut sorted.fresh) {
+        for ids in self.turn_away(client.peer(), &mut sorted.fresh) {
             send(client, Message::Busy { view, ids, disk_full: false }, out);
         }
         for ids in &sorted.fresh {
@@ -91,15 +91,24 @@ impl Replica {
         self.go_on(now, out);
     }
 
-    /// Takes those out for which there is no room.
-    fn turn_away(&self, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
+    /// Takes those out for which there is no room, or none in the share of their client.
+    fn turn_away(&self, client: Peer, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
         let count: u64 = fresh.iter().map(|names| names.count).sum();
-        if count == 0 || self.unordered.has_room(count) && !self.pressed {
+        let limits = self.options.limits;
+        if count == 0 || !self.pressed && count <= self.unordered.room(client, limits) {
             return vec![];
         }
         let wanted = self.unordered.wanted(self.shard);
-        let away = fresh.iter().flat_map(|names| wanted.missing(*names)).collect();
-        *fresh = fresh.iter().flat_map(|names| wanted.within(*names)).collect();
+        let (mut away, mut before) = (vec![], 0);
+        for names in std::mem::take(fresh) {
+            let room = self.unordered.room_for(client, names, limits).saturating_sub(before);
+            let taken = if self.pressed { 0 } else { names.count.min(room) };
+            before += taken;
+            let (within, rest) = (names.head(taken), names.tail(taken));
+            away.extend(wanted.missing(rest));
+            fresh.extend(Some(within).filter(|within| within.count > 0));
+            fresh.extend(wanted.within(rest));
+        }
         away
     }
 
@@ -108,7 +117,7 @@ impl Replica {
         let Some((RecordId { session, number }, _)) = records.first() else { return };
         let ids = IdRun { session: *session, first: *number, count: records.len() as u64 };
         let ticket = self.gate.store(StorageCommand::Put(records), out);
-        self.unordered.hold(ids);
+        self.unordered.hold(ids, Some(from.peer()));
         self.unordered.puts.push_back((ticket, from, ids));
     }
 
@@ -393,7 +402,7 @@ impl Replica {
         if !self.is_open() || self.has_local_log() || !is_due {
             return;
         }
-        let names = self.unordered.unnamed(now, self.options.limits.unnamed_for);
+        let names = self.unordered.unnamed(now, self.options.limits);
         if self.options.deviates(Deviation::ScrubbedByTime) {
             for run in names {
                 self.discard_decided(run.session, u64::MAX, u64::MAX, out);
@@ -429,7 +438,9 @@ impl Replica {
 
     /// What became final is forgotten here, and so is what was put for nothing.
     pub(super) fn finish_placed(&mut self, out: &mut Out) {
-        let mut orphans = self.unordered.finish(self.shard, self.stable, &self.memory.history);
+        let max_sessions = self.options.limits.max_sessions;
+        let history = &self.memory.history;
+        let mut orphans = self.unordered.finish(self.shard, self.stable, history, max_sessions);
         let idle = match self.options.deviation {
             Some(Deviation::ScrubbedEarly) => 0,
             Some(Deviation::OwnIdlePositions) => 20,

@@ -235,7 +235,7 @@ impl Readers {
     /// Whether a reader may wait, or go on: one that waits for too much is in nobody's way but its own.
     fn has_room(&self, reader: (Address, u64)) -> bool {
         let is_known = self.waiting.contains_key(&reader) || self.subscriptions.contains_key(&reader);
-        is_known || self.shares.has_room(reader.0.peer(), 1, self.most)
+        is_known || self.shares.has_room(reader.0.peer(), self.most)
     }
 
     fn end_wait(&mut self, reader: (Address, u64)) -> Option<WaitingRead> {

@@ -7,7 +7,7 @@
 //! for the rest of the view; in the next one the sequencing replicas know, because whoever pushes a batch is
 //! told which of its names are void, and that travels with the sessions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
@@ -16,11 +16,10 @@ use seriatim_model::{
     Address, IdRun, NodeId, Peer, Position, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
+use super::held::Held;
 use crate::parts::Names;
 use crate::parts::junk;
 
-/// How many names may be held at once that have no position.
-pub(super) const MOST_HELD: u64 = 1 << 20;
 /// How often it is looked for records that nobody named, within the time that they may lie here.
 const LOOKS: u32 = 4;
 /// From how many sessions on it is forgotten which of them were silent for long.
@@ -30,8 +29,7 @@ const MOST_HEARD: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unordered {
     /// Those whose records are in the store, and that have no final position.
-    held: Names,
-    held_count: u64,
+    held: Held,
     /// Those that became no-ops at positions that are not final yet.
     voids: Names,
     /// Those that became no-ops for good, in this view.
@@ -140,23 +138,17 @@ impl Unordered {
     /// What a store that is opened again holds.
     pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         let mut unordered = Self { voids: void.into_iter().collect(), ..Self::default() };
-        put.into_iter().for_each(|names| unordered.hold(names));
+        put.into_iter().for_each(|names| unordered.hold(names, None));
         unordered
     }
 
     /// Their records are in the store, or on their way there.
-    pub(super) fn hold(&mut self, names: IdRun) {
-        for fresh in self.held.missing(names) {
-            self.held_count += fresh.count;
-        }
-        self.held.add(names);
+    pub(super) fn hold(&mut self, names: IdRun, from: Option<Peer>) {
+        self.held.add(names, from);
     }
 
     /// Their records are not in the store any more, or never came to be.
     pub(super) fn release(&mut self, names: IdRun) {
-        for known in self.held.within(names) {
-            self.held_count -= known.count;
-        }
         self.held.remove(names);
     }
 
@@ -176,10 +168,13 @@ impl Unordered {
         (from, session): (Peer, SessionId),
         limits: Limits,
     ) {
-        self.note_active(stable, session);
+        self.note_active(stable, session, limits.max_sessions);
         self.silent.remove(&session);
-        if self.held_count == 0 {
+        self.held.hear(session, from);
+        if self.held.count() == 0 {
             self.unnamed_at = now + limits.unnamed_for / LOOKS;
+        } else if self.is_scarce(limits) {
+            self.unnamed_at = self.unnamed_at.min(now + limits.missing_connected / LOOKS);
         }
         if self.heard.len() >= self.prune_at.max(MOST_HEARD) {
             self.heard.retain(|_, heard| now < heard.at + limits.missing_connected);
@@ -194,6 +189,7 @@ impl Unordered {
         for heard in self.heard.values_mut().filter(|heard| heard.from == peer && heard.is_connected) {
             (heard.at, heard.is_connected) = (now, false);
         }
+        self.held.disconnected(peer);
         let soon = now + limits::MISSING_FOR;
         for waiting in self.waiting.values_mut().filter(|waiting| !waiting.is_last_call) {
             waiting.ask_at = waiting.ask_at.min(soon);
@@ -220,13 +216,17 @@ impl Unordered {
 
     /// When to look for records that nobody named.
     pub(super) fn unnamed_at(&self) -> Option<Time> {
-        (self.held_count > 0).then_some(self.unnamed_at)
+        (self.held.count() > 0).then_some(self.unnamed_at)
     }
 
     /// The sessions of which nothing came for so long although records of theirs have no positions, and of each
-    /// the numbers from the lowest of these to the highest; those first that have been waiting longest.
-    pub(super) fn unnamed(&mut self, now: Time, unnamed_for: Duration) -> Vec<IdRun> {
-        self.unnamed_at = now + unnamed_for / LOOKS;
+    /// the numbers from the lowest of these to the highest; those first that have been waiting longest. While room is
+    /// scarce, those whose clients are gone do not have to wait for long.
+    pub(super) fn unnamed(&mut self, now: Time, limits: Limits) -> Vec<IdRun> {
+        let is_scarce = self.is_scarce(limits);
+        let patience = |is_left| if is_left { limits.missing_connected } else { Duration::MAX };
+        let patience = |is_left: bool| patience(is_left && is_scarce).min(limits.unnamed_for);
+        self.unnamed_at = now + patience(true) / LOOKS;
         let mut spans: BTreeMap<SessionId, IdRun> = BTreeMap::new();
         for names in self.loose() {
             let span = spans.entry(names.session).or_insert(names);
@@ -238,7 +238,7 @@ impl Unordered {
         let mut overdue = vec![];
         for (session, span) in spans {
             let since = *self.silent.entry(session).or_insert(now);
-            if now >= since + unnamed_for {
+            if now >= since + patience(self.held.is_left(session)) {
                 overdue.push((since, span));
             }
         }
@@ -263,8 +263,33 @@ impl Unordered {
     }
 
     /// A session is opened at a tail, which may be far above what is final.
-    fn note_active(&mut self, stable: Position, session: SessionId) {
+    fn note_active(&mut self, stable: Position, session: SessionId, max_sessions: usize) {
         self.active.insert(session, stable.max(session.opened_at()));
+        // No fewer than sequencing replicas remember, and some that are on their way.
+        if self.active.len() > 2 * max_sessions {
+            self.forget_idle(stable, max_sessions);
+        }
+    }
+
+    /// Forgets of as many sessions as can be that they are active, the longest idle first, so that there are not more than
+    /// `most`: such of which nothing is held, and nothing is to be refused. This replica is then as one that has followed
+    /// what sessions do since now, and takes none of them to be over.
+    fn forget_idle(&mut self, stable: Position, most: usize) {
+        let refused: BTreeSet<SessionId> = self.refused.iter().map(|names| names.session).collect();
+        let is_idle = |session: &SessionId| !self.held.has(*session) && !refused.contains(session);
+        let active = self.active.iter().filter(|(session, _)| is_idle(session));
+        let mut idle: Vec<(Position, SessionId)> = active.map(|(session, at)| (*at, *session)).collect();
+        idle.sort_unstable();
+        for (_, session) in idle.into_iter().take(self.active.len() - most) {
+            self.active.remove(&session);
+            self.decided.remove(&session);
+            self.since = self.since.max(Some(stable));
+        }
+    }
+
+    /// Whether nothing that comes of a session is taken any more, as far as that is for this replica to know.
+    fn is_refused_whole(&self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
+        self.since.is_some_and(|since| stable.since(session.opened_at().max(since)) > idle_positions)
     }
 
     /// Until when the clients of these names, which a batch waits for, count as still sending. One that was never heard of
@@ -279,18 +304,32 @@ impl Unordered {
         until.max().unwrap_or(Time::ZERO)
     }
 
-    pub(super) fn has_room(&self, more: u64) -> bool {
-        self.held_count + more <= MOST_HELD
+    /// How many more records a client may put here.
+    pub(super) fn room(&self, client: Peer, limits: Limits) -> u64 {
+        self.held.room(client, limits.held_records)
+    }
+
+    /// The same for such names, which may fill gaps.
+    pub(super) fn room_for(&self, client: Peer, names: IdRun, limits: Limits) -> u64 {
+        match self.held.fill_a_gap(names) {
+            true => self.held.reserve(client, limits.held_records),
+            false => self.room(client, limits),
+        }
+    }
+
+    /// Whether what is held by clients that are gone is missing to others.
+    fn is_scarce(&self, limits: Limits) -> bool {
+        self.held.count() > limits.held_records / 2
     }
 
     /// Those of the names whose records are here.
     pub(super) fn held(&self, names: IdRun) -> Vec<IdRun> {
-        self.held.within(names)
+        self.held.names().within(names)
     }
 
     /// Those of the names whose records are not here.
     pub(super) fn missing(&self, names: IdRun) -> Vec<IdRun> {
-        self.held.missing(names)
+        self.held.names().missing(names)
     }
 
     /// Those of the names that became no-ops, and those that did not.
@@ -314,8 +353,8 @@ impl Unordered {
         for names in self.refused.missing(names) {
             // Those that are no-ops, but not for good yet, are neither stored nor answered.
             for names in self.voids.missing(names) {
-                sorted.known.extend(self.held.within(names));
-                for names in self.held.missing(names) {
+                sorted.known.extend(self.held(names));
+                for names in self.missing(names) {
                     let decided = self.decided.get(&names.session).copied().unwrap_or(0);
                     let below = decided.saturating_sub(names.first).min(names.count);
                     sorted.known.extend((below > 0).then(|| names.head(below)));
@@ -340,7 +379,7 @@ impl Unordered {
             for (ids, is_void) in parts {
                 resolved.runs.push(Ordered { ids, is_void, ..*run });
                 if !is_void {
-                    resolved.missing.extend(self.held.missing(ids));
+                    resolved.missing.extend(self.missing(ids));
                 }
             }
         }
@@ -366,7 +405,13 @@ impl Unordered {
 
     /// Positions below `stable` are final: forgets their names, and returns those that were put for nothing:
     /// what comes before them in their sessions is final as well, somewhere else.
-    pub(super) fn finish(&mut self, shard: ShardId, stable: Position, history: &ViewHistory) -> Vec<IdRun> {
+    pub(super) fn finish(
+        &mut self,
+        shard: ShardId,
+        stable: Position,
+        history: &ViewHistory,
+        max_sessions: usize,
+    ) -> Vec<IdRun> {
         let mut orphans = vec![];
         while let Some(((first, view), run)) = self.placed.first_key_value().map(|(at, run)| (*at, *run))
             && first < stable
@@ -379,7 +424,7 @@ impl Unordered {
                 self.placed.insert((decided_to, view), Ordered { ids: run.ids.tail(count), ..run });
             }
             if history.cover(first) == Some(view) && !junk::is_of_nobody(run.ids.session) {
-                self.note_active(stable, run.ids.session);
+                self.note_active(stable, run.ids.session, max_sessions);
                 orphans.extend(self.finish_run(shard, Ordered { ids: run.ids.head(count), ..run }));
             }
         }
@@ -395,7 +440,7 @@ impl Unordered {
         }
         self.sweep_at = stable + idle_positions / 16;
         // What a store brought back counts from now on.
-        for names in self.held.iter() {
+        for names in self.held.names().iter() {
             self.active.entry(names.session).or_insert(stable.max(names.session.opened_at()));
         }
         let over = |at: &Position| stable.since(*at) > idle_positions;
@@ -405,7 +450,11 @@ impl Unordered {
         let is_over = |session: &SessionId| self.active.get(session).is_none_or(over);
         self.decided.retain(|session, _| !is_over(session));
         self.ended.retain(|session, _| !is_over(session));
-        self.refused = self.refused.iter().filter(|names| !is_over(&names.session)).collect();
+        // What is refused by name is so until all of its session is.
+        let is_whole = |session| self.is_refused_whole(stable, session, idle_positions);
+        let refused = self.refused.iter();
+        self.refused =
+            refused.filter(|names| !(is_over(&names.session) && is_whole(names.session))).collect();
         self.active.retain(|_, at| !over(at));
         orphans
     }
@@ -421,7 +470,7 @@ impl Unordered {
             self.refused.add(ids);
         }
         let before = IdRun { first: 0, count: ids.end(), ..ids };
-        let orphans = self.held.within(before);
+        let orphans = self.held(before);
         orphans.iter().for_each(|names| self.release(*names));
         self.voids.remove(before);
         orphans
@@ -457,7 +506,7 @@ impl Unordered {
     /// The names that are held and have no position.
     fn loose(&self) -> Vec<IdRun> {
         let placed: Names = self.placed.values().map(|run| run.ids).collect();
-        self.held.iter().flat_map(|names| placed.missing(names)).collect()
+        self.held.names().iter().flat_map(|names| placed.missing(names)).collect()
     }
 
     pub(super) fn loose_count(&self) -> u64 {
@@ -550,7 +599,7 @@ mod tests {
         let names = IdRun { session: SessionId::new(opened_at, 7), first: 0, count: 1 };
         let client = Peer::Client(ConnectionId(1));
         unordered.hear(Time::ZERO, Position(10), (client, names.session), Limits::default());
-        unordered.hold(names);
+        unordered.hold(names, Some(client));
         (unordered, names)
     }
 

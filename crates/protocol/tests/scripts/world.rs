@@ -196,6 +196,8 @@ impl World {
         limits.order_every = Duration::from_millis(words.value("order-every-ms")?.unwrap_or(0));
         limits.waiting_reads = words.value("waiting-reads")?.unwrap_or(limits.waiting_reads);
         limits.waiting_locates = words.value("waiting-locates")?.unwrap_or(limits.waiting_locates);
+        limits.held_records = words.value("held-records")?.unwrap_or(limits.held_records);
+        limits.void_runs = words.value("void-runs")?.unwrap_or(limits.void_runs);
         limits.max_sessions = words.value("max-sessions")?.unwrap_or(limits.max_sessions);
         Ok(())
     }

@@ -1,0 +1,158 @@
+//! Which records a replica holds that have no final position, and which clients brought them: there is room for so many,
+//! and each client has its share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::{IdRun, Peer, SessionId};
+
+use crate::parts::{Names, Shares};
+
+/// The names of such records.
+///
+/// Invariant: `sessions` has those of which something is held, `shares` counts what is held by whose it is, and all that
+/// are `gone` have some of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    names: Names,
+    sessions: BTreeMap<SessionId, Holding>,
+    shares: Shares<Option<Peer>>,
+    /// Clients whose connection closed.
+    gone: BTreeSet<Peer>,
+}
+
+/// What is held of one session.
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    count: u64,
+    /// The number after the highest.
+    end: u64,
+    /// The client that something of the session came from last. Nobody knows whose is what another replica gave, or a store
+    /// that was opened again.
+    client: Option<Peer>,
+}
+
+impl Held {
+    /// The records are in the store, or on their way there.
+    pub(super) fn add(&mut self, names: IdRun, from: Option<Peer>) {
+        let fresh: u64 = self.names.missing(names).iter().map(|part| part.count).sum();
+        self.names.add(names);
+        if fresh > 0 {
+            let unknown = Holding { count: 0, end: 0, client: None };
+            let holding = self.sessions.entry(names.session).or_insert(unknown);
+            holding.count += fresh;
+            holding.end = holding.end.max(names.end());
+            self.shares.take(holding.client, fresh);
+        }
+        if let Some(client @ Peer::Client(_)) = from {
+            self.hear(names.session, client);
+        }
+    }
+
+    /// Something of a session came from this client: what is held of it counts as the client's.
+    pub(super) fn hear(&mut self, session: SessionId, client: Peer) {
+        let Some(holding) = self.sessions.get_mut(&session).filter(|held| held.client != Some(client)) else {
+            return;
+        };
+        let (count, before) = (holding.count, holding.client.replace(client));
+        self.give_back(before, count);
+        self.shares.take(Some(client), count);
+    }
+
+    /// The records are not in the store any more, or never came to be.
+    pub(super) fn remove(&mut self, names: IdRun) {
+        let count: u64 = self.names.within(names).iter().map(|part| part.count).sum();
+        self.names.remove(names);
+        let Some(holding) = self.sessions.get_mut(&names.session).filter(|_| count > 0) else { return };
+        holding.count -= count;
+        let Holding { count: left, client, .. } = *holding;
+        if left == 0 {
+            self.sessions.remove(&names.session);
+        }
+        self.give_back(client, count);
+    }
+
+    fn give_back(&mut self, client: Option<Peer>, count: u64) {
+        self.shares.give_back(client, count);
+        if let Some(client) = client.filter(|_| self.shares.of(client) == 0) {
+            self.gone.remove(&client);
+        }
+    }
+
+    /// A client's connection closed. What it brought is held, and counts as its.
+    pub(super) fn disconnected(&mut self, client: Peer) {
+        if self.shares.of(Some(client)) > 0 {
+            self.gone.insert(client);
+        }
+    }
+
+    /// Whether the client of a session is gone, and none came in its place.
+    pub(super) fn is_left(&self, session: SessionId) -> bool {
+        let client = self.sessions.get(&session).and_then(|holding| holding.client);
+        client.is_some_and(|client| self.gone.contains(&client))
+    }
+
+    /// Whether something is held of a session.
+    pub(super) fn has(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// How many more may come from a client, where there are `most` in all.
+    pub(super) fn room(&self, client: Peer, most: u64) -> u64 {
+        self.shares.room(Some(client), most)
+    }
+
+    /// Whether later records of the same session are held. These, and all the client sent after them, wait for the ones that
+    /// come before: so there is a reserve for such.
+    pub(super) fn fill_a_gap(&self, names: IdRun) -> bool {
+        self.sessions.get(&names.session).is_some_and(|holding| names.first < holding.end)
+    }
+
+    /// How many more may come from a client that fill gaps.
+    pub(super) fn reserve(&self, client: Peer, most: u64) -> u64 {
+        self.shares.room(Some(client), most + (most / 8).max(2))
+    }
+
+    /// How many are held.
+    pub(super) fn count(&self) -> u64 {
+        self.shares.total()
+    }
+
+    /// The names.
+    pub(super) fn names(&self) -> &Names {
+        &self.names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{ConnectionId, Position};
+
+    use super::*;
+
+    fn names(session: u64, first: u64, count: u64) -> IdRun {
+        IdRun { session: SessionId::new(Position(0), session), first, count }
+    }
+
+    const A: Peer = Peer::Client(ConnectionId(1));
+    const B: Peer = Peer::Client(ConnectionId(2));
+
+    #[test]
+    fn what_a_session_has_counts_for_the_client_that_spoke_last() {
+        let mut held = Held::default();
+        held.add(names(1, 0, 4), None);
+        assert_eq!((held.room(A, 10), held.count()), (3, 4));
+        held.add(names(1, 2, 4), Some(A));
+        assert_eq!((held.room(A, 10), held.room(B, 10)), (0, 2));
+        held.disconnected(A);
+        assert!(held.is_left(names(1, 0, 1).session));
+        held.hear(names(1, 0, 1).session, B);
+        assert!(!held.is_left(names(1, 0, 1).session));
+        assert_eq!((held.room(A, 10), held.room(B, 10)), (2, 0));
+        held.remove(names(1, 0, 9));
+        held.remove(names(1, 0, 9));
+        assert_eq!((held.room(B, 10), held.count(), held.has(names(1, 0, 1).session)), (5, 0, false));
+        held.disconnected(B);
+        held.add(names(1, 7, 1), Some(B));
+        assert!(!held.is_left(names(1, 0, 1).session), "a client that had nothing is not noted");
+    }
+}
