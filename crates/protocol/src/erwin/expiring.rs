@@ -17,6 +17,7 @@ use super::message::Message;
 use super::orderer::Orderer;
 use super::sequencer::{Sequencer, reply};
 use crate::deviation::Deviation;
+use crate::parts::Sessions;
 use crate::roles::RoleEffect;
 
 impl Sequencer {
@@ -58,9 +59,51 @@ impl Sequencer {
         if self.sessions.len() > self.options.limits.max_sessions {
             self.expire_some(now, out);
         }
+        self.limit_voids(now, out);
+    }
+
+    /// Whether nothing more is admitted of a session until its client has taken note of what became no-ops: these are as
+    /// many as are left for all others.
+    pub(super) fn has_too_many_voids(&mut self, session: SessionId, lowest: u64) -> bool {
+        let most = self.options.limits.void_runs;
+        let has_too_many = |sessions: &Sessions| {
+            let own = sessions.unsettled_voids(session);
+            own > 0 && own >= most.saturating_sub(sessions.void_runs())
+        };
+        if !has_too_many(&self.sessions) {
+            return false;
+        }
+        self.sessions.raise_lowest(session, lowest);
+        has_too_many(&self.sessions)
+    }
+
+    /// What was ordered may have made too many no-ops known.
+    pub(super) fn limit_voids(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let most = self.options.limits.void_runs;
+        if self.sessions.void_runs() > most {
+            self.expire_those(
+                now,
+                |sessions, settled, is_kept| sessions.most_voids(settled, most, is_kept),
+                out,
+            );
+        }
     }
 
     fn expire_some(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let (most, ordered) = (self.options.limits.max_sessions, self.ordered);
+        let choose = |sessions: &Sessions, settled, is_kept: &dyn Fn(SessionId) -> bool| {
+            let oldest = sessions.least_recent((settled, ordered), most, is_kept);
+            if oldest.is_empty() { sessions.opened_lowest(settled, most, is_kept) } else { oldest }
+        };
+        self.expire_those(now, choose, out);
+    }
+
+    fn expire_those(
+        &mut self,
+        now: Time,
+        choose: impl Fn(&Sessions, Position, &dyn Fn(SessionId) -> bool) -> Vec<SessionId>,
+        out: &mut Vec<RoleEffect>,
+    ) {
         if now < self.expire_not_before {
             return;
         }
@@ -69,11 +112,7 @@ impl Sequencer {
             |session| self.orderer.as_ref().is_some_and(|orderer| orderer.endings.is_under_way(session));
         let is_kept =
             |session| self.ring.holds(session) || self.frozen.contains(&session) || is_ending(session);
-        let most = self.options.limits.max_sessions;
-        let mut sessions = self.sessions.least_recent((settled, self.ordered), most, is_kept);
-        if sessions.is_empty() {
-            sessions = self.sessions.opened_lowest(settled, most, is_kept);
-        }
+        let sessions = choose(&self.sessions, settled, &is_kept);
         if sessions.is_empty() {
             // All of them are at work. That takes a moment, and so does looking.
             self.expire_not_before = now + limits::RESEND_AFTER;

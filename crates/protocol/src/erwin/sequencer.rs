@@ -297,7 +297,7 @@ impl Sequencer {
         from: Address,
         run: IdRun,
         lowest: u64,
-        entries: Vec<Content>,
+        mut entries: Vec<Content>,
         out: &mut Vec<RoleEffect>,
     ) {
         let (view, session) = (self.membership.number, run.session);
@@ -311,9 +311,14 @@ impl Sequencer {
                 let disk_full = false;
                 reply(from, Message::Busy { view, session, next: run.first, disk_full }, out);
             }
-            Admission::Admit { .. } => {
+            Admission::Admit { skip } => {
                 let before = self.gate.issued();
-                let refused = self.admit(now, run, lowest, entries, out);
+                let is_cut = skip < run.count && self.has_too_many_voids(session, lowest);
+                if is_cut {
+                    entries.truncate(skip as usize);
+                }
+                let refused = self.admit(now, run.head(entries.len() as u64), lowest, entries, out);
+                let refused = refused.or(is_cut.then_some(Cut::NoRoom));
                 let next = self.sessions.next(session).unwrap_or(0);
                 if self.disk_full && self.gate.issued() == before && !self.gate.is_open() {
                     // It is acknowledged, once durable, by what it was admitted with.
@@ -547,6 +552,7 @@ impl Sequencer {
         self.advance(now, out);
         self.work_is_due = true;
     }
+        self.limit_voids(now, out);
 
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {

@@ -111,7 +111,7 @@ impl Sequencer {
             flush.pusher.push(now, batch.into_iter(), stable, out);
         }
         if flush.pusher.is_empty() {
-            flush.sessions.prune(limits::MAX_BOUND_RUNS);
+            flush.sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
             let message = Message::Flushed {
                 claim: flush.claim,
                 first: flush.first,

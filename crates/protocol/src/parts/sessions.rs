@@ -1,5 +1,7 @@
 //! The duplicate filter: which numbers of which sessions are held or bound (erwin.md, "Sessions").
 
+mod bounds;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
@@ -113,6 +115,8 @@ pub struct Sessions {
     sweep_at: Position,
     /// Sessions that were opened below it and are not among these have expired, and stay so.
     floor: Position,
+    /// How many runs of numbers became no-ops, of all sessions.
+    void_runs: usize,
 }
 
 /// In the first format there was no floor. Positions are far below this bit of `sweep_at`, which says that one follows.
@@ -140,7 +144,9 @@ impl Wire for Sessions {
         let marked = u64::decode(input)?;
         let sweep_at = at_most(limits::MAX_NUMBER, "Sessions.sweep_at", marked & !HAS_FLOOR)?;
         let floor = if marked & HAS_FLOOR == 0 { Position::ZERO } else { Position::decode(input)? };
-        Ok(Self { sessions, sweep_at: Position(sweep_at), floor })
+        let mut read = Self { sessions, sweep_at: Position(sweep_at), floor, void_runs: 0 };
+        read.count_voids();
+        Ok(read)
     }
 }
 
@@ -293,6 +299,7 @@ impl Sessions {
             let may_begin = ordered.since(id.opened_at()) <= idle_positions && id.opened_at() >= floor;
             session.end.is_none() || session.next > 0 || may_begin
         });
+        self.count_voids();
         for session in self.sessions.values_mut() {
             session.end = session.end.map(|_| session.next);
         }
@@ -312,7 +319,7 @@ impl Sessions {
         assert!(!self.is_forgotten(id), "session {id} was forgotten, and takes nothing");
         let session = self.entry(id, ordered);
         session.next = session.next.max(next);
-        session.raise_lowest(lowest);
+        self.raise_lowest(id, lowest);
     }
 
     /// Takes note that `run` was bound to the positions from `position` on. Numbers that were not seen
@@ -341,7 +348,10 @@ impl Sessions {
         if !names.is_void {
             self.bind(names.ids, position);
         } else if let Some(session) = self.seen_bound(names.ids, position) {
+            let before = session.voids.len();
             session.make_void(names.ids);
+            let after = session.voids.len();
+            self.void_runs = self.void_runs + after - before;
         }
     }
 
@@ -388,6 +398,7 @@ impl Sessions {
             let waits = follows && session.end.is_some_and(|end| session.next < end);
             ordered.since(last) <= idle_positions || waits || is_held(*id)
         });
+        self.count_voids();
     }
 
     /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
@@ -439,6 +450,7 @@ impl Sessions {
             self.sessions.remove(id);
             self.floor = self.floor.max(id.opened_at() + 1);
         }
+        self.count_voids();
     }
 
     /// A defect: sessions that were forgotten are taken for new.
@@ -446,25 +458,10 @@ impl Sessions {
         self.floor = Position::ZERO;
     }
 
-    /// Forgets the lowest positions, so that at most `most` runs are left. Whoever asks for one of them is
-    /// told that its append is in the log, but not where.
-    pub fn prune(&mut self, most: usize) {
-        let total: usize = self.sessions.values().map(|session| session.bound.len()).sum();
-        if total <= most {
-            return;
-        }
-        let mut ends: Vec<Position> =
-            self.sessions.values().flat_map(|s| s.bound.iter().map(|run| run.position + run.count)).collect();
-        let (_, kept_above, _) = ends.select_nth_unstable(total - most - 1);
-        let kept_above = *kept_above;
-        for session in self.sessions.values_mut() {
-            session.bound.retain(|run| run.position + run.count > kept_above);
-        }
-    }
-
     /// A defect: what became a no-op counts as bound.
     pub(crate) fn forget_voids(&mut self) {
         self.sessions.values_mut().for_each(|session| session.voids.clear());
+        self.count_voids();
     }
 
     /// Adds what `others` knows. Joining what a replica holds with what it was staged with is a mistake
@@ -496,19 +493,30 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..settled);
+            // What is left behind of settled ones is for a client that forgot how far it was.
+            let many = self.voids.len().saturating_sub(MOST_VOIDS);
+            let settled = self.voids.len() - self.unsettled_voids();
+            self.voids.drain(..many.min(settled));
         }
     }
 
+    fn unsettled_voids(&self) -> usize {
+        self.voids.len() - self.voids.partition_point(|(first, count)| first + count <= self.lowest)
+    }
+
     fn make_void(&mut self, run: IdRun) {
-        if self.voids.iter().any(|(first, _)| *first == run.first) {
+        let index = self.voids.partition_point(|(first, _)| *first <= run.first);
+        if let Some((first, count)) = index.checked_sub(1).map(|last| &mut self.voids[last])
+            && *first + *count >= run.first
+        {
+            *count = (*count).max(run.end() - *first);
             return;
         }
+        self.voids.insert(index, (run.first, run.count));
         let is_settled = |(first, count): &(u64, u64)| first + count <= self.lowest;
-        if self.voids.len() >= MOST_VOIDS && self.voids.first().is_some_and(is_settled) {
+        if self.voids.len() > MOST_VOIDS && self.voids.first().is_some_and(is_settled) {
             self.voids.remove(0);
         }
-        let index = self.voids.partition_point(|(first, _)| *first < run.first);
-        self.voids.insert(index, (run.first, run.count));
     }
 
     fn remember(&mut self, run: BoundRun) {
@@ -713,18 +721,6 @@ mod tests {
         sessions.open(opened(8 + limits::MOST_SESSION_AHEAD).session, Position(5));
         let is_ahead = |at| sessions.is_ahead(opened(at + limits::MOST_SESSION_AHEAD).session, Position(5));
         assert!(!is_ahead(9) && is_ahead(10));
-    }
-
-    #[test]
-    fn pruning_forgets_the_lowest_positions() {
-        let mut sessions = Sessions::default();
-        for n in 0..10 {
-            sessions.bind(IdRun { session: session(n % 2), first: n / 2, count: 1 }, Position(n));
-        }
-        sessions.prune(4);
-        assert_eq!(sessions.position(session(1), 2), None);
-        assert_eq!(sessions.position(session(0), 3), Some(Position(6)));
-        assert_eq!(sessions.next(session(1)), Some(5));
     }
 
     #[test]

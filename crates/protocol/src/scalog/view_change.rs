@@ -78,7 +78,7 @@ impl Sequencer {
             if !self.options.deviates(Deviation::CutsLost) {
                 self.cuts.iter().for_each(|cut| flush.pusher.push(now, cut.clone(), out));
             }
-            flush.sessions.prune(limits::MAX_BOUND_RUNS);
+            flush.sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
             self.flush = Some(flush);
         }
         self.report_flush(out);

@@ -1,0 +1,187 @@
+//! How much a table of sessions holds at most, and how it comes below that: a view change carries it in one message.
+
+use seriatim_model::{Position, SessionId};
+
+use super::{Session, Sessions};
+
+impl Sessions {
+    /// How many runs of numbers are remembered as no-ops, of all sessions together.
+    #[must_use]
+    pub fn void_runs(&self) -> usize {
+        self.void_runs
+    }
+
+    /// How many of a session's runs of no-ops have a number that its client may still wait for.
+    #[must_use]
+    pub fn unsettled_voids(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, Session::unsettled_voids)
+    }
+
+    /// The client of a session does not wait for the numbers below `lowest` any more, if the session is known.
+    pub fn raise_lowest(&mut self, session: SessionId, lowest: u64) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            let before = session.voids.len();
+            session.raise_lowest(lowest);
+            self.void_runs -= before - session.voids.len();
+        }
+    }
+
+    /// Which sessions to forget, so that at most `most` runs of no-ops are left: those that have most of them. A session
+    /// of which `is_kept` says that the replica has something on its way stays, and one of which something was bound at or
+    /// above `settled`.
+    ///
+    /// The no-ops of a session cannot be forgotten alone: they would be taken for appended.
+    #[must_use]
+    pub fn most_voids(
+        &self,
+        settled: Position,
+        most: usize,
+        is_kept: impl Fn(SessionId) -> bool,
+    ) -> Vec<SessionId> {
+        let may_go = |session: &&Session| {
+            !session.voids.is_empty() && session.last_bound <= settled && !is_kept(session.id)
+        };
+        let having = self.sessions.values().filter(may_go);
+        let mut having: Vec<(usize, SessionId)> =
+            having.map(|session| (session.voids.len(), session.id)).collect();
+        having.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left = self.void_runs;
+        let take = |(runs, _): &(usize, SessionId)| {
+            let goes = left > most;
+            left -= if goes { *runs } else { 0 };
+            goes
+        };
+        having.into_iter().take_while(take).map(|(_, id)| id).collect()
+    }
+
+    /// Comes below what one message carries: at most `runs` runs of positions, those that are highest, and at most `voids`
+    /// runs of no-ops. A client that asks for a position that was forgotten is told that its append is in the log, but not
+    /// where; one whose session was, that it has expired.
+    pub fn prune(&mut self, runs: usize, voids: usize) {
+        if self.void_runs > voids {
+            let over = self.most_voids(Position(u64::MAX), voids, |_| false);
+            self.expire(&over);
+        }
+        let total: usize = self.sessions.values().map(|session| session.bound.len()).sum();
+        if total <= runs {
+            return;
+        }
+        let mut ends: Vec<Position> =
+            self.sessions.values().flat_map(|s| s.bound.iter().map(|run| run.position + run.count)).collect();
+        let (_, kept_above, _) = ends.select_nth_unstable(total - runs - 1);
+        let kept_above = *kept_above;
+        for session in self.sessions.values_mut() {
+            session.bound.retain(|run| run.position + run.count > kept_above);
+        }
+    }
+
+    pub(super) fn count_voids(&mut self) {
+        self.void_runs = self.sessions.values().map(|session| session.voids.len()).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::wire::encode_one;
+    use seriatim_model::{IdRun, Settled, limits};
+
+    use super::*;
+    use crate::parts::Admission;
+
+    fn id(n: u64) -> SessionId {
+        SessionId::new(Position(n), n)
+    }
+
+    /// Names without records, every second number.
+    fn make_voids(sessions: &mut Sessions, n: u64, count: u64) {
+        for number in 0..count {
+            let ids = IdRun { session: id(n), first: 2 * number, count: 1 };
+            sessions.settle(Settled { ids, is_void: true }, Position(n));
+        }
+    }
+
+    #[test]
+    fn no_ops_are_counted_wherever_they_go() {
+        let mut sessions = Sessions::default();
+        for n in 0..4 {
+            make_voids(&mut sessions, n, 100);
+        }
+        assert_eq!((sessions.void_runs(), sessions.unsettled_voids(id(1))), (400, 100));
+        sessions.raise_lowest(id(1), 190);
+        assert_eq!((sessions.unsettled_voids(id(1)), sessions.void_runs()), (5, 364));
+        sessions.expire(&[id(2)]);
+        sessions.sweep(Position(102), 100, false, |_| false);
+        assert_eq!(sessions.void_runs(), 164, "nothing came of the first session for long");
+        make_voids(&mut sessions, 2, 5);
+        assert_eq!(sessions.void_runs(), 164, "what was forgotten stays so");
+        let read = seriatim_model::wire::decode_one::<Sessions>(encode_one(&sessions)).unwrap();
+        assert_eq!(read, sessions);
+    }
+
+    #[test]
+    fn runs_that_touch_are_one() {
+        let mut sessions = Sessions::default();
+        for first in [0, 1, 2, 5] {
+            let ids = IdRun { session: id(1), first, count: 1 };
+            sessions.settle(Settled { ids, is_void: true }, Position(first));
+        }
+        assert_eq!(sessions.void_runs(), 2);
+        let all = IdRun { session: id(1), first: 0, count: 9 };
+        assert_eq!(
+            sessions.voids(all).iter().map(|run| (run.first, run.count)).collect::<Vec<_>>(),
+            [(0, 3), (5, 1)]
+        );
+    }
+
+    #[test]
+    fn sessions_with_most_no_ops_are_forgotten_and_others_stay() {
+        let mut sessions = Sessions::default();
+        for (n, voids) in [(1, 3), (2, 50), (3, 0), (4, 20)] {
+            make_voids(&mut sessions, n, voids);
+            sessions.bind(IdRun { session: id(n), first: 2 * voids, count: 1 }, Position(n));
+        }
+        let over = |most, kept| sessions.most_voids(Position(9), most, |session| session == id(kept));
+        assert_eq!((over(73, 9), over(72, 9), over(22, 9)), (vec![], vec![id(2)], vec![id(2), id(4)]));
+        assert_eq!((over(0, 2), over(0, 9).len()), (vec![id(4), id(1)], 3));
+        assert_eq!(sessions.most_voids(Position(4), 0, |_| false), [id(2), id(1)], "the last is not settled");
+        sessions.prune(9, 10);
+        assert_eq!((sessions.len(), sessions.void_runs()), (2, 3));
+        let again = IdRun { session: id(2), first: 0, count: 1 };
+        assert_eq!(sessions.admission(again, Position(9), 100), Admission::Expired);
+    }
+
+    #[test]
+    fn pruning_forgets_the_lowest_positions() {
+        let mut sessions = Sessions::default();
+        for n in 0..10 {
+            sessions.bind(IdRun { session: id(n % 2), first: n / 2, count: 1 }, Position(n));
+        }
+        sessions.prune(4, 0);
+        assert_eq!(sessions.position(id(1), 2), None);
+        assert_eq!(sessions.position(id(0), 3), Some(Position(6)));
+        assert_eq!(sessions.next(id(1)), Some(5));
+    }
+
+    /// All that a table can have of everything.
+    #[test]
+    fn the_largest_table_fits_into_one_frame() {
+        let mut sessions = Sessions::default();
+        for n in 0..limits::MAX_SESSIONS as u64 {
+            sessions.open(id(n), Position(n));
+        }
+        for number in 0..limits::MAX_BOUND_RUNS as u64 {
+            let run = IdRun { session: id(number % 2), first: number, count: 1 };
+            sessions.bind(run, Position(2 * number));
+        }
+        make_voids(&mut sessions, 3, limits::MAX_VOID_RUNS as u64);
+        for n in 0..limits::MAX_SESSIONS as u64 {
+            sessions.end(id(n), limits::MAX_NUMBER);
+            sessions.succeed(id(n), id(n + 1));
+            make_voids(&mut sessions, n, 1);
+        }
+        sessions.prune(limits::MAX_BOUND_RUNS, limits::MAX_VOID_RUNS);
+        let bytes = encode_one(&sessions).len();
+        assert!(bytes <= limits::MAX_SESSIONS_BYTES, "{bytes}");
+        assert!(bytes * 10 > limits::MAX_SESSIONS_BYTES * 6, "{bytes} is not much of what is allowed");
+    }
+}
