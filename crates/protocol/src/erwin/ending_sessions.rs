@@ -27,7 +27,7 @@ use seriatim_model::{Address, Endpoint, IdRun, NodeId, SessionId, Ticket, Time, 
 use super::memory::JournalRecord;
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
-use crate::deviation::Deviation;
+use crate::deviation::{Deviation, Options};
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -46,6 +46,11 @@ struct Ending {
     /// The followers that have not answered.
     unanswered: BTreeSet<NodeId>,
     said_at: Time,
+}
+
+/// How many sessions that nobody knows the clients of a leader may close, all together.
+fn closed_unknown(options: &Options) -> u64 {
+    (options.limits.max_sessions as u64 / 8).max(16)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,10 +159,20 @@ impl Sequencer {
         if end.is_some() && (successor.is_none() || self.sessions.successor_of(session).is_some()) {
             return self.tell_end(asker, session, out);
         }
+        if let (None, Address::Client(..)) = (known.or(end), asker)
+            && !is_too_old
+            && !self.closers.has_room(asker.peer(), closed_unknown(&self.options))
+        {
+            // That this one has ended would be remembered, in the place of a session that is in use.
+            return reply(asker, Message::Expired { session }, out);
+        }
         let under_way = orderer.endings.0.len();
         if under_way >= limits::MAX_ENDINGS || has_no_room && !is_too_old {
             // Whoever asks does so again.
             return;
+        }
+        if matches!(asker, Address::Client(..)) && known.or(end).is_none() {
+            self.closers.take(asker.peer(), 1);
         }
         // One that has ended is frozen for good, and asking finds that out.
         if end.is_none() {

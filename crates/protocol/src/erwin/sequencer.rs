@@ -16,7 +16,7 @@ use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::membership::{Registered, Staged};
-use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions};
+use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions, Shares};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
@@ -42,6 +42,8 @@ pub struct Sequencer {
     pub(super) forwarding: Forwarding,
     /// When to look next for sessions to forget, after there were none.
     pub(super) expire_not_before: Time,
+    /// How many sessions of which nothing was known each connection has closed.
+    pub(super) closers: Shares<Peer>,
     disk_full: bool,
     /// Too much waits for the disk.
     pressed: bool,
@@ -106,6 +108,7 @@ impl Sequencer {
             orderer: None,
             forwarding: Forwarding::default(),
             expire_not_before: Time::ZERO,
+            closers: Shares::default(),
             disk_full: false,
             pressed: false,
             work_is_due: false,
@@ -549,10 +552,10 @@ impl Sequencer {
             let orderer = self.orderer.as_mut().expect("it gave the batch");
             orderer.dropped(now, batch, ticket, out);
         }
+        self.limit_voids(now, out);
         self.advance(now, out);
         self.work_is_due = true;
     }
-        self.limit_voids(now, out);
 
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
@@ -627,6 +630,7 @@ impl Sequencer {
         if let Some(orderer) = &mut self.orderer {
             orderer.forget(peer);
         }
+        self.closers.give_back(peer, self.closers.of(peer));
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
