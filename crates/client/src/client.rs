@@ -79,6 +79,10 @@ pub struct LogOptions {
     /// ([`Receipt::appended_again`](crate::Receipt::appended_again)): it is in the log at most once even so.
     /// Nothing for one ordered session, whose program decides by itself.
     pub unordered: Option<u32>,
+    /// Whether the session ends when the last clone of the handle is dropped and nothing is in flight any more, so that the
+    /// log need not remember it: for a program that does not [resume](Self::resume) it. It is told to the log, and not
+    /// waited for; see [`Log::end_session`]. Those of an [unordered](Self::unordered) handle always end.
+    pub ends_when_dropped: bool,
 }
 
 /// The most sessions of one handle.
@@ -89,6 +93,12 @@ impl LogOptions {
     #[must_use]
     pub fn resume(session: SessionId, number: u64) -> Self {
         Self { resume: Some((session, number)), ..Self::default() }
+    }
+
+    /// A session that ends with the handle; see [`LogOptions::ends_when_dropped`].
+    #[must_use]
+    pub fn ending_when_dropped() -> Self {
+        Self { ends_when_dropped: true, ..Self::default() }
     }
 
     /// Appends without any order among them, spread over so many sessions; see [`LogOptions::unordered`].

@@ -27,6 +27,8 @@ const QUEUE: usize = 8192;
 const DRAIN: usize = 4096;
 /// When a question without an answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
+/// How long it is tried to end the session of a handle that nobody holds any more.
+const END_WITHIN: Duration = Duration::from_secs(10);
 /// How long a node may leave a question for the register unanswered before the next question goes to another
 /// node. Short, because appends may stand still, and any node will do.
 const REGISTER_PATIENCE: Duration = Duration::from_millis(5);
@@ -69,8 +71,11 @@ pub(crate) enum Command {
         handle: u64,
         waiter: oneshot::Sender<Answer>,
     },
+    /// Nobody holds the handle any more.
     Close {
         handle: u64,
+        /// Its session is to end: nobody goes on with it.
+        ends: bool,
     },
     Fetch {
         control: NodeId,
@@ -189,9 +194,17 @@ struct Appender {
     lost: Option<SessionId>,
     /// Nobody holds the handle any more: it goes when everything in flight has been answered.
     closed: bool,
+    /// The request that its session ends, and until when that is tried.
+    last: Option<(u64, Time)>,
 }
 
 impl Appender {
+    /// Whether nothing more is to come of it.
+    fn is_over(&self, now: Time) -> bool {
+        let is_due = |token: &u64| self.last.is_none_or(|(last, until)| last != *token || now < until);
+        self.closed && !self.waiters.keys().any(is_due)
+    }
+
     fn answer(&mut self, reply: Reply) -> Answer {
         let Reply::Failed(Failure::SessionExpired(session)) = reply else {
             return Answer { reply, _untold: None };
@@ -269,6 +282,7 @@ impl Engine {
                     untold: Arc::new(()),
                     lost: None,
                     closed: false,
+                    last: None,
                 };
                 let number = self.add(Slot { log, kind: Kind::Appender(Box::new(appender)) });
                 let _ = handle.send(number);
@@ -290,7 +304,7 @@ impl Engine {
             Command::Session { handle, waiter } => {
                 self.request(now, handle, Request::OpenSession, waiter, None)
             }
-            Command::Close { handle } => self.close(handle),
+            Command::Close { handle, ends } => self.close(now, handle, ends),
             Command::Fetch { control, entry, request, waiter } => {
                 self.read(now, (control, self.newest(*entry)), request, waiter);
             }
@@ -399,11 +413,17 @@ impl Engine {
         handle
     }
 
-    fn close(&mut self, handle: u64) {
+    fn close(&mut self, now: Time, handle: u64, ends: bool) {
+        if let Some(Kind::Appender(appender)) =
+            self.machines.get_mut(&handle).map(|slot| &mut slot.kind).filter(|_| ends)
+        {
+            (appender.closed, appender.last) = (true, Some((appender.last_token + 1, now + END_WITHIN)));
+            // Nobody waits for the answer.
+            return self.request(now, handle, Request::EndSession, oneshot::channel().0, None);
+        }
         match self.machines.get_mut(&handle).map(|slot| &mut slot.kind) {
             Some(Kind::Appender(appender)) if !appender.waiters.is_empty() => appender.closed = true,
             Some(Kind::Subscriber(..)) => {
-                let now = self.now();
                 let request = subscriber::Request::Cancel;
                 self.step_subscriber(now, handle, Input::Request { token: 0, request });
                 self.machines.remove(&handle);
@@ -566,7 +586,7 @@ impl Engine {
                 _ => {}
             }
         }
-        if appender.closed && appender.waiters.is_empty() {
+        if appender.is_over(now) {
             self.machines.remove(&handle);
         }
         self.update_timer(handle);
@@ -627,7 +647,7 @@ impl Engine {
             }
         }
         if is_lost && !machine.is_over() {
-            return self.close(handle);
+            return self.close(now, handle, false);
         }
         if machine.is_over() {
             self.machines.remove(&handle);

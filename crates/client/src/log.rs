@@ -91,6 +91,8 @@ struct Inner {
     client: Client,
     /// One for each session.
     handles: Vec<u64>,
+    /// Whether these end when nobody holds this any more.
+    ends: bool,
     /// How many appends were submitted, if they are unordered.
     unordered: Option<AtomicUsize>,
     entry: LogEntry,
@@ -109,7 +111,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // If the queue is full the machine stays until the client goes: it costs little.
         for handle in &self.handles {
-            let _ = self.client.inner.commands.try_send(Command::Close { handle: *handle });
+            let close = Command::Close { handle: *handle, ends: self.ends };
+            let _ = self.client.inner.commands.try_send(close);
         }
     }
 }
@@ -136,7 +139,8 @@ impl Log {
         }
         let room = Arc::new(Semaphore::new(limits::MAX_IN_FLIGHT));
         let unordered = options.unordered.map(|_| AtomicUsize::new(0));
-        Ok(Self { inner: Arc::new(Inner { client, handles, unordered, entry, room }) })
+        let ends = options.ends_when_dropped || options.unordered.is_some();
+        Ok(Self { inner: Arc::new(Inner { client, handles, ends, unordered, entry, room }) })
     }
 
     /// The log's name.

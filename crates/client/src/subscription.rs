@@ -77,7 +77,7 @@ pub struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let _ = self.commands.try_send(Command::Close { handle: self.handle });
+        let _ = self.commands.try_send(Command::Close { handle: self.handle, ends: false });
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use seriatim_client::{Event, Log, LogConfig, Position, RecordId, SubscribeOptions};
+use seriatim_client::{
+    AppendError, AppendOptions, Event, Log, LogConfig, LogOptions, Position, RecordId, SubscribeOptions,
+};
 use seriatim_model::{Endpoint, Order, Record, SessionId, ShardId};
 use seriatim_net::{Connected, ConnectionOptions, connect, message_frame};
 use seriatim_protocol::{Message, erwin, shard};
@@ -273,4 +275,37 @@ async fn more_waiting_reads_than_there_is_room_for() {
     log.append_sync("x").await.unwrap();
     assert_eq!(log.read(Position(0), 1, crate::support::PATIENCE).await.unwrap().len(), 1);
     witness.finish().await;
+}
+
+/// What a program says that goes on with a session, again and again until it is refused.
+async fn ends(cluster: &Cluster, session: SessionId) {
+    let client = cluster.client().await;
+    let again = async {
+        for number in 1.. {
+            let log = client.log_with("left", LogOptions::resume(session, number)).await.unwrap();
+            match log.append("again", AppendOptions::default()).await {
+                Ok(_) => {}
+                Err(AppendError::SessionExpired { .. }) => return,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    };
+    within("the end of the session", again).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_that_nobody_holds_any_more() {
+    let cluster = Cluster::start().await;
+    let client = cluster.client().await;
+    cluster.log("left", LogConfig { order: Order::ErwinBb, ..LogConfig::default() }).await;
+    let mut sessions = vec![];
+    for options in [LogOptions::unordered(1), LogOptions::ending_when_dropped(), LogOptions::default()] {
+        let log = client.log_with("left", options).await.unwrap();
+        sessions.push(log.append("once", AppendOptions::default()).await.unwrap().id.session);
+    }
+    ends(&cluster, sessions[0]).await;
+    ends(&cluster, sessions[1]).await;
+    // A program may go on with this one.
+    let log = client.log_with("left", LogOptions::resume(sessions[2], 1)).await.unwrap();
+    assert_eq!(log.append("twice", AppendOptions::default()).await.unwrap().id.session, sessions[2]);
 }

@@ -22,7 +22,12 @@ const IN_FLIGHT: usize = 4096;
 
 pub(crate) async fn run(client: &Client, arguments: AppendArguments) -> Outcome {
     let earlier = arguments.resume.as_deref().map(Earlier::load).transpose()?;
-    let mut options = if arguments.unordered { LogOptions::unordered(1) } else { LogOptions::default() };
+    let mut options = match &earlier {
+        _ if arguments.unordered => LogOptions::unordered(1),
+        // Another run goes on with it.
+        Some(_) => LogOptions::default(),
+        None => LogOptions::ending_when_dropped(),
+    };
     options.resume = earlier.as_ref().map(Earlier::session).transpose()?.flatten();
     let log = client.log_with(&arguments.name, options).await?;
     let mut appending = AppendOptions::default();
