@@ -90,7 +90,7 @@ impl Connection {
     ) -> Self {
         let (read_half, write_half) = stream.into_split();
         let write_half = Arc::new(write_half);
-        let queue = Arc::new(Queue::new(Arc::clone(&write_half), options.queue_bytes, options.delay.clone()));
+        let queue = Arc::new(Queue::new(Arc::clone(&write_half), options));
         let (shared, flush_for) = (Arc::clone(&queue), options.flush_for);
         tokio::spawn(async move {
             writer::run(shared, write_half, flush_for).await;
@@ -170,6 +170,11 @@ impl Sender {
     /// the peer closes, too.
     pub fn close(&self) {
         self.guard.queue.close(CloseReason::Local, Vec::new());
+    }
+
+    /// Closes the sending side for all clones, and drops what is queued.
+    pub fn abandon(&self) {
+        self.guard.queue.end(CloseReason::Local);
     }
 
     /// Closes as [`Self::close`] does, and waits until what is queued has left this process, which takes

@@ -17,6 +17,7 @@ use crate::hello::{
 };
 use crate::intake::Intake;
 use crate::limits::{ConnectionOptions, LINGER_FOR};
+use crate::queue::Together;
 
 /// Why there is no connection. Nothing was sent or delivered on it.
 #[derive(Debug, thiserror::Error)]
@@ -247,6 +248,11 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// What will wait for its connection is counted with that of others.
+    pub(crate) fn count_with(&mut self, together: Together) {
+        self.options.together = Some(together);
+    }
+
     /// What it said.
     #[must_use]
     pub fn hello(&self) -> &Hello {

@@ -44,4 +44,5 @@ pub use hello::{
 pub use limits::ConnectionOptions;
 pub use links::{LinkEvent, Links, Unlinked};
 pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};
+pub use queue::Together;
 pub use timer::Timer;

@@ -5,9 +5,16 @@ use std::time::Duration;
 use seriatim_model::limits::MAX_FRAME_BYTES;
 
 use crate::delay::DelayLine;
+use crate::queue::Together;
 
 /// How many bytes wait to be written to one connection before it is overloaded.
 pub const QUEUE_BYTES: usize = 64 << 20;
+
+/// How many bytes wait to be written to all clients of a node together before the one for which most waits is given up.
+///
+/// A client alone comes to no more than [`QUEUE_BYTES`], so that one that does not read costs no other its connection; and a
+/// program with three nodes in it has room for three times this.
+pub const CLIENTS_QUEUE_BYTES: usize = 128 << 20;
 
 /// The largest body of a frame during the handshake: a stranger cannot make us hold more.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
@@ -68,6 +75,7 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 const _: () = {
     assert!(QUEUE_BYTES >= 2 * MAX_FRAME_BYTES);
+    assert!(CLIENTS_QUEUE_BYTES >= QUEUE_BYTES + 2 * MAX_FRAME_BYTES);
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
     assert!(MAX_TEXT_BYTES * 8 < MAX_HELLO_BYTES);
     assert!(QUIET_READ_BYTES < BUSY_READ_BYTES);
@@ -79,6 +87,8 @@ const _: () = {
 pub struct ConnectionOptions {
     /// See [`QUEUE_BYTES`].
     pub queue_bytes: usize,
+    /// What waits for this connection is counted there as well, with that of others.
+    pub together: Option<Together>,
     /// See [`HANDSHAKE_FOR`].
     pub handshake_for: Duration,
     /// See [`PING_AFTER`].
@@ -95,6 +105,7 @@ impl Default for ConnectionOptions {
     fn default() -> Self {
         Self {
             queue_bytes: QUEUE_BYTES,
+            together: None,
             handshake_for: HANDSHAKE_FOR,
             ping_after: PING_AFTER,
             answer_within: ANSWER_WITHIN,

@@ -14,8 +14,10 @@ use crate::connection::Detached;
 use crate::handshake::{HandshakeError, Identity, greet};
 use crate::hello::{Caller, Hello, Welcome};
 use crate::limits::{
-    ConnectionOptions, MAX_CLIENTS, MAX_HANDSHAKES, MAX_NODE_CONNECTIONS, MAX_WAITING_CONNECTIONS,
+    CLIENTS_QUEUE_BYTES, ConnectionOptions, MAX_CLIENTS, MAX_HANDSHAKES, MAX_NODE_CONNECTIONS,
+    MAX_WAITING_CONNECTIONS,
 };
+use crate::queue::Together;
 
 /// How long accepting rests when the process is out of file descriptors or memory: asking again at once
 /// would keep a core busy with failing.
@@ -60,6 +62,10 @@ pub struct ListenOptions {
     pub max_nodes: usize,
     /// See [`MAX_HANDSHAKES`].
     pub max_handshakes: usize,
+    /// See [`CLIENTS_QUEUE_BYTES`]. Counted here, and kept by the one that sends to the clients.
+    pub clients_queue_bytes: usize,
+    /// What waits for all clients.
+    pub clients_together: Together,
     /// Those of each connection.
     pub connection: ConnectionOptions,
 }
@@ -70,6 +76,8 @@ impl Default for ListenOptions {
             max_clients: MAX_CLIENTS,
             max_nodes: MAX_NODE_CONNECTIONS,
             max_handshakes: MAX_HANDSHAKES,
+            clients_queue_bytes: CLIENTS_QUEUE_BYTES,
+            clients_together: Together::default(),
             connection: ConnectionOptions::default(),
         }
     }
@@ -139,6 +147,7 @@ impl Listener {
         let door = Door {
             identity,
             options: options.connection,
+            together: options.clients_together,
             clients: Room::new("clients", options.max_clients),
             nodes: Room::new("connections from nodes", options.max_nodes),
             out: out.clone(),
@@ -209,6 +218,8 @@ async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
 struct Door {
     identity: Identity,
     options: ConnectionOptions,
+    /// What waits for all clients.
+    together: Together,
     clients: Room,
     nodes: Room,
     out: mpsc::Sender<Accepted>,
@@ -216,9 +227,12 @@ struct Door {
 
 impl Door {
     async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Result<(), HandshakeError> {
-        let guest = greet(stream, &self.identity, &self.options).await?;
+        let mut guest = greet(stream, &self.identity, &self.options).await?;
         let room = match guest.hello().caller {
-            Caller::Client { .. } => &self.clients,
+            Caller::Client { .. } => {
+                guest.count_with(self.together.clone());
+                &self.clients
+            }
             Caller::Node { .. } => &self.nodes,
         };
         match room.enter() {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::connection::{CloseReason, SendError};
 use crate::delay::{DelayLine, Way};
 use crate::frame::{FrameKind, frame_chunks};
-use crate::limits::{WRITE_CHUNKS, WRITE_THROUGH_BYTES};
+use crate::limits::{ConnectionOptions, WRITE_CHUNKS, WRITE_THROUGH_BYTES};
 use crate::timer::Timer;
 
 /// How far the writing side has come.
@@ -104,6 +104,18 @@ enum Taken<'a> {
     Nothing,
 }
 
+/// How many bytes wait for several connections together. Clones count the same.
+#[derive(Clone, Debug, Default)]
+pub struct Together(Arc<AtomicUsize>);
+
+impl Together {
+    /// How many.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -111,6 +123,7 @@ pub(crate) struct Queue {
     /// Bytes taken and not yet written to the socket. Increased under the lock of `state`.
     queued_bytes: AtomicUsize,
     bound_bytes: usize,
+    together: Option<Together>,
     delay: Option<DelayLine>,
     /// Why the connection ends or ended: the first cause.
     reason: OnceLock<CloseReason>,
@@ -121,7 +134,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(socket: Arc<OwnedWriteHalf>, bound_bytes: usize, delay: Option<DelayLine>) -> Self {
+    pub(crate) fn new(socket: Arc<OwnedWriteHalf>, options: &ConnectionOptions) -> Self {
+        let delay = options.delay.clone();
         let state = State {
             chunks: VecDeque::new(),
             way: delay.as_ref().map(DelayLine::way),
@@ -135,7 +149,8 @@ impl Queue {
         Self {
             state: Mutex::new(state),
             queued_bytes: AtomicUsize::new(0),
-            bound_bytes,
+            bound_bytes: options.queue_bytes,
+            together: options.together.clone(),
             delay,
             reason: OnceLock::new(),
             work: Notify::new(),
@@ -186,8 +201,7 @@ impl Queue {
     }
 
     fn append(&self, state: &mut State, chunks: Vec<Bytes>) {
-        let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
-        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.waits(chunks.iter().map(Bytes::len).sum());
         match &mut state.way {
             Some(way) => way.send(Instant::now(), chunks),
             None => state.arrive(chunks),
@@ -232,10 +246,12 @@ impl Queue {
         let _ = self.reason.set(reason);
         state.stage = Stage::Ended;
         state.socket = None;
-        let mut dropped = std::mem::take(&mut state.chunks);
-        dropped.extend(state.way.iter_mut().flat_map(Way::lose).flatten());
+        let dropped = std::mem::take(&mut state.chunks);
+        let lost: Vec<_> = state.way.iter_mut().flat_map(Way::lose).collect();
         drop(state);
-        self.written(dropped.iter().map(Bytes::len).sum());
+        drop((dropped, lost));
+        // The writer drops what it has in hand.
+        self.written(usize::MAX);
         self.notify();
     }
 
@@ -285,7 +301,7 @@ impl Queue {
         for (wanted, kind) in [(state.ping, FrameKind::Ping), (state.pong, FrameKind::Pong)] {
             if wanted {
                 let frame = frame_chunks(kind, LogId(0), |_| {}).expect("an empty body fits");
-                self.queued_bytes.fetch_add(frame.iter().map(Bytes::len).sum(), Ordering::Relaxed);
+                self.waits(frame.iter().map(Bytes::len).sum());
                 batch.extend(frame);
             }
         }
@@ -305,9 +321,20 @@ impl Queue {
         }
     }
 
-    /// For the writer: this much left the queue.
+    fn waits(&self, bytes: usize) {
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(Together(all)) = &self.together {
+            all.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// For the writer: this much left the queue, if that has not ended meanwhile.
     pub(crate) fn written(&self, bytes: usize) {
-        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let less = |queued: usize| Some(queued.saturating_sub(bytes));
+        let before = self.queued_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if let (Some(Together(all)), Ok(before)) = (&self.together, before) {
+            all.fetch_sub(before.min(bytes), Ordering::Relaxed);
+        }
     }
 
     /// Waits until the writing side has come as far as `stage`.
@@ -336,5 +363,12 @@ impl Queue {
             changed.as_mut().await;
             changed.set(self.changed.notified());
         }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // What was never written does not wait any more.
+        self.written(usize::MAX);
     }
 }

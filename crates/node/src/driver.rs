@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use seriatim_host::{Cause, Event, Host, HostError, Liveness, Notice, Outgoing, Problem, role_in_words};
 use seriatim_model::{LogId, NodeId, Peer, Time};
-use seriatim_net::{LinkEvent, Links, SendError, Sender, message_frame};
+use seriatim_net::{LinkEvent, Links, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 
 use crate::alarm::Alarm;
+use crate::crowd::Crowd;
 use crate::node::NodeError;
 use crate::pulse::Pulse;
 use crate::register::OutsideRegister;
@@ -84,7 +85,7 @@ pub(crate) struct Driver {
     inboxes: Inboxes,
     links: Links,
     link_events: mpsc::Receiver<LinkEvent>,
-    clients: BTreeMap<Peer, Sender>,
+    clients: Crowd,
     syncer: Syncer,
     pulse: Pulse,
     vitals: Arc<Vitals>,
@@ -111,6 +112,7 @@ impl Driver {
         (syncer, pulse, vitals): (Syncer, Pulse, Arc<Vitals>),
         register: Option<OutsideRegister>,
         (health, warnings): (watch::Sender<Health>, watch::Sender<Vec<String>>),
+        clients: Crowd,
     ) -> Self {
         let told = warnings.borrow().len();
         Self {
@@ -118,7 +120,7 @@ impl Driver {
             inboxes,
             links: links.0,
             link_events: links.1,
-            clients: BTreeMap::new(),
+            clients,
             syncer,
             pulse,
             vitals,
@@ -237,10 +239,10 @@ impl Driver {
                 }
             }
             Arrival::Accepted(peer, sender) => {
-                self.clients.insert(peer, sender);
+                self.clients.enter(peer, sender);
             }
             Arrival::Closed(peer) => {
-                self.clients.remove(&peer);
+                self.clients.leave(peer);
                 self.host.handle(now, Event::Disconnected(peer));
             }
             Arrival::BeatsDiffer(node, cause) => self.beats_differ(node, cause),
@@ -341,13 +343,7 @@ impl Driver {
                     let address = self.host.address_of(node);
                     self.links.send(node, address, frames);
                 }
-                Peer::Client(_) => {
-                    let Some(sender) = self.clients.get(&peer) else { continue };
-                    if let Err(SendError::Overloaded { .. }) = sender.send(frames) {
-                        // It does not read what it asked for: better no connection than an endless queue.
-                        sender.close();
-                    }
-                }
+                Peer::Client(_) => self.clients.send(peer, frames),
             }
         }
     }

@@ -18,6 +18,7 @@
 //! itself never waits for a socket or the disk's sync.
 
 mod alarm;
+mod crowd;
 pub mod dev;
 mod driver;
 pub mod identity;

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use seriatim_host::{Detector, Host, HostConfig, HostError, RegisterPlace};
-use seriatim_net::{ClusterId, Hello, Identity, Lane, Links, ListenOptions, Listener};
+use seriatim_net::{ClusterId, Hello, Identity, Lane, Links, ListenOptions, Listener, Together};
 use seriatim_store::Disk;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::crowd::Crowd;
 use crate::driver::{self, Arrival, Driver, Health, Inboxes};
 use crate::pulse::{Pulse, PulseParts};
 use crate::readers::{Doors, accept};
@@ -83,9 +84,11 @@ impl Node {
         config: HostConfig,
         disk: Arc<dyn Disk>,
         listener: Listener,
-        listening: ListenOptions,
+        mut listening: ListenOptions,
         register: Option<EtcdRegister>,
     ) -> Result<Self, NodeError> {
+        // What waits for the clients of other nodes in this process is theirs.
+        listening.clients_together = Together::default();
         assert_eq!(config.register == RegisterPlace::Outside, register.is_some(), "where is the register?");
         assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));
         let node = config.node;
@@ -119,6 +122,7 @@ impl Node {
         };
         let pulse = Pulse::start(parts).map_err(NodeError::Thread)?;
         let links = links_over(Lane::Bulk);
+        let crowd = Crowd::new(listening.clients_together.clone(), listening.clients_queue_bytes);
         let incoming = listener.serve(identity, listening);
         tokio::spawn(accept(incoming, Doors { clients: of_clients, nodes: of_nodes, pulse: pulse.door() }));
         let trouble = register.as_ref().map(EtcdRegister::trouble);
@@ -130,6 +134,7 @@ impl Node {
             (syncer, pulse, vitals),
             register,
             (health, warning),
+            crowd,
         );
         let driver = tokio::spawn(driver.run(stopped));
         Ok(Self {

@@ -407,3 +407,38 @@ async fn a_late_caller_meets_a_reason() {
     drop(incoming);
     assert!(connected.connection.receiver.receive().await.unwrap().is_none());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_clients_is_counted_together_and_is_gone_with_them() {
+    let listening = ListenOptions::default();
+    let together = listening.clients_together.clone();
+    let (address, mut incoming) = node(listening).await;
+    let mut ends = vec![];
+    for _ in 0..2 {
+        let client = connect(&address, &Hello::client("test"), &options()).await.unwrap().connection;
+        ends.push((client, incoming.next().await.connection.attach().unwrap()));
+    }
+    // Nobody reads, and the sockets take some of it.
+    for (_, node_end) in &ends {
+        for number in 0..32 {
+            node_end.sender.send(message(number, &payload(1 << 20))).unwrap();
+        }
+    }
+    let comes_to = async |expected: &dyn Fn() -> usize| {
+        let equals = async {
+            while together.queued_bytes() != expected() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(5), equals).await.expect("what waits is counted");
+    };
+    comes_to(&|| ends.iter().map(|(_, end)| end.sender.queued_bytes()).sum()).await;
+    assert!(together.queued_bytes() > 16 << 20);
+    ends[0].1.sender.abandon();
+    assert_eq!(ends[0].1.sender.queued_bytes(), 0);
+    comes_to(&|| ends[1].1.sender.queued_bytes()).await;
+    assert!(together.queued_bytes() > 8 << 20);
+    ends[1].1.sender.abandon();
+    drop(ends);
+    comes_to(&|| 0).await;
+}
