@@ -248,7 +248,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// What will wait for its connection is counted with that of others.
+    /// Counts the bytes that wait for its connection with those of others.
     pub(crate) fn count_with(&mut self, together: Together) {
         self.options.together = Some(together);
     }

@@ -87,7 +87,7 @@ const _: () = {
 pub struct ConnectionOptions {
     /// See [`QUEUE_BYTES`].
     pub queue_bytes: usize,
-    /// What waits for this connection is counted there as well, with that of others.
+    /// Counts the bytes that wait for this connection as well, with those of others.
     pub together: Option<Together>,
     /// See [`HANDSHAKE_FOR`].
     pub handshake_for: Duration,

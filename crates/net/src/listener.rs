@@ -64,7 +64,7 @@ pub struct ListenOptions {
     pub max_handshakes: usize,
     /// See [`CLIENTS_QUEUE_BYTES`]. Counted here, and kept by the one that sends to the clients.
     pub clients_queue_bytes: usize,
-    /// What waits for all clients.
+    /// The bytes that wait for all clients.
     pub clients_together: Together,
     /// Those of each connection.
     pub connection: ConnectionOptions,
@@ -218,7 +218,7 @@ async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
 struct Door {
     identity: Identity,
     options: ConnectionOptions,
-    /// What waits for all clients.
+    /// The bytes that wait for all clients.
     together: Together,
     clients: Room,
     nodes: Room,

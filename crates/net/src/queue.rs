@@ -368,7 +368,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What was never written does not wait any more.
+        // Bytes that were never written do not wait any more.
         self.written(usize::MAX);
     }
 }

@@ -8,7 +8,7 @@ use seriatim_net::{SendError, Sender, Together};
 
 /// The connections of clients.
 ///
-/// What waits for one of them is bounded, and so is what waits for all: above that, the one for which most waits is given
+/// A bound holds for the bytes that wait for one of them, and one for all: above that, the one for which most waits is given
 /// up, and what waited for it dropped. It did not read what it asked for, and the others are to have what it took.
 pub(crate) struct Crowd {
     senders: BTreeMap<Peer, Sender>,

@@ -87,7 +87,7 @@ impl Node {
         mut listening: ListenOptions,
         register: Option<EtcdRegister>,
     ) -> Result<Self, NodeError> {
-        // What waits for the clients of other nodes in this process is theirs.
+        // Other nodes in this process count the bytes of their clients themselves.
         listening.clients_together = Together::default();
         assert_eq!(config.register == RegisterPlace::Outside, register.is_some(), "where is the register?");
         assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));

@@ -354,7 +354,7 @@ fn make_different(limits: &mut Limits, random: &mut Random) {
     limits.heartbeats_missed = random.pick(&[limits.heartbeats_missed, 4]);
 }
 
-/// What clients share, in half of the plans so little of it that they meet its bounds. Drawn apart as well.
+/// Bounds that clients share, in half of the plans so low that they meet them. Drawn apart as well.
 fn scarce(limits: &mut Limits, seed: u64) {
     let mut random = Random::new(seed ^ 0x5CA2_CE00);
     if random.percent(50) {

@@ -277,7 +277,7 @@ async fn more_waiting_reads_than_there_is_room_for() {
     witness.finish().await;
 }
 
-/// What a program says that goes on with a session, again and again until it is refused.
+/// Goes on with a session as a program would, again and again until it is refused.
 async fn ends(cluster: &Cluster, session: SessionId) {
     let client = cluster.client().await;
     let again = async {

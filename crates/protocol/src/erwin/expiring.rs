@@ -77,7 +77,7 @@ impl Sequencer {
         has_too_many(&self.sessions)
     }
 
-    /// What was ordered may have made too many no-ops known.
+    /// Forgets sessions if the last that was ordered made too many no-ops known.
     pub(super) fn limit_voids(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let most = self.options.limits.void_runs;
         if self.sessions.void_runs() > most {

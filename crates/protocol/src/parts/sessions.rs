@@ -493,7 +493,7 @@ impl Session {
             self.lowest = lowest.min(self.next);
             let settled = self.bound.partition_point(|run| run.number + run.count <= self.lowest);
             self.bound.drain(..settled);
-            // What is left behind of settled ones is for a client that forgot how far it was.
+            // Some settled ones stay, for a client that forgot how far it was.
             let many = self.voids.len().saturating_sub(MOST_VOIDS);
             let settled = self.voids.len() - self.unsettled_voids();
             self.voids.drain(..many.min(settled));

@@ -20,7 +20,7 @@ pub(super) struct Held {
     gone: BTreeSet<Peer>,
 }
 
-/// What is held of one session.
+/// The records that are held of one session.
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     count: u64,

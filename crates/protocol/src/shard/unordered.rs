@@ -450,7 +450,7 @@ impl Unordered {
         let is_over = |session: &SessionId| self.active.get(session).is_none_or(over);
         self.decided.retain(|session, _| !is_over(session));
         self.ended.retain(|session, _| !is_over(session));
-        // What is refused by name is so until all of its session is.
+        // A name is refused by itself until all of its session is.
         let is_whole = |session| self.is_refused_whole(stable, session, idle_positions);
         let refused = self.refused.iter();
         self.refused =
