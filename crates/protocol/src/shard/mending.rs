@@ -7,7 +7,7 @@ use seriatim_model::{Address, Endpoint, Member, Position, Ticket, Time};
 
 use super::copying::{as_mapped, as_pushed};
 use super::former::NEEDED_FOR;
-use super::message::ReadError;
+use super::message::{Message, ReadError};
 use super::primary_backup::Replica;
 use super::readers::{Outcome, OwnOutcome};
 use crate::deviation::Deviation;
@@ -100,20 +100,29 @@ impl Replica {
         let last = |range: Lacking| range.end.0.checked_sub(1).map(Position);
         let range = self.copying.wants(self.trim, lacks).filter(|range| !range.is_empty());
         let view = range.and_then(last).and_then(|last| self.memory.history.cover(last));
-        let view = view.filter(|_| !self.options.deviates(Deviation::FormerNotAsked));
+        // A defect that shows only where nobody else has it goes without them, too.
+        let is_alone = [Deviation::FormerNotAsked, Deviation::MendingWaits];
+        let view = view.filter(|_| !is_alone.iter().any(|defect| self.options.deviates(*defect)));
         view.into_iter().flat_map(|view| self.copying.former.that_know(view)).collect()
     }
 
-    /// A replica reads: it is getting something, and those that the view does without may be all that have it.
-    pub(super) fn is_read_by(&mut self, now: Time, reader: Address, out: &mut Vec<RoleEffect>) {
-        if !matches!(reader, Address::Node(_, Endpoint::Shard(_))) {
-            return;
+    /// Somebody reads. A replica that does is getting something, and those that the view does without may be all that have it.
+    pub(super) fn serve_reader(
+        &mut self,
+        now: Time,
+        reader: Address,
+        message: Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let reads = matches!(message, Message::Read { .. });
+        match reader {
+            Address::Node(_, Endpoint::Shard(_)) if reads && self.is_named() => {
+                self.copying.former.keep(now, self.shard, self.trim, out);
+            }
+            Address::Node(_, Endpoint::Shard(_)) if reads => self.needed_until = now + NEEDED_FOR,
+            _ => {}
         }
-        if self.is_named() {
-            self.copying.former.keep(now, self.shard, self.trim, out);
-        } else {
-            self.needed_until = now + NEEDED_FOR;
-        }
+        self.readers.receive(now, reader, message, &self.bounds(), out);
     }
 
     /// Whether replicas that took its place may still need what it holds. A view without it was not always formed because it

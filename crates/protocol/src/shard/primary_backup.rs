@@ -338,12 +338,7 @@ impl Replica {
             Message::Trim { .. } => send(from, self.fenced(), out),
             message if local::is_about(&message) => self.local(now, from, message, out),
             message if writing::is_about(&message) => self.wrote(now, from, message, out),
-            message => {
-                if matches!(message, Message::Read { .. }) {
-                    self.is_read_by(now, from, out);
-                }
-                self.readers.receive(now, from, message, &self.bounds(), out);
-            }
+            message => self.serve_reader(now, from, message, out),
         }
     }
 
