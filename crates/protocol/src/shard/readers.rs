@@ -208,6 +208,9 @@ impl Readers {
                 if first < trim {
                     return fail(from, request, ReadError::Trimmed { first: trim }, out);
                 }
+                if !self.end_former(from, request) {
+                    return;
+                }
                 if !self.has_room((from, request)) {
                     return fail(from, request, ReadError::Busy, out);
                 }
@@ -248,6 +251,17 @@ impl Readers {
         if self.subscriptions.remove(&reader).is_some() {
             self.shares.give_back(reader.0.peer(), 1);
         }
+    }
+
+    /// A subscriber has one subscription here: it asks anew when it heard nothing of the one before, which may have
+    /// come late. Says whether this is the latest.
+    fn end_former(&mut self, reader: Address, request: u64) -> bool {
+        let own = self.subscriptions.range((reader, 0)..=(reader, u64::MAX)).map(|((_, own), _)| *own);
+        let own: Vec<u64> = own.collect();
+        for former in own.iter().filter(|own| **own < request) {
+            self.unsubscribe((reader, *former));
+        }
+        own.iter().all(|own| *own <= request)
     }
 
     fn start_read(
