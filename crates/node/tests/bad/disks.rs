@@ -96,7 +96,9 @@ fn leave(disk: &MemoryDisk, room: u64) {
 async fn fill(full: &[usize]) {
     let cluster = OnMemory::fresh().await;
     let client = client_with(&cluster.address(), Duration::from_secs(5)).await;
-    client.create("log", LogConfig { min_sequencers: 3, ..LogConfig::default() }).await.unwrap();
+    // A follower alone is not enough: what it cannot hold is acknowledged when it is stable without it.
+    let config = LogConfig { replicas: 3, min_replicas: 3, min_sequencers: 3, ..LogConfig::default() };
+    client.create("log", config).await.unwrap();
     let reader = cluster.client().await.log("log").await.unwrap();
     reader.append_sync("first").await.unwrap();
     let log = client.log("log").await.unwrap();
