@@ -427,7 +427,7 @@ mod tests {
         let mut asked = 0;
         for _ in 0..100 {
             let mut out = vec![];
-            copying.ask(now, ShardId(0), &others, Position::ZERO, None, &mut out);
+            copying.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
             asked += out.len();
             copying.refused(now, copying.last_request);
             now = now + PAUSE;
@@ -440,7 +440,7 @@ mod tests {
         let others = [4, 5].map(|node| Member { node: NodeId(node), incarnation: Incarnation(1) });
         let is_asked = |ms: &u64| {
             let (mut out, now) = (vec![], Time::ZERO + Duration::from_millis(*ms));
-            copying.ask(now, ShardId(0), &others, Position::ZERO, None, &mut out);
+            copying.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut out);
             !out.is_empty()
         };
         (from..end).step_by(10).filter(is_asked).collect()
@@ -480,7 +480,7 @@ mod tests {
         let mut now = Time::ZERO;
         let mut asked = vec![];
         for _ in 0..4 {
-            copying.ask(now, ShardId(0), &others, Position::ZERO, None, &mut vec![]);
+            copying.ask(now, ShardId(0), (&others, &[]), Position::ZERO, None, &mut vec![]);
             asked.extend(copying.question.as_ref().map(|question| question.range.from.0));
             copying.refused(now, copying.last_request);
             now = now + PAUSE;
