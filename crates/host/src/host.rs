@@ -42,8 +42,6 @@ use crate::visitors::Visitors;
 
 /// How long to wait for an answer before the node says again that it is there.
 pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
-/// How long to wait before a write that found no room is tried again.
-const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
 
 /// The register's role: there is one, and it works for no log in particular.
 pub(crate) const REGISTER: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Register };
@@ -158,8 +156,6 @@ pub struct Host {
     pub(crate) removals: BTreeSet<RoleKey>,
     pub(crate) removed_last: Option<RoleKey>,
     pub(crate) room: Room,
-    disk_is_full: bool,
-    retry_at: Option<Time>,
     pub(crate) relay: Relay,
     pub(crate) visitors: Visitors,
     /// How many suspicions turned out wrong, and how many microseconds journal writes take.
@@ -220,8 +216,6 @@ impl Host {
             removals: BTreeSet::new(),
             removed_last: None,
             room: Room::default(),
-            disk_is_full: false,
-            retry_at: None,
             relay: Relay::new(config.seed),
             visitors: Visitors::default(),
             measured: (0, 0),
@@ -363,23 +357,6 @@ impl Host {
         self.notices.close_window(now);
     }
 
-    /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
-    /// store that had no room is asked again as soon as somebody wants to write.
-    fn retry_when_full(&mut self, now: Time) {
-        let is_over = self.retry_at.is_some_and(|at| now >= at);
-        self.retry_at = self.retry_at.filter(|_| !is_over);
-        if is_over && !self.journal.is_full() {
-            self.room.has_refused = false;
-            self.set_disk_full(false);
-            self.drain_local(now);
-            self.set_disk_full(self.lacks_room());
-        }
-        self.drain_local(now);
-        if self.room.has_refused && self.retry_at.is_none() && !self.journal.is_full() {
-            self.retry_at = Some(now + RETRY_FULL_AFTER);
-        }
-    }
-
     /// How many messages are to leave.
     #[must_use]
     pub fn waiting_sends(&self) -> usize {
@@ -395,7 +372,7 @@ impl Host {
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
         let awaited = self.journal.durable() < self.awaited
             || self.has_full_disk() && self.journal.has_superfluous_files();
-        let pausing = self.journal.is_full() && self.retry_at.is_some_and(|at| now < at);
+        let pausing = self.journal.is_full() && self.room.pauses(now);
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
 
@@ -413,7 +390,7 @@ impl Host {
         }
         let next_piece = self.checkpoint_is_ready().then_some(Time::ZERO);
         let look_at = Some(self.room.look_at());
-        let own = [self.join_at, self.retry_at, look_at, next_piece, self.notices.deadline()];
+        let own = [self.join_at, self.room.retry_at(), look_at, next_piece, self.notices.deadline()];
         own.into_iter().chain([self.timers.next()]).flatten().min()
     }
 
@@ -550,7 +527,7 @@ impl Host {
             }
             _ => {}
         }
-        self.step(now, key, Input::DiskFull(self.disk_is_full));
+        self.step(now, key, Input::DiskFull(self.disk_is_full()));
     }
 
     fn add_controller(&mut self, now: Time, key: RoleKey) {
@@ -747,11 +724,7 @@ impl Host {
         match self.journal.written(outcome) {
             Ok(durable) => {
                 self.backlog.durable(durable);
-                self.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
-                if self.journal.is_full() {
-                    self.found_no_room();
-                }
-                self.look_at_room(now);
+                self.journal_found_room(now);
                 self.report_durable(durable);
                 self.mark.reaches(durable.0);
                 self.return_goes_on(now, durable);
@@ -771,13 +744,6 @@ impl Host {
         self.local.extend(reached.into_iter().map(|(key, ticket)| (key, Input::Persisted(ticket))));
     }
 
-    pub(crate) fn set_disk_full(&mut self, full: bool) {
-        if self.disk_is_full != full {
-            self.disk_is_full = full;
-            self.local.extend(self.roles.keys().map(|key| (*key, Input::DiskFull(full))));
-        }
-    }
-
     /// The disk did what nobody can undo.
     pub(crate) fn fail(&mut self, cause: String) {
         self.end(format!("the disk failed: {cause}"));
@@ -786,10 +752,6 @@ impl Host {
     /// The node cannot go on.
     pub(crate) fn end(&mut self, cause: String) {
         self.failure = Some(cause);
-    }
-
-    pub(crate) fn disk_is_full(&self) -> bool {
-        self.disk_is_full
     }
 
     /// Draws a number that nobody else draws.

@@ -19,6 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// For how long nothing may be refused by a disk that shows room enough: another bound was met, which nobody sees.
 const CALM_FOR: Duration = Duration::from_secs(2);
 
+/// How long to wait before a full disk is tried again.
+const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
+
 /// How much room the disk has.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
@@ -31,7 +34,11 @@ pub(crate) struct Room {
     /// A write was refused since it was looked last.
     was_refused: bool,
     /// A write was refused, and has not been tried again.
-    pub(crate) has_refused: bool,
+    has_refused: bool,
+    /// When it is tried again.
+    retry_at: Option<Time>,
+    /// The roles were told that nothing that brings records is to be admitted.
+    is_told: bool,
 }
 
 impl Room {
@@ -41,6 +48,16 @@ impl Room {
 
     pub(crate) fn look_at(&self) -> Time {
         self.look_at
+    }
+
+    /// When a disk that refused something is tried again.
+    pub(crate) fn retry_at(&self) -> Option<Time> {
+        self.retry_at
+    }
+
+    /// Whether it is too early to try it again.
+    pub(crate) fn pauses(&self, now: Time) -> bool {
+        self.retry_at.is_some_and(|at| now < at)
     }
 
     /// So much room was found.
@@ -87,6 +104,45 @@ impl Host {
         let before = std::mem::replace(&mut self.room.is_full, true);
         (self.room.was_refused, self.room.has_refused) = (true, true);
         self.tell_room(before);
+    }
+
+    /// The journal was written to, as far as there was room.
+    pub(crate) fn journal_found_room(&mut self, now: Time) {
+        self.room.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
+        if self.journal.is_full() {
+            self.found_no_room();
+        }
+        self.look_at_room(now);
+    }
+
+    /// After a pause a disk that was full is tried again: the journal's write is taken next, and a record
+    /// store that had no room is asked again as soon as somebody wants to write.
+    pub(crate) fn retry_when_full(&mut self, now: Time) {
+        let is_over = self.room.retry_at.is_some_and(|at| now >= at);
+        self.room.retry_at = self.room.retry_at.filter(|_| !is_over);
+        if is_over && !self.journal.is_full() {
+            self.room.has_refused = false;
+            self.set_disk_full(false);
+            self.drain_local(now);
+            self.set_disk_full(self.lacks_room());
+        }
+        self.drain_local(now);
+        if self.room.has_refused && self.room.retry_at.is_none() && !self.journal.is_full() {
+            self.room.retry_at = Some(now + RETRY_FULL_AFTER);
+        }
+    }
+
+    /// Tells the roles whether anything that brings records is to be admitted.
+    pub(crate) fn set_disk_full(&mut self, full: bool) {
+        if self.room.is_told != full {
+            self.room.is_told = full;
+            self.local.extend(self.roles.keys().map(|key| (*key, Input::DiskFull(full))));
+        }
+    }
+
+    /// Whether the roles were told so.
+    pub(crate) fn disk_is_full(&self) -> bool {
+        self.room.is_told
     }
 
     fn tell_room(&mut self, before: bool) {

@@ -20,6 +20,7 @@ use super::growth::Growth;
 use super::loss::Trouble;
 use super::members::{Wish, dismiss, left_out, named, view_nodes};
 use super::message::{LogEntry, Message, NodeAddress};
+use super::operator::Orders;
 use super::pace::Pace;
 use super::room::{FullDisks, can_do_without};
 use super::timings::Timings;
@@ -32,8 +33,6 @@ use crate::shard;
 const REMIND_EVERY: Duration = Duration::from_secs(1);
 /// How much longer each further member of a view waits before it does what the ones before should do.
 const STAGGER: Duration = Duration::from_millis(15);
-/// For how long an operator's word counts.
-const ORDER_FOR: Duration = Duration::from_secs(20);
 
 /// Drives the view changes of one log.
 #[derive(Clone, Debug)]
@@ -78,7 +77,7 @@ pub struct Controller {
     is_joining_hard: bool,
     /// Since when a shard has had fewer replicas than the log wants.
     short_since: Option<Time>,
-    order: Option<Order>,
+    orders: Orders,
     /// How often a shard's replica could not read what it was to flush.
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
@@ -88,15 +87,6 @@ pub struct Controller {
 struct Report {
     view: ViewNumber,
     cannot_start: ViewNumber,
-}
-
-/// An operator asks what would be lost, or accepts it.
-#[derive(Clone, Debug)]
-struct Order {
-    asker: Address,
-    request: u64,
-    accepts: bool,
-    until: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -179,7 +169,7 @@ impl Controller {
             growth: Growth::default(),
             is_joining_hard: false,
             short_since: None,
-            order: None,
+            orders: Orders::default(),
             unreadable: BTreeMap::new(),
             timings: Timings::default(),
         }
@@ -250,10 +240,7 @@ impl Controller {
                 }
             }
             Message::Recover { request, accepts } => {
-                let asked_before = |order: &Order| (order.asker, order.request) == (from, request);
-                let repeated = self.order.as_ref().is_some_and(asked_before);
-                self.order = Some(Order { asker: from, request, accepts, until: now + ORDER_FOR });
-                if !repeated {
+                if self.orders.take(now, from, request, accepts) {
                     self.begin_at_once(now, out);
                 }
             }
@@ -458,10 +445,9 @@ impl Controller {
     }
 
     fn purpose(&self, now: Time) -> Purpose {
-        let order = self.order.as_ref().filter(|order| now < order.until);
         let short = self.short_since.is_some_and(|since| now >= since + self.options.limits.replace_after);
         Purpose {
-            accepts_loss: order.is_some_and(|order| order.accepts),
+            accepts_loss: self.orders.accepts_at(now),
             replaces: short,
             joins: !self.is_joining_hard,
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
@@ -599,7 +585,7 @@ impl Controller {
                 self.look_after(now, REMIND_EVERY);
             }
             let text = format!("view {} stands; there is nothing to recover", entry.view_number());
-            return self.answer_order(true, false, text, out);
+            return self.orders.answer(true, false, text, out);
         }
         self.wanted = Some(entry.view_number());
         if entry.claimed > entry.view_number().max(self.stood_back_for) {
@@ -614,7 +600,7 @@ impl Controller {
     fn is_needed(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
-        let is_asked_for = self.order.is_some() && entry.unavailable.is_some();
+        let is_asked_for = self.orders.is_pending() && entry.unavailable.is_some();
         let mut grows = can_do_without(entry, self.around());
         let mut needed = self.wanted == Some(current) || is_asked_for || grows && self.full.surprise(entry);
         for (reporter, report) in std::mem::take(&mut self.reports) {
@@ -758,7 +744,9 @@ impl Controller {
 
     /// No view can be formed: says so, and tries again after a while.
     fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
-        if self.was_accepted_meanwhile(trouble) {
+        // What was accepted when the attempt had begun already is for the next one.
+        let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.purpose.accepts_loss);
+        if is_older && self.orders.accepts() && matches!(trouble, Trouble::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
         let why = trouble.to_string();
@@ -774,22 +762,9 @@ impl Controller {
             Trouble::Lost(loss) => (loss.to_string(), true),
             Trouble::Waits(_) | Trouble::Behind { .. } => (why, false),
         };
-        self.answer_order(false, lost, text, out);
+        self.orders.answer(false, lost, text, out);
         self.reports.clear();
         self.rest(now, limits::ATTEMPT_FOR + self.pace.backoff());
-    }
-
-    /// Whether the operator accepted this loss when the attempt had begun already: the next one knows of that.
-    fn was_accepted_meanwhile(&self, trouble: &Trouble) -> bool {
-        let Phase::Attempt(attempt) = &self.phase else { return false };
-        let is_accepted = self.order.as_ref().is_some_and(|order| order.accepts);
-        matches!(trouble, Trouble::Lost(_)) && is_accepted && !attempt.purpose.accepts_loss
-    }
-
-    fn answer_order(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
-        if let Some(Order { asker, request, .. }) = self.order.take() {
-            send(asker, Message::Recovered { request, done, lost, text }, out);
-        }
     }
 
     /// Step 8: everyone may start.
@@ -804,7 +779,7 @@ impl Controller {
             send(to, Message::Registered { entry: entry.clone() }, out);
         }
         let text = format!("view {} is registered; it goes on at position {}", view.number, view.start);
-        self.answer_order(true, false, text, out);
+        self.orders.answer(true, false, text, out);
         self.pace.succeeded();
         self.is_joining_hard = false;
         self.reports.clear();

@@ -44,6 +44,7 @@ mod growth;
 mod loss;
 mod members;
 pub mod message;
+mod operator;
 mod pace;
 pub mod register;
 mod room;

@@ -1,0 +1,56 @@
+//! The word of an operator: what would be lost if the log went on is asked, or accepted.
+
+use std::time::Duration;
+
+use seriatim_model::{Address, Time};
+
+use super::message::Message;
+use crate::roles::RoleEffect;
+
+/// How long what was accepted counts, if no attempt comes to an end.
+const ORDER_FOR: Duration = Duration::from_secs(20);
+
+/// What an operator asked that is not answered yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Orders(Option<Order>);
+
+#[derive(Clone, Debug)]
+struct Order {
+    asker: Address,
+    request: u64,
+    accepts: bool,
+    until: Time,
+}
+
+impl Orders {
+    /// Takes a question. Says whether it is a new one.
+    pub(super) fn take(&mut self, now: Time, asker: Address, request: u64, accepts: bool) -> bool {
+        let is_asked = |order: &Order| (order.asker, order.request) == (asker, request);
+        let is_repeated = self.0.as_ref().is_some_and(is_asked);
+        self.0 = Some(Order { asker, request, accepts, until: now + ORDER_FOR });
+        !is_repeated
+    }
+
+    /// Whether somebody waits for an answer.
+    pub(super) fn is_pending(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether the loss was accepted.
+    pub(super) fn accepts(&self) -> bool {
+        self.0.as_ref().is_some_and(|order| order.accepts)
+    }
+
+    /// Whether it counts for an attempt that begins now.
+    pub(super) fn accepts_at(&self, now: Time) -> bool {
+        self.0.as_ref().is_some_and(|order| order.accepts && now < order.until)
+    }
+
+    /// Answers who waits.
+    pub(super) fn answer(&mut self, done: bool, lost: bool, text: String, out: &mut Vec<RoleEffect>) {
+        if let Some(Order { asker, request, .. }) = self.0.take() {
+            let message = Message::Recovered { request, done, lost, text };
+            out.push(RoleEffect::Send { to: asker, message: message.into() });
+        }
+    }
+}
