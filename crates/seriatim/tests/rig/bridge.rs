@@ -153,6 +153,22 @@ async fn an_interrupted_append_goes_on_in_erwin_bb() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_append_goes_on_in_scalog() {
+    interrupted("scalog", &[Signal::KILL, Signal::INT, Signal::KILL]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_sessions_are_not_remembered_nothing_is_resumed() {
+    with_log("corfu", async |cli, scratch| {
+        let progress = scratch.join("progress");
+        let (_, said) = cli.bad(&["append", "l", "--resume", path(&progress)]).await;
+        assert!(said.contains("corfu") && said.contains("without --resume"), "{said}");
+        assert!(!progress.exists(), "nothing was begun");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_no_progress_is_refused() {
     with_log("erwin-st", async |cli, scratch| {
         let progress = scratch.join("progress");

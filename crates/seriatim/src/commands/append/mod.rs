@@ -47,7 +47,7 @@ pub(crate) async fn run(client: &Client, arguments: AppendArguments) -> Outcome 
 /// Begins a run that another one can go on with.
 async fn begin(earlier: Earlier, log: &Log) -> Result<Progress, Failure> {
     let order = log.entry().config.order;
-    if !order.is_lazy() {
+    if !order.remembers_sessions() {
         let reason = format!("sessions of logs of order {order} cannot be resumed: append without --resume");
         return Err(Failure::new(reason));
     }
