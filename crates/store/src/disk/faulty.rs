@@ -40,6 +40,7 @@ struct State {
     capacity: Option<u64>,
     failing_syncs: u64,
     failing_writes: u64,
+    lies: bool,
     unreadable: BTreeMap<String, io::ErrorKind>,
 }
 
@@ -100,6 +101,27 @@ impl MemoryDisk {
     /// The next `count` writes fail with an error that is not about room.
     pub fn fail_writes(&self, count: u64) {
         self.lock().failing_writes = count;
+    }
+
+    /// Whether syncs say that they are done, and do nothing.
+    pub fn lie(&self, lies: bool) {
+        self.lock().lies = lies;
+    }
+
+    /// Everything that was written is durable.
+    pub fn keep_all(&self) {
+        self.lock().files.values_mut().for_each(MemoryFile::sync);
+    }
+
+    /// What was not synced is lost in all files of a directory.
+    pub fn lose_unsynced(&self, dir: &str) {
+        let mut state = self.lock();
+        state.files.retain(|name, file| !is_within(dir, name) || file.name_is_durable);
+        state
+            .files
+            .iter_mut()
+            .filter(|(name, _)| is_within(dir, name))
+            .for_each(|(_, file)| file.crash(|| false));
     }
 
     /// Limits the sum of all file lengths, in bytes. A write that does not fit is done in part, then
@@ -345,7 +367,11 @@ impl Disk for MemoryDisk {
             state.file(name)?.unsynced.clear();
             return Err(io::Error::other("the disk failed to sync"));
         }
-        state.file(name)?.sync();
+        let lies = state.lies;
+        let file = state.file(name)?;
+        if !lies {
+            file.sync();
+        }
         Ok(())
     }
 
@@ -413,6 +439,23 @@ mod tests {
             assert_eq!(again.content("d/f"), Some(content));
         }
         assert!(outcomes.len() > 15, "crashes differ: {}", outcomes.len());
+    }
+
+    #[test]
+    fn a_disk_that_lies_loses_what_it_said_to_be_synced() {
+        let disk = MemoryDisk::new();
+        written(&disk, "d/f", 0, 1, 10);
+        disk.sync("d/f").unwrap();
+        disk.lie(true);
+        written(&disk, "d/f", 0, 2, 10);
+        written(&disk, "d/new", 0, 3, 10);
+        disk.sync("d/f").unwrap();
+        let (kept, lost) = (disk.fork(), disk);
+        kept.keep_all();
+        kept.crash(1);
+        assert_eq!((kept.content("d/f"), kept.content("d/new")), (Some(vec![2; 10]), Some(vec![3; 10])));
+        lost.lose_unsynced("d");
+        assert_eq!((lost.content("d/f"), lost.content("d/new")), (Some(vec![1; 10]), None));
     }
 
     #[test]
