@@ -10,13 +10,16 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
   tidy                   check the project's shape; the same checks run under cargo test --workspace
   soak [OPTION VALUE]..  run what is too long for continuous integration
-       --seeds N         simulated clusters, each from a seed of its own (default 20000)
+       --seeds N         simulated clusters of each ordering, each from a seed of its own (default 20000)
+       --fault-seeds N   simulated clusters of each ordering and each profile of faults (default 1000)
+       --overload-seeds N  simulated clusters of each ordering and each profile of load (default 50)
        --from N          the first seed (default: derived from the time)
        --model-minutes N for how long larger models of the view change are explored (default 40)
        --kill-loops N    real clusters whose processes are killed (default 50)
        --failover-loops N  how often each loss of a node is tried on real clusters (default 20)
        --load-seconds N  for how long each kind of load lasts that is more than the machine can carry (default 20)
-       --fuzz-cases N    cases for each property of the decoders (default 20000)
+       --extreme-minutes N  for how long nodes are sent valid messages with extreme numbers (default 30)
+       --fuzz-minutes N  for how long each decoder gets what is no encoding (default 30)
   ci                     what continuous integration runs";
 
 fn main() -> ExitCode {

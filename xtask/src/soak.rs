@@ -7,11 +7,47 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::workspace::Workspace;
 
+/// Every ordering.
+const ORDERS: [&str; 4] = ["erwin-bb", "erwin-st", "corfu", "scalog"];
+/// The simulator's profiles in which something in particular goes wrong.
+const FAULTS: [&str; 10] = [
+    "one-fault",
+    "lost-for-good",
+    "cut-off",
+    "set-back",
+    "part-losses",
+    "lying-disks",
+    "echoes",
+    "own-bytes",
+    "long-faults",
+    "fleeting-logs",
+];
+/// Those in which more is asked for than there is capacity.
+const LOADS: [&str; 11] = [
+    "within-capacity",
+    "overload",
+    "burst",
+    "overload-crash",
+    "overload-slow-disk",
+    "overload-resets",
+    "two-logs",
+    "mute",
+    "long-view-change",
+    "large-records",
+    "long-log",
+];
+/// How many cases each property of a decoder gets in a round.
+const CASES: u64 = 2000;
+
 /// How long to soak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many simulated clusters, each from its own seed.
+    /// How many simulated clusters of each ordering, each from its own seed.
     pub seeds: u64,
+    /// How many of each ordering and each profile of faults.
+    pub fault_seeds: u64,
+    /// How many of each ordering and each profile of load.
+    pub overload_seeds: u64,
     /// The first seed.
     pub from: u64,
     /// For how many minutes larger models of the view change are explored, after those that come to an end
@@ -23,8 +59,10 @@ pub struct Options {
     pub failover_loops: u64,
     /// For how many seconds each cell of the load matrix is appended to.
     pub load_seconds: u64,
-    /// How many cases for each property of the decoders.
-    pub fuzz_cases: u64,
+    /// For how many minutes nodes are sent valid messages with extreme numbers.
+    pub extreme_minutes: u64,
+    /// For how many minutes each decoder gets what is no encoding.
+    pub fuzz_minutes: u64,
 }
 
 impl Options {
@@ -35,22 +73,28 @@ impl Options {
     pub fn parse(arguments: &[&str], from: u64) -> Result<Self, String> {
         let mut options = Self {
             seeds: 20_000,
+            fault_seeds: 1000,
+            overload_seeds: 50,
             from,
             model_minutes: 40,
             kill_loops: 50,
             failover_loops: 20,
             load_seconds: 20,
-            fuzz_cases: 20_000,
+            extreme_minutes: 30,
+            fuzz_minutes: 30,
         };
         for pair in arguments.chunks(2) {
             let field = match pair[0] {
                 "--seeds" => &mut options.seeds,
+                "--fault-seeds" => &mut options.fault_seeds,
+                "--overload-seeds" => &mut options.overload_seeds,
                 "--from" => &mut options.from,
                 "--model-minutes" => &mut options.model_minutes,
                 "--kill-loops" => &mut options.kill_loops,
                 "--failover-loops" => &mut options.failover_loops,
                 "--load-seconds" => &mut options.load_seconds,
-                "--fuzz-cases" => &mut options.fuzz_cases,
+                "--extreme-minutes" => &mut options.extreme_minutes,
+                "--fuzz-minutes" => &mut options.fuzz_minutes,
                 other => return Err(format!("unknown option {other}")),
             };
             let value = pair.get(1).ok_or_else(|| format!("{} needs a number", pair[0]))?;
@@ -76,6 +120,8 @@ struct Step {
     environment: Vec<(&'static str, String)>,
     /// The arguments of cargo.
     arguments: Vec<String>,
+    /// For how many minutes it is done again and again; once, if 0.
+    minutes: u64,
 }
 
 impl fmt::Display for Step {
@@ -87,45 +133,75 @@ impl fmt::Display for Step {
     }
 }
 
+impl Step {
+    fn new(name: String, arguments: &str) -> Self {
+        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+        Self { name, environment: vec![], arguments, minutes: 0 }
+    }
+
+    fn with(mut self, name: &'static str, count: u64) -> Self {
+        self.environment.push((name, count.to_string()));
+        self
+    }
+
+    fn for_minutes(self, minutes: u64) -> Self {
+        Self { minutes, ..self }
+    }
+}
+
+/// The simulator's commands: everything on every ordering, then the profiles.
+fn simulations(options: &Options) -> Vec<Step> {
+    let Options { seeds, fault_seeds, overload_seeds, from, .. } = *options;
+    let simulate = |order: &str, profile: Option<&str>, seeds: u64| {
+        let of = profile.map(|name| format!(" --profile {name}")).unwrap_or_default();
+        let arguments =
+            format!("run --release -p seriatim-sim -- --protocol {order} --seeds {seeds} --from {from}{of}");
+        let what = profile.map(|name| format!(" ({name})")).unwrap_or_default();
+        Step::new(format!("{seeds} simulated clusters of {order} from seed {from}{what}"), &arguments)
+    };
+    let any = ORDERS.iter().filter(|_| seeds > 0).map(|order| simulate(order, None, seeds));
+    let of = |profiles: &'static [&'static str], seeds: u64| {
+        let pairs = profiles.iter().flat_map(|profile| ORDERS.iter().map(move |order| (*profile, *order)));
+        pairs.filter(move |_| seeds > 0).map(move |(profile, order)| simulate(order, Some(profile), seeds))
+    };
+    any.chain(of(&FAULTS, fault_seeds)).chain(of(&LOADS, overload_seeds)).collect()
+}
+
 /// The commands in their order: the cheapest to replay first. A count of 0 leaves a command out.
 fn steps(options: &Options) -> Vec<Step> {
-    let Options { seeds, from, model_minutes, kill_loops, failover_loops, load_seconds, fuzz_cases } =
-        options;
-    let step = |count: &u64, name: String, environment: Option<&'static str>, arguments: &str| {
-        let environment = environment.map(|name| (name, count.to_string())).into_iter().collect();
-        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
-        (*count > 0).then_some(Step { name, environment, arguments })
-    };
-    let simulate = |order: &str| {
-        format!("run --release -p seriatim-sim -- --protocol {order} --seeds {seeds} --from {from}")
-    };
-    let simulated = |order: &str| format!("{seeds} simulated clusters of {order} from seed {from}");
-    let explore = "test --release -p seriatim-sim --test model --";
-    let explored = format!("{model_minutes} minutes of larger models of the view change");
+    let Options { model_minutes, kill_loops, failover_loops, load_seconds, .. } = *options;
+    let Options { extreme_minutes, fuzz_minutes, .. } = *options;
     let kill = "test --release -p seriatim --test rig --";
-    let lose = format!("{kill} failover::");
-    let load = format!("{kill} --nocapture load::");
+    let explore = Step::new(
+        format!("{model_minutes} minutes of larger models of the view change"),
+        "test --release -p seriatim-sim --test model --",
+    );
     let decode = "test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol";
+    let lose = Step::new(format!("{failover_loops} losses of each kind"), &format!("{kill} failover::"));
+    let load =
+        Step::new(format!("{load_seconds} s of each kind of load"), &format!("{kill} --nocapture load::"));
+    let extremes = Step::new(
+        format!("{extreme_minutes} minutes of valid messages with extreme numbers"),
+        "test --release -p seriatim-host --test extremes",
+    );
     let all = [
-        step(seeds, simulated("erwin-bb"), None, &simulate("erwin-bb")),
-        step(seeds, simulated("erwin-st"), None, &simulate("erwin-st")),
-        step(model_minutes, explored, Some("SERIATIM_MODEL_MINUTES"), explore),
-        step(kill_loops, format!("{kill_loops} kill loops"), Some("SERIATIM_RIG_LOOPS"), kill),
-        step(
-            failover_loops,
-            format!("{failover_loops} losses of each kind"),
-            Some("SERIATIM_RIG_FAILOVER_LOOPS"),
-            &lose,
+        (model_minutes, explore.with("SERIATIM_MODEL_MINUTES", model_minutes)),
+        (
+            kill_loops,
+            Step::new(format!("{kill_loops} kill loops"), kill).with("SERIATIM_RIG_LOOPS", kill_loops),
         ),
-        step(
-            load_seconds,
-            format!("{load_seconds} s of each kind of load"),
-            Some("SERIATIM_RIG_LOAD_SECONDS"),
-            &load,
+        (failover_loops, lose.with("SERIATIM_RIG_FAILOVER_LOOPS", failover_loops)),
+        (load_seconds, load.with("SERIATIM_RIG_LOAD_SECONDS", load_seconds)),
+        (extreme_minutes, extremes.for_minutes(extreme_minutes)),
+        (
+            fuzz_minutes,
+            Step::new(format!("{fuzz_minutes} minutes for each decoder"), decode)
+                .with("PROPTEST_CASES", CASES)
+                .for_minutes(fuzz_minutes),
         ),
-        step(fuzz_cases, format!("{fuzz_cases} cases for each decoder"), Some("PROPTEST_CASES"), decode),
     ];
-    all.into_iter().flatten().collect()
+    let wanted = all.into_iter().filter(|(count, _)| *count > 0).map(|(_, step)| step);
+    simulations(options).into_iter().chain(wanted).collect()
 }
 
 /// Runs everything, and says at the end what ran.
@@ -149,8 +225,21 @@ pub fn run(options: &Options) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-#[expect(clippy::print_stderr, reason = "a command line talks on its terminal")]
+/// Does it once, or until its minutes are over: what is drawn differs from round to round.
 fn perform(step: &Step) -> bool {
+    let end = Instant::now() + Duration::from_secs(60 * step.minutes);
+    loop {
+        if !perform_once(step) {
+            return false;
+        }
+        if Instant::now() >= end {
+            return true;
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a command line talks on its terminal")]
+fn perform_once(step: &Step) -> bool {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(&step.arguments).current_dir(Workspace::own_root());
@@ -180,17 +269,31 @@ fn summary(done: &[(&Step, Duration)], failed: bool, planned: usize) -> String {
 mod tests {
     use super::*;
 
+    const FEW: Options = Options {
+        seeds: 7,
+        fault_seeds: 0,
+        overload_seeds: 0,
+        from: 9,
+        model_minutes: 1,
+        kill_loops: 2,
+        failover_loops: 4,
+        load_seconds: 5,
+        extreme_minutes: 6,
+        fuzz_minutes: 3,
+    };
+
     #[test]
     fn options_are_read() {
-        let options = Options::parse(&["--seeds", "7", "--fuzz-cases", "3"], 9).unwrap();
+        let options = Options::parse(&["--seeds", "7", "--fuzz-minutes", "3"], 9).unwrap();
         let expected = Options {
-            seeds: 7,
-            from: 9,
+            fault_seeds: 1000,
+            overload_seeds: 50,
             model_minutes: 40,
             kill_loops: 50,
             failover_loops: 20,
             load_seconds: 20,
-            fuzz_cases: 3,
+            extreme_minutes: 30,
+            ..FEW
         };
         assert_eq!(options, expected);
         assert_eq!(Options::parse(&["--seeds"], 9).unwrap_err(), "--seeds needs a number");
@@ -200,65 +303,62 @@ mod tests {
 
     #[test]
     fn commands_are_as_documented() {
-        let options = Options {
-            seeds: 7,
-            from: 9,
-            model_minutes: 1,
-            kill_loops: 2,
-            failover_loops: 4,
-            load_seconds: 5,
-            fuzz_cases: 3,
-        };
-        let commands: Vec<String> = steps(&options).iter().map(ToString::to_string).collect();
+        let commands: Vec<String> = steps(&FEW).iter().map(ToString::to_string).collect();
         let expected = [
             "cargo run --release -p seriatim-sim -- --protocol erwin-bb --seeds 7 --from 9",
             "cargo run --release -p seriatim-sim -- --protocol erwin-st --seeds 7 --from 9",
+            "cargo run --release -p seriatim-sim -- --protocol corfu --seeds 7 --from 9",
+            "cargo run --release -p seriatim-sim -- --protocol scalog --seeds 7 --from 9",
             "SERIATIM_MODEL_MINUTES=1 cargo test --release -p seriatim-sim --test model --",
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
             "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
             "SERIATIM_RIG_LOAD_SECONDS=5 cargo test --release -p seriatim --test rig -- --nocapture load::",
-            "PROPTEST_CASES=3 cargo test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol",
+            "cargo test --release -p seriatim-host --test extremes",
+            "PROPTEST_CASES=2000 cargo test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol",
         ];
         assert_eq!(commands, expected);
+        let minutes: Vec<u64> = steps(&FEW).iter().map(|step| step.minutes).collect();
+        assert_eq!(minutes[minutes.len() - 2..], [6, 3]);
     }
 
     #[test]
-    fn nothing_of_a_kind_leaves_it_out() {
+    fn each_profile_is_simulated_on_each_ordering() {
+        let options = Options { fault_seeds: 3, overload_seeds: 2, ..FEW };
+        let commands: Vec<String> = simulations(&options).iter().map(ToString::to_string).collect();
+        assert_eq!(commands.len(), 4 * (1 + FAULTS.len() + LOADS.len()));
+        let run = "cargo run --release -p seriatim-sim -- --protocol";
+        assert_eq!(commands[4], format!("{run} erwin-bb --seeds 3 --from 9 --profile one-fault"));
         assert_eq!(
-            steps(&Options {
-                seeds: 0,
-                from: 0,
-                model_minutes: 0,
-                kill_loops: 0,
-                failover_loops: 0,
-                load_seconds: 0,
-                fuzz_cases: 1
-            })
-            .len(),
-            1
+            commands[commands.len() - 1],
+            format!("{run} scalog --seeds 2 --from 9 --profile long-log")
         );
     }
 
     #[test]
-    fn the_summary_says_what_failed_and_how_to_repeat_it() {
-        let options = Options {
-            seeds: 7,
-            from: 9,
-            model_minutes: 1,
-            kill_loops: 2,
-            failover_loops: 4,
-            load_seconds: 5,
-            fuzz_cases: 3,
+    fn nothing_of_a_kind_leaves_it_out() {
+        let nothing = Options {
+            seeds: 0,
+            model_minutes: 0,
+            kill_loops: 0,
+            failover_loops: 0,
+            load_seconds: 0,
+            extreme_minutes: 0,
+            ..FEW
         };
-        let steps = steps(&options);
-        let done = [(&steps[0], Duration::from_secs(60)), (&steps[3], Duration::from_millis(500))];
+        assert_eq!(steps(&nothing).len(), 1);
+    }
+
+    #[test]
+    fn the_summary_says_what_failed_and_how_to_repeat_it() {
+        let steps = steps(&FEW);
+        let done = [(&steps[0], Duration::from_secs(60)), (&steps[5], Duration::from_millis(500))];
         let text = summary(&done, true, steps.len());
         assert!(
             text.contains("passed      60.0 s  7 simulated clusters of erwin-bb from seed 9\n"),
             "{text}"
         );
         assert!(
-            text.contains("FAILED       0.5 s  2 kill loops\n5 of 7 not run; again: SERIATIM_RIG_LOOPS=2 "),
+            text.contains("FAILED       0.5 s  2 kill loops\n8 of 10 not run; again: SERIATIM_RIG_LOOPS=2 "),
             "{text}"
         );
     }
