@@ -333,7 +333,10 @@ impl Producer {
                 terms.again_until = now + random.millis(50, 5000);
             }
             let number = self.in_session.len() as u64;
-            let payload = payload(history.appends.len(), workload, oversize, random);
+            let payload = match workload.payload_of_disks {
+                true => piece(history, workload, random),
+                false => payload(history.appends.len(), workload, oversize, random),
+            };
             let append = history.invoke(now, self.client, self.session, number, payload.clone());
             self.in_session.push(append);
             self.pending.insert(append);
@@ -366,8 +369,7 @@ impl Producer {
                 Effect::Reply { token: END, reply } => {
                     let ended = if let Reply::Ended(ended) = reply { ended } else { None };
                     if let Some((session, at)) = ended {
-                        let known = history.ended.entry(session).or_insert(at);
-                        *known = at.min(*known);
+                        history.end_session(session, at);
                     }
                     let farewell = ended.map(|(session, at)| Farewell::new(now, session, at));
                     self.end = End::Ended(farewell);
@@ -442,6 +444,16 @@ fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Rand
         text.push(char::from(b'a' + (text.len() % 26) as u8));
     }
     text.into()
+}
+
+/// What a disk holds, from anywhere in it on, with the append's number at its end.
+fn piece(history: &History, workload: &Workload, random: &mut Random) -> Bytes {
+    let piece = &history.piece;
+    let most = piece.len().min(workload.payload_bytes as usize) as u64;
+    let start = random.pick(&[0, 0, random.clone().below(most + 1)]) as usize;
+    let mut bytes = piece[start..most as usize].to_vec();
+    bytes.extend_from_slice(format!("append {}", history.appends.len()).as_bytes());
+    bytes.into()
 }
 
 impl Trimmer {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use seriatim_model::Order;
 
+use crate::excuses::Excuses;
+
 /// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
@@ -68,10 +70,16 @@ pub enum FaultKind {
     BitRot,
     /// A client dies between its messages, and comes back with its session or without.
     ClientCrash,
+    /// A node is killed, and comes back without its journal; its stores are there.
+    JournalLoss,
+    /// A node is killed, and comes back without one of the files of the log's stores.
+    FileLoss,
+    /// A disk says that it synced and did not, for a while; then the node loses power.
+    LyingDisk,
 }
 
 impl FaultKind {
-    /// All of them.
+    /// Those that are drawn. What a seed stands for depends on how many there are.
     pub const ALL: [Self; 30] = [
         Self::Kill,
         Self::PowerLoss,
@@ -105,6 +113,15 @@ impl FaultKind {
         Self::ClientCrash,
     ];
 
+    /// Those that only some profiles have.
+    pub const APART: [Self; 3] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk];
+
+    /// Whether a part of what one disk holds is lost, or all of it.
+    #[must_use]
+    pub fn loses_disk(self) -> bool {
+        matches!(self, Self::DiskLoss | Self::JournalLoss | Self::FileLoss | Self::LyingDisk)
+    }
+
     /// Whether some node forgets what it held in memory.
     #[must_use]
     pub fn loses_memory(self) -> bool {
@@ -119,6 +136,9 @@ impl FaultKind {
                 | Self::KillInTurn
                 | Self::Absence
                 | Self::DiskLoss
+                | Self::JournalLoss
+                | Self::FileLoss
+                | Self::LyingDisk
         )
     }
 }
@@ -205,6 +225,8 @@ pub struct Coverage {
     pub runs: u64,
     /// Events.
     pub events: u64,
+    /// How many of them were clients that wanted something by themselves.
+    pub wakes: u64,
     /// Appends that were acknowledged.
     pub acknowledged: u64,
     /// Appends that were acknowledged under another name than their first.
@@ -239,8 +261,8 @@ pub struct Coverage {
     pub dismissals: u64,
     /// Times that a replica told a reader of a damaged record.
     pub damages: u64,
-    /// Times that a reader, or the end of a run, was excused because only damage was left of a record.
-    pub excused_damages: u64,
+    /// What was let pass although it looks like a broken promise.
+    pub excuses: Excuses,
     /// Stores that could not be opened and were put aside.
     pub put_aside: u64,
     /// Losses that an operator accepted.
@@ -251,6 +273,8 @@ pub struct Coverage {
     pub leaves: u64,
     /// Times that a shard was told where a session ended of which it had records without names.
     pub ended_for_orphans: u64,
+    /// Other logs that were deleted.
+    pub deletions: u64,
     /// Each kind of fault at each step.
     pub faults: BTreeMap<(FaultKind, Step), u64>,
 }
@@ -265,6 +289,7 @@ impl Coverage {
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.events += other.events;
+        self.wakes += other.wakes;
         self.acknowledged += other.acknowledged;
         self.appended_again += other.appended_again;
         self.reads += other.reads;
@@ -282,12 +307,13 @@ impl Coverage {
         self.copies += other.copies;
         self.dismissals += other.dismissals;
         self.damages += other.damages;
-        self.excused_damages += other.excused_damages;
+        self.excuses.add(&other.excuses);
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
         self.joins += other.joins;
         self.leaves += other.leaves;
         self.ended_for_orphans += other.ended_for_orphans;
+        self.deletions += other.deletions;
         for (cell, count) in &other.faults {
             *self.faults.entry(*cell).or_default() += count;
         }
@@ -343,7 +369,8 @@ impl fmt::Display for Coverage {
             write!(f, "{step:>9}")?;
         }
         writeln!(f)?;
-        for kind in FaultKind::ALL {
+        let struck = |kind: &FaultKind| self.faults.keys().any(|(struck, _)| struck == kind);
+        for kind in FaultKind::ALL.into_iter().chain(FaultKind::APART.into_iter().filter(struck)) {
             write!(f, "{kind:<18}")?;
             for step in Step::ALL {
                 write!(f, "{:>9}", self.faults.get(&(kind, step)).copied().unwrap_or(0))?;

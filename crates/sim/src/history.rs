@@ -10,6 +10,7 @@ use seriatim_model::{
 };
 
 use crate::capacity::Capacity;
+use crate::excuses::{Excuse, Excuses};
 
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
 pub type Moment = u64;
@@ -63,6 +64,8 @@ pub struct Observation {
     pub at: Moment,
     /// Where it is in the log.
     pub position: Position,
+    /// When it came, in virtual time.
+    pub seen_at: Time,
     /// Its name.
     pub id: RecordId,
     /// Which append it is; none if its payload is not that of any append.
@@ -329,8 +332,12 @@ pub struct History {
     pub tails: Vec<TailCheck>,
     /// The trims.
     pub trims: Vec<Trim>,
-    /// The sessions that have ended, and at which number.
-    pub ended: BTreeMap<SessionId, u64>,
+    /// The sessions that have ended, at which number, and when that was told last.
+    pub ended: BTreeMap<SessionId, (u64, Moment)>,
+    /// The virtual time now.
+    pub now: Time,
+    /// A piece of what a node's disk holds, for those who append such.
+    pub piece: Bytes,
     /// Who said what only a member may say, and when first.
     pub claims: BTreeMap<Claimed, Moment>,
     /// The registered views.
@@ -343,10 +350,20 @@ pub struct History {
     pub last: BTreeMap<Position, (RecordId, Option<usize>)>,
     /// Whether more memory was lost than the log's durability can bear.
     pub lost_too_much: bool,
+    /// When, if so.
+    pub lost_at: Time,
     /// Which positions of shards a replica said are damaged on its disk.
     pub damaged: BTreeSet<(ShardId, Position)>,
     /// Subscriptions that ended because no replica gave out a record, and what they were told, until that is judged.
     pub withheld: Vec<(ShardId, Position, String)>,
+    /// Whether a disk lost, or could not take, anything that had been written to it.
+    pub disks_failed: bool,
+    /// Up to where a log that is unavailable turned out to be trimmed.
+    pub trimmed_to: Position,
+    /// When the log was read to the end to be judged.
+    pub judged_from: Moment,
+    /// What was let pass although it looks like a broken promise.
+    pub excuses: Excuses,
     /// What an operator accepted to lose.
     pub accepted: Option<Acceptance>,
     /// Where a replica did not do what it had promised to a controller.
@@ -385,14 +402,21 @@ impl History {
             tails: vec![],
             trims: vec![],
             ended: BTreeMap::new(),
+            now: Time::ZERO,
+            piece: Bytes::new(),
             claims: BTreeMap::new(),
             views: BTreeMap::new(),
             stable: vec![],
             written: BTreeMap::new(),
             last: BTreeMap::new(),
             lost_too_much: false,
+            lost_at: Time::ZERO,
             damaged: BTreeSet::new(),
             withheld: vec![],
+            disks_failed: false,
+            trimmed_to: Position::ZERO,
+            judged_from: Moment::MAX,
+            excuses: Excuses::default(),
             accepted: None,
             broken_promises: vec![],
             told_lost: BTreeMap::new(),
@@ -512,8 +536,8 @@ impl History {
             let is_void = stored.record.is_no_op();
             let payload = stored.record.payload();
             let append = self.by_payload.get(&payload).copied().filter(|_| !is_void);
-            let (position, id) = (stored.position, stored.id);
-            self.observations.push(Observation { at, position, id, append, is_void, is_buffered });
+            let (position, id, seen_at) = (stored.position, stored.id, self.now);
+            self.observations.push(Observation { at, seen_at, position, id, append, is_void, is_buffered });
         }
         first..self.observations.len()
     }
@@ -530,6 +554,18 @@ impl History {
     pub fn view_at(&self, moment: Moment) -> Option<&View> {
         let earlier = self.views.values().rev().find(|registered| registered.at <= moment);
         earlier.map(|registered| &registered.view)
+    }
+
+    /// More memory is lost than the log's durability can bear.
+    pub fn lose_too_much(&mut self) {
+        (self.lost_too_much, self.lost_at) = (true, self.now);
+    }
+
+    /// A session ends at a number, as was told: the least counts.
+    pub fn end_session(&mut self, session: SessionId, end: u64) {
+        let moment = self.tick();
+        let (known, told) = self.ended.entry(session).or_insert((end, moment));
+        (*known, *told) = (end.min(*known), moment);
     }
 
     /// Everything below this is final now.
@@ -555,6 +591,14 @@ impl History {
         let known = self.written.get(&shard).map_or(&[][..], Vec::as_slice);
         let index = known.partition_point(|(at, _)| *at <= moment);
         index.checked_sub(1).map_or(Position::ZERO, |index| known[index].1)
+    }
+
+    /// Whether an excuse holds. That is counted: it is asked for only where a promise would be broken otherwise.
+    pub fn excuse(&self, excuse: Excuse, holds: bool) -> bool {
+        if holds {
+            self.excuses.note(excuse);
+        }
+        holds
     }
 
     /// Whether what was known of a position at the earlier moment, if at any, need not be so later: an
@@ -603,6 +647,9 @@ impl History {
     /// Whether an operator was told that nobody is known to hold a position.
     #[must_use]
     pub fn is_in_gap(&self, position: Position) -> bool {
+        if self.accepted.is_none() {
+            return false;
+        }
         match self.config.order.places_by_position() {
             true => self.is_gap_of(self.placement().stripe_at(position).0, position),
             false => self.shards().any(|shard| self.is_gap_of(shard, position)),

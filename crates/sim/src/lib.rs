@@ -8,6 +8,7 @@ pub mod capacity;
 pub mod checkers;
 pub mod client;
 pub mod coverage;
+pub mod excuses;
 pub mod farewell;
 pub mod history;
 pub mod lookups;

@@ -9,6 +9,7 @@ use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Po
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::{Message, Options, shard};
 
+use crate::excuses::Excuse;
 use crate::history::{Acceptance, History, MapTold};
 use crate::random::Random;
 
@@ -201,9 +202,12 @@ impl Lookups {
     fn failed(&mut self, from: Position, failure: Failure, history: &mut History) {
         let is_being_lost = |loss: &Acceptance| from >= loss.certain;
         match failure {
-            Failure::Missing { .. } if history.lost_too_much => self.has_ended = true,
+            Failure::Missing { .. } if history.excuse(Excuse::Missing, history.lost_too_much) => {
+                self.has_ended = true;
+            }
             // Some shards may know of the loss already, and others not yet.
-            Failure::Gap { .. } if history.accepted.as_ref().is_some_and(is_being_lost) => {}
+            Failure::Gap { .. }
+                if history.excuse(Excuse::Gap, history.accepted.as_ref().is_some_and(is_being_lost)) => {}
             Failure::Gap { .. } | Failure::Disordered { .. } => history.holes.push(failure.to_string()),
             Failure::Deleted(_) => history.problems.push(failure.to_string()),
             // It is tried again.

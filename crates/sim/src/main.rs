@@ -118,6 +118,12 @@ enum Profile {
     TwoLogs,
     Mute,
     LongLog,
+    PartLosses,
+    LyingDisks,
+    OwnBytes,
+    Echoes,
+    LongFaults,
+    FleetingLogs,
 }
 
 impl Profile {
@@ -169,6 +175,12 @@ impl Profile {
             Self::TwoLogs => profiles::two_logs(seed),
             Self::Mute => profiles::mute(seed),
             Self::OverloadResets => profiles::overload_resets(seed),
+            Self::PartLosses => profiles::part_losses(seed),
+            Self::LyingDisks => profiles::lying_disks(seed),
+            Self::OwnBytes => profiles::own_bytes(seed),
+            Self::Echoes => profiles::echoes(seed),
+            Self::LongFaults => profiles::long_faults(seed),
+            Self::FleetingLogs => profiles::fleeting_logs(seed),
             Self::LongLog => profiles::long_log(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }
@@ -264,8 +276,8 @@ fn verdict(
     let counts = format!(
         "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} maps, {} tails, {} trims, {} views, {} \
          faults, {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
-         dismissals, {} damaged records ({} excused), {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {} \
-         sessions ended for orphans, {:.1} s, {:.0} seeds a second",
+         dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {} \
+         sessions ended for orphans, {} deleted logs, {}, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.appended_again,
@@ -283,20 +295,17 @@ fn verdict(
         coverage.copies,
         coverage.dismissals,
         coverage.damages,
-        coverage.excused_damages,
         coverage.put_aside,
         coverage.accepted_losses,
         coverage.joins,
         coverage.leaves,
         coverage.ended_for_orphans,
+        coverage.deletions,
+        coverage.excuses,
         seconds,
         coverage.runs as f64 / seconds,
     );
-    let missing = if arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any) {
-        coverage.missing(arguments.protocol.order())
-    } else {
-        vec![]
-    };
+    let missing = missing(arguments, coverage);
     match failures {
         [] if missing.is_empty() => {
             println!("ok: {counts}");
@@ -317,6 +326,12 @@ fn verdict(
             ExitCode::FAILURE
         }
     }
+}
+
+/// What should have happened in so many seeds, and did not.
+fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
+    let is_judged = arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any);
+    if is_judged { coverage.missing(arguments.protocol.order()) } else { vec![] }
 }
 
 /// A seed that differs from run to run: milliseconds since 1970.

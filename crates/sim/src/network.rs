@@ -158,6 +158,13 @@ impl Network {
         }
     }
 
+    /// How much later a message between nodes comes a second time, if it does.
+    pub fn echo(&mut self, from: Party, to: Party) -> Option<Duration> {
+        let is_between_nodes = matches!((from, to), (Party::Node(_), Party::Node(_)));
+        let echoes = is_between_nodes && self.random.permille(self.plan.echo_permille);
+        echoes.then(|| self.random.millis(0, 600))
+    }
+
     /// The connections of a party, with their other ends.
     #[must_use]
     pub fn connections_of(&self, party: Party) -> Vec<(Connection, Party)> {
@@ -257,7 +264,7 @@ impl Network {
     /// Ends all faults, the plan's noise included.
     pub fn heal(&mut self) {
         (self.loss, self.duplication, self.reordering) = (0, 0, 0);
-        self.plan.noise_permille = (0, 0, 0);
+        (self.plan.noise_permille, self.plan.echo_permille) = ((0, 0, 0), 0);
         self.cut.clear();
         self.mute.clear();
         self.slow.clear();

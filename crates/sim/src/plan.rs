@@ -71,6 +71,8 @@ pub struct NetworkPlan {
     pub noise_permille: (u64, u64, u64),
     /// How many of a hundred messages outlive the connection that they travel over.
     pub straggle_percent: u64,
+    /// How many of a thousand messages between nodes come a second time, much later, whatever became of their connection.
+    pub echo_permille: u64,
 }
 
 /// What clients do.
@@ -99,6 +101,8 @@ pub struct Workload {
     pub payload_bytes: u64,
     /// Whether every payload is that long.
     pub payload_is_fixed: bool,
+    /// Whether payloads are pieces of what the nodes' disks hold.
+    pub payload_of_disks: bool,
     /// How many questions for the tail each session asks, for a hundred appends.
     pub tail_percent: u64,
     /// Whether clients read.
@@ -135,6 +139,8 @@ pub struct Plan {
     pub options: Options,
     /// Whether each node has bounds of its own, where nodes may differ; see [`Plan::options_of`].
     pub nodes_differ: bool,
+    /// Whether something goes wrong for seconds, and there is work for as long.
+    pub lasts_long: bool,
     /// Sizes of the journals.
     pub journal: JournalOptions,
     /// Sizes of the record stores.
@@ -157,6 +163,8 @@ pub struct Plan {
     pub disk_goes_back: bool,
     /// How often a client appends to a second log, which is created beside the tested one, if there is one.
     pub second_log_every: Option<Duration>,
+    /// When, after the tested log was created, others come, and when they go.
+    pub fleeting: Vec<(Duration, Duration)>,
     /// How long everything that was asked for may take while what went wrong stays as it is. Without it, calm returns
     /// first, and then all of it comes to an end.
     pub done_without_calm: Option<Duration>,
@@ -193,6 +201,7 @@ impl Plan {
             config,
             options: Options { limits, deviation: None },
             nodes_differ: Random::new(seed ^ DIFFERENT).percent(25),
+            lasts_long: false,
             journal: journal(&mut random),
             shard_options: ShardOptions::new(random.pick(&[1500, 6000, 50_000])),
             network: network(&mut random),
@@ -204,6 +213,7 @@ impl Plan {
             reshapes: reshapes(seed),
             disk_goes_back: false,
             second_log_every: None,
+            fleeting: vec![],
             done_without_calm: None,
             capacity: None,
         };
@@ -221,6 +231,33 @@ impl Plan {
         plan.options.limits.map_runs = random.pick(&[1, 5, 40, MAP_RUNS]);
         scarce(&mut plan.options.limits, seed);
         plan
+    }
+
+    /// The same plan, with one thing or two that go wrong for 1 to 20 s, and clients that go on asking meanwhile.
+    #[must_use]
+    pub fn lengthened(mut self) -> Self {
+        if self.lasts_long {
+            return self;
+        }
+        let mut random = Random::new(self.seed ^ LONG ^ 1 << 40);
+        self.lasts_long = true;
+        self.workload.think_us = 1_000_000;
+        for _ in 0..random.between(1, 2) {
+            let kind = random.pick(&[
+                FaultKind::Pause,
+                FaultKind::Pause,
+                FaultKind::Partition,
+                FaultKind::PartialPartition,
+                FaultKind::ControlPartition,
+                FaultKind::OneWay,
+                FaultKind::ClientPartition,
+            ]);
+            let target =
+                random.pick(&[Target::Any, Target::Leader, Target::Follower, Target::Shard, Target::Primary]);
+            let trigger = Trigger::At(random.millis(0, 2000));
+            self.faults.push(Fault { trigger, kind, target, lasting: random.millis(1000, 20_000) });
+        }
+        self
     }
 
     /// The same plan, for a log of another order.
@@ -338,6 +375,9 @@ const DISK_ROOM: (u64, u64) = (2000, 8000);
 /// None of those that failed once is among the seeds whose nodes differ.
 const DIFFERENT: u64 = 0xD205_215F;
 
+/// Where it is drawn from what lasts long: apart, for the same reason.
+const LONG: u64 = 0x10_4604;
+
 /// Bounds of one node. Each is at most what the plan says, which the log's replicas elsewhere may count on; two nodes'
 /// heartbeats bear each other.
 fn make_different(limits: &mut Limits, random: &mut Random) {
@@ -394,6 +434,7 @@ fn network(random: &mut Random) -> NetworkPlan {
             (0, 0, 0)
         },
         straggle_percent: random.pick(&[0, 30, 100]),
+        echo_permille: 0,
     }
 }
 
@@ -410,6 +451,7 @@ fn workload(random: &mut Random) -> Workload {
         oversize_permille: random.pick(&[0, 0, 10]),
         payload_bytes: random.pick(&[30, 200, 600]),
         payload_is_fixed: false,
+        payload_of_disks: false,
         tail_percent: random.pick(&[5, 30]),
         reads: random.percent(80),
         lookups: 0,

@@ -1,5 +1,6 @@
 //! Plans that lead quickly to where a particular defect shows.
 
+mod harder;
 mod lasting;
 mod overload;
 
@@ -13,6 +14,7 @@ use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
+pub use harder::{echoes, fleeting_logs, long_faults, lying_disks, own_bytes, part_losses};
 pub use lasting::{cut_off, full_for_good, lost_for_good, one_fault};
 pub use overload::{
     burst, large_records, long_log, long_view_change, mute, overload, overload_crash, overload_resets,
@@ -41,9 +43,15 @@ pub fn quiet(seed: u64) -> Plan {
             deviation: None,
         },
         nodes_differ: false,
+        lasts_long: false,
         journal: JournalOptions { file_bytes: 65_536, ..JournalOptions::default() },
         shard_options: ShardOptions::default(),
-        network: NetworkPlan { delay_us: (50, 1000), noise_permille: (0, 0, 0), straggle_percent: 30 },
+        network: NetworkPlan {
+            delay_us: (50, 1000),
+            noise_permille: (0, 0, 0),
+            straggle_percent: 30,
+            echo_permille: 0,
+        },
         sync_us: (100, 1000),
         workload: busy(),
         faults: vec![],
@@ -68,6 +76,7 @@ fn busy() -> Workload {
         oversize_permille: 0,
         payload_bytes: 30,
         payload_is_fixed: false,
+        payload_of_disks: false,
         tail_percent: 10,
         reads: true,
         lookups: 0,

@@ -35,6 +35,7 @@ pub fn run(plan: Plan, readable: bool) -> Outcome {
         Ok(()) => checkers::judge(&world.history),
         Err(cause) => vec![Objection { checker: ASSERTION, what: text_of(&*cause) }],
     };
+    world.coverage.excuses = std::mem::take(&mut world.history.excuses);
     Outcome {
         seed,
         objections,

@@ -6,6 +6,7 @@ use seriatim_model::{Address, Effect, Input, Machine, NodeId, Peer, Position, Ti
 use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
 
+use crate::excuses::Excuse;
 use crate::history::History;
 use crate::random::Random;
 
@@ -117,7 +118,9 @@ impl Subscription {
                 history.was_told_lost(shard, position);
                 self.has_ended = true;
             }
-            Event::Failed(Failure::Missing { .. }) if history.lost_too_much => {
+            Event::Failed(Failure::Missing { .. })
+                if history.excuse(Excuse::Missing, history.lost_too_much) =>
+            {
                 self.has_ended = true;
             }
             Event::Failed(Failure::Missing { position, shard } | Failure::Damaged { position, shard }) => {

@@ -9,6 +9,7 @@ mod clients;
 mod damage;
 mod faults;
 mod finish;
+mod fleeting;
 mod heartbeats;
 mod load;
 mod nodes;
@@ -39,6 +40,7 @@ use crate::trace::Trace;
 
 use damage::Damage;
 use faults::Spoiled;
+use fleeting::Fleet;
 use load::Desk;
 pub use nodes::Node;
 pub use observe::Milestone;
@@ -66,8 +68,10 @@ const BUSY_FOR: Duration = Duration::from_millis(2500);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many shards a log may ever have.
 const MOST_SHARDS: usize = 6;
-/// How many events a run may have: more is a storm of messages.
+/// How many events a run may have, apart from what clients want by themselves: more is a storm of messages.
 const MOST_EVENTS: u64 = 1_000_000;
+/// How many a run may have in all.
+const MOST_EVENTS_AND_WAKES: u64 = 5_000_000;
 
 /// Something that is going to happen.
 #[derive(Debug)]
@@ -89,6 +93,8 @@ enum Happening {
     Mend(faults::Mend),
     Reshape(Reshape),
     OperatorLooks,
+    LogComes(u64),
+    LogGoes(u64),
 }
 
 /// A message on its way.
@@ -163,6 +169,8 @@ pub struct World {
     /// Damage that was told, and what became of the other copies.
     damage: Damage,
     operator: Operator,
+    /// The logs that come and go.
+    fleet: Fleet,
     promises: Promises,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
@@ -212,6 +220,7 @@ impl World {
             dismissed: BTreeSet::new(),
             damage: Damage::default(),
             operator: Operator::default(),
+            fleet: Fleet::new(),
             promises: Promises::default(),
             ordered: BTreeMap::new(),
             written: BTreeMap::new(),
@@ -251,6 +260,7 @@ impl World {
         self.add_second_client();
         self.begin_load();
         self.schedule_faults();
+        self.schedule_fleeting();
         for (after, reshape) in self.plan.reshapes.clone() {
             self.schedule(self.began + after, Happening::Reshape(reshape));
         }
@@ -348,11 +358,14 @@ impl World {
     fn step(&mut self) {
         let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() else { return };
         self.now = at;
+        self.history.now = at;
         if self.is_over {
             return;
         }
         self.coverage.events += 1;
-        if self.coverage.events == MOST_EVENTS {
+        self.coverage.wakes += u64::from(matches!(what, Happening::ClientWakes(_)));
+        let of_protocols = self.coverage.events - self.coverage.wakes;
+        if of_protocols > MOST_EVENTS || self.coverage.events > MOST_EVENTS_AND_WAKES {
             let deadlines: Vec<String> = self.clients.values().map(Client::deadlines).collect();
             let problem = format!("a storm of events at {at}, among them {what:?}; clients: {deadlines:?}");
             self.history.problems.push(problem);
@@ -380,6 +393,8 @@ impl World {
             Happening::Mend(mend) => self.mend(mend),
             Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::OperatorLooks => self.operator_looks(),
+            Happening::LogComes(number) => self.log_comes(number),
+            Happening::LogGoes(number) => self.log_goes(number),
         }
         self.judge_withheld();
     }
@@ -446,6 +461,7 @@ impl World {
     fn client_gets(&mut self, client: u32, flight: &Flight) {
         match client {
             OPERATOR => self.operator_hears(&flight.frame),
+            FOUNDER => self.founder_hears(&flight.frame),
             client => self.client_receives(client, flight.from, &flight.frame),
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{Acceptance, End, History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -27,10 +28,12 @@ pub(super) fn check(history: &History) -> Finding {
         // An acknowledgement may come late, for what was lost before.
         let is_older = |loss: &Acceptance| loss.done.is_none_or(|done| append.invoked < done);
         let was_lost = history.accepted.as_ref().is_some_and(is_older);
-        if was_lost && certain.get(&index) == Some(&1) {
+        let is_again = was_lost && certain.get(&index) == Some(&1);
+        if history.excuse(Excuse::Moved, is_again) {
             continue;
         }
-        if was_lost && position.is_none_or(|position| history.may_be_gone(*position)) {
+        let is_gone = was_lost && position.is_none_or(|position| history.may_be_gone(*position));
+        if history.excuse(Excuse::Gone, is_gone) {
             continue;
         }
         if position.is_none_or(|position| *position >= trim) {

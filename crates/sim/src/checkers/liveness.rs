@@ -3,6 +3,7 @@
 //! more than it can bear says so instead.
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{End, History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -18,7 +19,14 @@ pub(super) fn check(history: &History) -> Finding {
         End::Unavailable(why) if !history.lost_too_much => {
             Err(format!("the log says that it is unavailable, and lost nothing that it cannot bear: {why}"))
         }
-        End::Unavailable(_) | End::Damaged(_) => Ok(()),
+        End::Unavailable(_) => {
+            history.excuse(Excuse::Unavailable, true);
+            Ok(())
+        }
+        End::Damaged(_) => Ok(()),
+        End::Settled { .. } if history.accepted.is_some() && !history.lost_too_much => {
+            Err("an operator was told to accept a loss, and nothing was lost that the log cannot bear".into())
+        }
         End::Settled { .. } => {
             let pending = history.appends.iter().find(|append| append.outcome == Outcome::Pending);
             pending.map_or(Ok(()), |append| Err(format!("{:?} has no outcome", append.payload)))

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use seriatim_model::{Position, ShardId};
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{End, History, MapTold, Moment, Served};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -17,8 +18,12 @@ pub(super) fn check(history: &History) -> Finding {
         let placement = history.placement();
         // Who had a position that was given again later may not be the one to have it now.
         let last = |served: &Served| Position(served.upto.0.saturating_sub(1));
-        let counts = |served: &&Served| !history.was_lost(last(served), served.at, Moment::MAX);
-        history.served.iter().filter(counts).try_for_each(|served| complete(history, &placement, served))?;
+        let was_lost = |served: &Served| history.was_lost(last(served), served.at, Moment::MAX);
+        history.served.iter().try_for_each(|served| {
+            let found = complete(history, &placement, served);
+            let is_wrong = found.is_err();
+            if is_wrong && history.excuse(Excuse::Disowned, was_lost(served)) { Ok(()) } else { found }
+        })?;
     } else {
         let owners = owners(history)?;
         history.served.iter().try_for_each(|served| gave_its_own(history, &owners, served))?;
@@ -28,7 +33,7 @@ pub(super) fn check(history: &History) -> Finding {
     let End::Settled { trim, tail } = history.end else { return Ok(()) };
     let mut expected = trim;
     for position in history.last.keys().filter(|position| **position >= trim) {
-        while history.is_in_gap(expected) && expected < *position {
+        while expected < *position && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
             expected = expected.next();
         }
         if *position != expected {
@@ -36,7 +41,7 @@ pub(super) fn check(history: &History) -> Finding {
         }
         expected = expected.next();
     }
-    while history.is_in_gap(expected) && expected < tail {
+    while expected < tail && history.excuse(Excuse::Gap, history.is_in_gap(expected)) {
         expected = expected.next();
     }
     if expected != tail {
@@ -89,8 +94,8 @@ fn owners(history: &History) -> Result<BTreeMap<Position, ShardId>, String> {
     for served in &history.served {
         for seen in &history.observations[served.records.clone()] {
             let owner = *owners.entry(seen.position).or_insert(served.shard);
-            if owner != served.shard && history.accepted.is_none() {
-                let position = seen.position;
+            let position = seen.position;
+            if owner != served.shard && !history.excuse(Excuse::Disowned, history.may_be_gone(position)) {
                 return Err(format!(
                     "position {position} was given out by shards {owner} and {}",
                     served.shard
@@ -103,14 +108,13 @@ fn owners(history: &History) -> Result<BTreeMap<Position, ShardId>, String> {
 
 /// An answer holds every position that its shard ever gave out, in order.
 fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served: &Served) -> Finding {
-    if history.accepted.is_some() {
-        // What was lost may have been given out before.
-        return Ok(());
-    }
     let range = owners.range(served.from..served.upto.max(served.from));
     let own = range.filter(|(_, owner)| **owner == served.shard).map(|(position, _)| *position);
     let given = history.observations[served.records.clone()].iter().map(|seen| seen.position);
-    match own.clone().eq(given.clone()) {
+    // What was lost may have been given out before, or by another.
+    let is_certain = |position: &Position| !history.may_be_gone(*position);
+    let is_excused = || own.clone().filter(is_certain).eq(given.clone().filter(is_certain));
+    match own.clone().eq(given.clone()) || history.excuse(Excuse::Disowned, is_excused()) {
         true => Ok(()),
         false => Err(format!(
             "shard {} on node {} gave out {:?} in its answer for {}..{}, and has {:?}",
@@ -126,13 +130,15 @@ fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served:
 
 /// No shard but the one that is said to have a position ever gave it out.
 fn is_true(history: &History, owners: &BTreeMap<Position, ShardId>, told: &MapTold) -> Finding {
-    if history.accepted.is_some() {
-        return Ok(());
-    }
     let mut first = told.from;
     for owned in &told.owned {
         let end = first + owned.count;
-        if let Some((position, owner)) = owners.range(first..end).find(|(_, owner)| **owner != owned.shard) {
+        let is_wrong = |position: &Position, owner: &ShardId| {
+            *owner != owned.shard && !history.excuse(Excuse::Disowned, history.may_be_gone(*position))
+        };
+        if let Some((position, owner)) =
+            owners.range(first..end).find(|(position, owner)| is_wrong(position, owner))
+        {
             return Err(format!(
                 "a reader was told at moment {} that shard {} has position {position}, which shard {owner} gave out",
                 told.at, owned.shard

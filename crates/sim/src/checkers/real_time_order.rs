@@ -3,6 +3,7 @@
 use seriatim_model::Position;
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{Append, History, Moment, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -28,7 +29,8 @@ pub(super) fn check(history: &History) -> Finding {
             // What was acknowledged and then lost may have been appended again, for who waited for more than
             // that: the position is that of the second time.
             let bound = later.0.completed.unwrap_or(Moment::MAX).max(later.2).max(*known);
-            history.was_given_up(*position, earlier.completed.unwrap_or_default(), bound)
+            let is_so = history.was_given_up(*position, earlier.completed.unwrap_or_default(), bound);
+            history.excuse(Excuse::Reordered, is_so)
         };
         let above = highest.filter(|found| found.1 >= later.1 && !given_up(found));
         if let Some((earlier, position, _)) = above {

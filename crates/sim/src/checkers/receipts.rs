@@ -1,6 +1,7 @@
 //! Where records get their positions first, every receipt has a position, and that is where the record is read.
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -15,10 +16,12 @@ pub(super) fn check(history: &History) -> Finding {
     for seen in history.unbuffered() {
         let Some(append) = seen.append.map(|index| &history.appends[index]) else { continue };
         let (Some(position), Some(told)) = (append.position, append.completed) else { continue };
-        let gone = history.was_lost(position, told, seen.at)
-            || history.was_lost(seen.position, seen.at, told)
-            || history.may_be_again(position.max(seen.position), seen.at.max(told));
-        if position != seen.position && !gone {
+        let is_lost = || {
+            history.was_lost(position, told, seen.at)
+                || history.was_lost(seen.position, seen.at, told)
+                || history.may_be_again(position.max(seen.position), seen.at.max(told))
+        };
+        if position != seen.position && !history.excuse(Excuse::Moved, is_lost()) {
             return Err(format!(
                 "{:?} was acknowledged at position {position}, and was read at {}",
                 append.payload, seen.position

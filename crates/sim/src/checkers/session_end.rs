@@ -1,16 +1,16 @@
 //! Nothing of a session is in the log from the number on at which all members of a view ended it.
 
 use super::Finding;
-use crate::history::History;
+use crate::excuses::Excuse;
+use crate::history::{Acceptance, History};
 
 pub(super) fn check(history: &History) -> Finding {
-    if history.accepted.is_some() {
-        // Which numbers were bound, and where sessions ended, may have been lost.
-        return Ok(());
-    }
     for seen in &history.observations {
-        let end = history.ended.get(&seen.id.session);
-        if let Some(end) = end.filter(|end| seen.id.number >= **end) {
+        let Some((end, told)) = history.ended.get(&seen.id.session) else { continue };
+        // Which numbers were bound, and where sessions ended, may have been lost.
+        let is_forgotten = |loss: &Acceptance| *told > loss.at || history.may_be_gone(seen.position);
+        let is_excused = || history.accepted.as_ref().is_some_and(is_forgotten);
+        if seen.id.number >= *end && !history.excuse(Excuse::SessionForgotten, is_excused()) {
             return Err(format!(
                 "{} is at position {}, but its session ended at {end}",
                 seen.id, seen.position

@@ -7,14 +7,17 @@ use seriatim_model::{Position, SessionId};
 use seriatim_protocol::parts::junk::is_junk;
 
 use super::Finding;
-use crate::history::{End, History};
+use crate::excuses::Excuse;
+use crate::history::{Acceptance, End, History};
 
 pub(super) fn check(history: &History) -> Finding {
     let mut of_application: BTreeMap<u32, Vec<(Position, u64)>> = BTreeMap::new();
     for (append, (position, seen)) in history.places() {
         let is_there = history.last.get(&position).is_some_and(|(_, there)| *there == Some(append));
-        if history.may_be_again(position, seen) || history.may_be_gone(position) && !is_there {
+        let is_again = history.may_be_again(position, seen);
+        if is_again || history.may_be_gone(position) && !is_there {
             // It may be repeated, or its client was told this position before it was lost.
+            history.excuse(Excuse::Reordered, true);
             continue;
         }
         let append = &history.appends[append];
@@ -31,10 +34,6 @@ pub(super) fn check(history: &History) -> Finding {
         in_order(records).map_err(|what| format!("the {session}th session of all applications: {what}"))?;
     }
     let End::Settled { trim, .. } = history.end else { return Ok(()) };
-    if history.accepted.is_some() {
-        // What was lost was part of a session.
-        return Ok(());
-    }
     if history.config.order.places_first() {
         return numbers_rise(history, trim);
     }
@@ -46,12 +45,14 @@ pub(super) fn check(history: &History) -> Finding {
     for (session, records) in of_log {
         let first = records[0].1;
         let gap = (first..).zip(&records).find(|(expected, (_, number))| expected != number);
-        if let Some((expected, (position, number))) = gap {
+        if let Some((expected, (position, number))) = gap
+            && !is_part_lost(history, *position)
+        {
             return Err(format!(
                 "session {session} has number {number} at position {position}, where {expected} was to come"
             ));
         }
-        if first > 0 && trim == Position::ZERO {
+        if first > 0 && trim == Position::ZERO && !is_part_lost(history, records[0].0) {
             return Err(format!("session {session} starts with number {first}"));
         }
     }
@@ -64,9 +65,17 @@ fn numbers_rise(history: &History, trim: Position) -> Finding {
     for (position, (id, _)) in history.last.range(trim..).filter(|(_, (id, _))| !is_junk(*id)) {
         of_log.entry(id.session).or_default().push((*position, id.number));
     }
-    of_log.into_iter().try_for_each(|(session, records)| {
+    of_log.into_iter().try_for_each(|(session, mut records)| {
+        // What was lost may have been appended again.
+        records.retain(|(position, _)| !history.may_be_gone(*position));
         in_order(records).map_err(|what| format!("session {session}: {what}"))
     })
+}
+
+/// Whether something of a session may be missing before this position, or be there again: a part of it was lost.
+fn is_part_lost(history: &History, position: Position) -> bool {
+    let is_so = |loss: &Acceptance| position >= loss.certain || !loss.gaps.is_empty();
+    history.excuse(Excuse::SessionForgotten, history.accepted.as_ref().is_some_and(is_so))
 }
 
 fn in_order(mut records: Vec<(Position, u64)>) -> Finding {

@@ -1,18 +1,24 @@
 //! What was read at a position is there for every reader after, and in the end. What one reader was told is lost, no
 //! reader gets that asks later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use seriatim_model::Position;
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{End, History, Observation};
+
+/// How long a log may take, at durability `memory`, to write behind what is stable.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(10);
 
 pub(super) fn check(history: &History) -> Finding {
     let mut first: BTreeMap<Position, &Observation> = BTreeMap::new();
     for seen in history.unbuffered() {
         let before = *first.entry(seen.position).or_insert(seen);
         if history.was_given_up(seen.position, before.at, seen.at) {
+            history.excuse(Excuse::Overwritten, (before.id, before.append) != (seen.id, seen.append));
             first.insert(seen.position, seen);
             continue;
         }
@@ -34,13 +40,12 @@ pub(super) fn check(history: &History) -> Finding {
             }
         }
     }
+    still_readable(history, &first)?;
     let End::Settled { trim, tail } = history.end else { return Ok(()) };
     for (position, seen) in first {
-        if history.was_given_up(position, seen.at, u64::MAX) || history.is_in_gap(position) {
-            continue;
-        }
         let lost = position >= trim && history.last.get(&position).is_none_or(|(id, _)| *id != seen.id);
-        if lost || position >= tail {
+        let is_given_up = || history.was_given_up(position, seen.at, u64::MAX) || history.is_in_gap(position);
+        if (lost || position >= tail) && !history.excuse(Excuse::Gone, is_given_up()) {
             return Err(format!(
                 "position {position} was read with {} at moment {}, and is not so in the end (tail {tail})",
                 seen.id, seen.at
@@ -48,4 +53,36 @@ pub(super) fn check(history: &History) -> Finding {
         }
     }
     Ok(())
+}
+
+/// What was read from a log that lost memory, and no disk, stays readable: also while it is unavailable, and whatever is
+/// accepted.
+fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
+    if history.disks_failed {
+        return Ok(());
+    }
+    let is_kept = |seen: &Observation| seen.seen_at + WRITTEN_WITHIN < history.lost_at;
+    if let Some(loss) = &history.accepted {
+        let is_given_up =
+            |(position, seen): &(&Position, &&Observation)| is_kept(seen) && history.may_be_gone(**position);
+        if let Some((position, _)) = first.iter().find(is_given_up) {
+            return Err(format!(
+                "position {position} was read, no disk failed, and it was given up: {loss:?}"
+            ));
+        }
+    }
+    if !matches!(history.end, End::Unavailable(_)) {
+        return Ok(());
+    }
+    let in_the_end = history.observations.iter().filter(|seen| seen.at >= history.judged_from);
+    let there: BTreeSet<Position> = in_the_end.map(|seen| seen.position).collect();
+    let is_gone = |(position, seen): &(&Position, &&Observation)| {
+        is_kept(seen) && **position >= history.trimmed_to && !there.contains(*position)
+    };
+    match first.iter().find(is_gone) {
+        Some((position, _)) => Err(format!(
+            "position {position} was read, no disk failed, and nobody gives it out while the log is unavailable"
+        )),
+        None => Ok(()),
+    }
 }

@@ -1,6 +1,7 @@
 //! The tail lies above the position of every append that was acknowledged before it was asked for.
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{History, Outcome};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -26,7 +27,8 @@ pub(super) fn check(history: &History) -> Finding {
         }
         let given_up = |((position, known), completed, _): &_| {
             // What was lost may have been appended again: the position is that of the second time.
-            history.was_given_up(*position, *completed, returned.max(*known))
+            let is_so = history.was_given_up(*position, *completed, returned.max(*known));
+            history.excuse(Excuse::Reordered, is_so)
         };
         let above = highest.filter(|found| found.0.0 >= tail && !given_up(found));
         if let Some(((position, _), _, payload)) = above {

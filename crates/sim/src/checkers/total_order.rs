@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use seriatim_model::{Position, RecordId};
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{History, Moment};
 
 pub(super) fn check(history: &History) -> Finding {
@@ -20,14 +21,18 @@ pub(super) fn check(history: &History) -> Finding {
     for (position, id, moment) in known {
         let (other, before) = *at.entry(position).or_insert((id, moment));
         if history.was_given_up(position, before, moment) {
+            history.excuse(Excuse::Overwritten, other != id);
             at.insert(position, (id, moment));
         } else if other != id {
             return Err(format!("position {position} had record {other} and record {id}"));
         }
         let (elsewhere, before) = *of.entry(id).or_insert((position, moment));
         if history.was_lost(elsewhere, before, moment) {
+            history.excuse(Excuse::Moved, elsewhere != position);
             of.insert(id, (position, moment));
-        } else if elsewhere != position && !history.may_be_again(position.max(elsewhere), moment) {
+        } else if elsewhere != position
+            && !history.excuse(Excuse::Moved, history.may_be_again(position.max(elsewhere), moment))
+        {
             return Err(format!("record {id} was at position {elsewhere} and at position {position}"));
         }
     }

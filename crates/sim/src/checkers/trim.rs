@@ -5,12 +5,10 @@
 use seriatim_model::View;
 
 use super::Finding;
+use crate::excuses::Excuse;
 use crate::history::{History, Served};
 
 pub(super) fn check(history: &History) -> Finding {
-    if history.lost_too_much {
-        return Ok(());
-    }
     for served in &history.served {
         let before = history.trims.partition_point(|trim| trim.confirmed < served.asked);
         let Some(first) = history.trims[..before].iter().map(|trim| trim.first).max() else { continue };
@@ -18,7 +16,8 @@ pub(super) fn check(history: &History) -> Finding {
             continue;
         }
         let records = &history.observations[served.records.clone()];
-        if let Some(seen) = records.iter().find(|seen| seen.position < first) {
+        let given = records.iter().find(|seen| seen.position < first);
+        if let Some(seen) = given.filter(|_| !history.excuse(Excuse::Untrimmed, history.lost_too_much)) {
             return Err(format!(
                 "node {} gave out position {} of shard {}, asked for after the log was trimmed to {first}",
                 served.node, seen.position, served.shard

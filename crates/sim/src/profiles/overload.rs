@@ -71,7 +71,7 @@ fn small(seed: u64) -> Plan {
         block_bytes: 512,
     };
     plan.shard_options = ShardOptions::new(ring_bytes as u64);
-    plan.network = NetworkPlan { delay_us: (20, 80), noise_permille: (0, 0, 0), straggle_percent: 30 };
+    plan.network = NetworkPlan { delay_us: (20, 80), ..plan.network };
     plan.sync_us = (200, 1500);
     plan.capacity = Some(capacity);
     let payload_bytes = 1024;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, Position, Time, limits};
+use seriatim_model::{Address, Endpoint, NodeId, Position, Time, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
@@ -82,11 +82,33 @@ impl World {
             return;
         };
         client.wake_at = None;
+        if self.plan.workload.payload_of_disks {
+            self.take_a_piece();
+        }
         let mut out = vec![];
         let workload = workload_of(&self.plan, number);
+        let Some(client) = self.clients.get_mut(&number) else { return };
         let history = history_of(&mut self.history, number);
         client.wake(now, &workload, &mut self.random, history, &mut out);
         self.after_client(number, out);
+    }
+
+    /// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
+    fn take_a_piece(&mut self) {
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        let disk = self.nodes[&self.random.pick(&nodes)].disk.clone();
+        let files = disk.files();
+        if files.is_empty() {
+            return;
+        }
+        let file = self.random.pick(&files);
+        let content = disk.content(&file).unwrap_or_default();
+        let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) as u64;
+        let most = self.plan.workload.payload_bytes;
+        let offset = self.random.below(written + 1);
+        let start = if self.random.percent(70) { offset / 512 * 512 } else { offset };
+        let end = written.min(start + most);
+        self.history.piece = Bytes::copy_from_slice(&content[start as usize..end as usize]);
     }
 
     /// Sends what a client wants to send, and sees to it that it is woken.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use seriatim_model::{Member, NodeId, Position, ShardId};
 
 use super::World;
+use crate::excuses::Excuse;
 
 /// Where else the records are that a replica said are damaged.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +68,7 @@ impl World {
         for (shard, position, told) in std::mem::take(&mut self.history.withheld) {
             let is_borne = self.is_damage_alone_at(shard, position);
             if is_borne && !self.damage.thrown_away.contains(&(shard, position)) {
-                self.coverage.excused_damages += 1;
+                self.history.excuse(Excuse::Withheld, true);
             } else {
                 self.history.problems.push(told);
             }
@@ -81,8 +82,7 @@ impl World {
         let mut missed = self.damage.missed.iter();
         let is_excused =
             is_alone && !missed.any(|(shard, position)| self.is_damage_alone_at(*shard, *position));
-        self.coverage.excused_damages += u64::from(is_excused);
-        is_excused
+        self.history.excuse(Excuse::DamagedEnd, is_excused)
     }
 
     /// Whether a record was told to be damaged, and every other member of its shard runs and lacks it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::{Member, NodeId, ShardId, View};
-use seriatim_store::MemoryDisk;
+use seriatim_store::{Disk, MemoryDisk};
 
 use super::nodes::Lives;
 use super::{CONTROL, Happening, World};
@@ -23,8 +23,8 @@ pub(super) struct Spoiled {
     pub(super) node: NodeId,
     /// The lives that its roles had.
     pub(super) lives: Lives,
-    /// Its records were damaged; otherwise all of it is gone.
-    pub(super) is_damaged: bool,
+    /// How.
+    pub(super) kind: FaultKind,
 }
 
 /// The end of a fault that lasts.
@@ -38,6 +38,7 @@ pub(super) enum Mend {
     Disk(NodeId),
     Lag(NodeId),
     Pause(NodeId, u64),
+    Lie(NodeId, Duration),
 }
 
 impl World {
@@ -54,6 +55,9 @@ impl World {
         self.trace.line(self.now, format_args!("fault: {} at {step}, {victims:?}", fault.kind));
         self.trace.number(fault.kind as u64);
         self.coverage.struck(fault.kind, step);
+        if self.plan.lasts_long {
+            self.busy_until = self.busy_until.max(self.now + fault.lasting + BACK_FOR);
+        }
         match fault.kind {
             FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill => {
                 self.kill_all(&victims, false, fault.lasting);
@@ -64,7 +68,10 @@ impl World {
                 let down_for = self.stay_away();
                 self.kill_all(&victims, false, down_for);
             }
-            FaultKind::DiskLoss => self.lose_disk(fault, victims[0]),
+            FaultKind::DiskLoss | FaultKind::JournalLoss | FaultKind::FileLoss => {
+                self.lose_disk(fault, victims[0]);
+            }
+            FaultKind::LyingDisk => self.begin_to_lie(fault, victims[0]),
             FaultKind::BitRot => self.damage(victims[0]),
             FaultKind::Pause | FaultKind::ClockJump | FaultKind::SlowNode => {
                 self.hold_up(fault, victims[0]);
@@ -115,7 +122,7 @@ impl World {
             }
             FaultKind::DoubleKill | FaultKind::KillInTurn | FaultKind::OneWay => 2,
             // The register's disk is the only one of its kind.
-            FaultKind::DiskLoss => {
+            kind if kind.loses_disk() => {
                 nodes.retain(|node| *node != CONTROL);
                 1
             }
@@ -166,7 +173,7 @@ impl World {
             _ => true,
         };
         let spared = match kind {
-            FaultKind::DiskLoss | FaultKind::BitRot => {
+            kind if kind.loses_disk() || kind == FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
                 let bears_it = |view: &View| {
                     self.survives_knowing(view, victims, view.number)
@@ -239,18 +246,60 @@ impl World {
     }
 
     fn lose_disk(&mut self, fault: Fault, id: NodeId) {
-        self.note_spoiled(id, false);
+        self.note_spoiled(id, fault.kind);
         let down_for = if self.random.percent(30) { self.stay_away() } else { fault.lasting };
         self.kill_node(id, false, down_for);
-        let disk = if self.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
-        let node = self.nodes.get_mut(&id).expect("the node exists");
-        node.disk = disk;
-        node.asleep = None;
+        match fault.kind {
+            FaultKind::JournalLoss => self.lose_files(id, |name| name.starts_with("journal/"), false),
+            FaultKind::FileLoss => {
+                let directory = format!("logs/{:016x}/shard-", self.log.0);
+                self.lose_files(id, |name| name.starts_with(&directory), true);
+            }
+            _ => {
+                let disk = if self.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
+                self.nodes.get_mut(&id).expect("the node exists").disk = disk;
+            }
+        }
+        self.nodes.get_mut(&id).expect("the node exists").asleep = None;
+    }
+
+    /// Removes files of a disk: all that are meant, or one of them.
+    fn lose_files(&mut self, id: NodeId, is_meant: impl Fn(&String) -> bool, one: bool) {
+        let disk = self.nodes[&id].disk.clone();
+        let mut files: Vec<String> = disk.files().into_iter().filter(is_meant).collect();
+        if one && !files.is_empty() {
+            files = vec![self.random.pick(&files)];
+        }
+        self.trace.line(self.now, format_args!("node {id} loses {files:?}"));
+        for file in files {
+            disk.delete(&file).expect("a disk in memory deletes what it is told");
+        }
+    }
+
+    /// From now on a disk says that it has synced, and has not, until the power fails.
+    fn begin_to_lie(&mut self, fault: Fault, id: NodeId) {
+        self.nodes[&id].disk.lie(true);
+        let end = Mend::Lie(id, fault.lasting);
+        self.schedule(self.now + fault.lasting, Happening::Mend(end));
+    }
+
+    /// The power fails that uncovers what a disk did not sync; all of its journal since then is lost, and any part of the
+    /// rest. If the log could not bear that by now, it was all true.
+    fn end_to_lie(&mut self, id: NodeId, down_for: Duration) {
+        self.nodes[&id].disk.lie(false);
+        let is_calm = self.history.calm_since.is_some();
+        if is_calm || !self.may_strike(FaultKind::LyingDisk, &[id]) {
+            return self.nodes[&id].disk.keep_all();
+        }
+        self.note_spoiled(id, FaultKind::LyingDisk);
+        self.nodes[&id].disk.lose_unsynced("journal");
+        self.kill_node(id, true, down_for);
+        self.nodes.get_mut(&id).expect("the node exists").asleep = None;
     }
 
     /// Flips bits in the files of one replica of one shard, and makes sectors bad.
     fn damage(&mut self, id: NodeId) {
-        self.note_spoiled(id, true);
+        self.note_spoiled(id, FaultKind::BitRot);
         let disk = self.nodes[&id].disk.clone();
         let directory = format!("logs/{:016x}/shard-", self.log.0);
         let is_segment = |name: &String| name.starts_with(&directory) && name.contains("/seg-");
@@ -270,14 +319,21 @@ impl World {
         }
     }
 
-    fn note_spoiled(&mut self, node: NodeId, is_damaged: bool) {
+    fn note_spoiled(&mut self, node: NodeId, kind: FaultKind) {
         let lives = self.nodes[&node].lives(self.log, self.history.shard_count);
-        self.spoiled = Some(Spoiled { node, lives, is_damaged });
+        self.spoiled = Some(Spoiled { node, lives, kind });
+        self.history.disks_failed = true;
     }
 
     /// The node whose records were damaged.
     pub(super) fn damaged_node(&self) -> Option<NodeId> {
-        self.spoiled.as_ref().filter(|spoiled| spoiled.is_damaged).map(|spoiled| spoiled.node)
+        self.spoiled.as_ref().filter(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
+    }
+
+    /// Whether a node may find that a part of what it held is missing.
+    pub(super) fn lost_a_part(&self, node: NodeId) -> bool {
+        let is_so = |spoiled: &Spoiled| spoiled.node == node && spoiled.kind.loses_disk();
+        self.spoiled.as_ref().is_some_and(is_so)
     }
 
     /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
@@ -313,6 +369,9 @@ impl World {
     fn spoil_disk(&mut self, fault: Fault, id: NodeId) {
         let room = self.random.below(6000);
         let node = self.nodes.get_mut(&id).expect("the node exists");
+        if fault.kind != FaultKind::SlowDisk {
+            (node.has_torn_disk, self.history.disks_failed) = (true, true);
+        }
         match fault.kind {
             FaultKind::SyncFailure => node.disk.fail_syncs(1),
             FaultKind::DiskFull => {
@@ -470,6 +529,7 @@ impl World {
             Mend::Noise => {}
             Mend::Room(node) => self.nodes[&node].disk.set_capacity(None),
             Mend::Pause(node, life) => self.resume_node(node, life),
+            Mend::Lie(node, down_for) => self.end_to_lie(node, down_for),
             Mend::Lag(node) => {
                 let node = self.nodes.get_mut(&node).expect("the node exists");
                 (node.lag, node.slowness) = (Duration::ZERO, 1);
@@ -488,6 +548,7 @@ impl World {
         for node in self.nodes.values_mut() {
             node.disk.set_capacity(None);
             node.disk.fail_syncs(0);
+            node.disk.lie(false);
             (node.lag, node.slowness) = (Duration::ZERO, 1);
             if node.host.is_some() { &mut up } else { &mut down }.push((node.id, node.life));
         }

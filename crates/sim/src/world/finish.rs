@@ -8,6 +8,7 @@ use seriatim_store::ShardStore;
 
 use super::second::history_of;
 use super::{CONTROL, JUDGE, PATIENCE, World};
+use crate::excuses::Excuse;
 use crate::history::End;
 use crate::reader::{Reader, Style};
 
@@ -44,8 +45,10 @@ impl World {
             self.excuse_spoiled();
             let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
             self.end_clients();
-            self.read_everything();
+            self.history.judged_from = self.history.tick();
+            let (trim, _) = self.read_everything().unwrap_or_default();
             self.history.end = End::Unavailable(why);
+            self.history.trimmed_to = trim;
             return;
         }
         self.ask_last_tails();
@@ -57,11 +60,11 @@ impl World {
         let tail = self.leader_ordered().unwrap_or_default();
         self.end_clients();
         match self.read_everything() {
-            Some(trim) => {
+            Some((trim, true)) => {
                 self.history.end = End::Settled { trim, tail };
                 self.read_second();
             }
-            None => self.history.end = End::Stuck("the log could not be read to its end".into()),
+            _ => self.history.end = End::Stuck("the log could not be read to its end".into()),
         }
     }
 
@@ -80,7 +83,7 @@ impl World {
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
         let is_settled = self.latest_view().is_some_and(|view| self.is_settled(view));
-        self.all_done() && is_settled && self.second_is_at_rest()
+        self.all_done() && is_settled && self.second_is_at_rest() && self.remains().is_empty()
     }
 
     pub(super) fn is_settled(&self, view: &View) -> bool {
@@ -154,7 +157,7 @@ impl World {
 
     /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
     /// as much as it seemed to.
-    fn excuse_spoiled(&mut self) {
+    pub(super) fn excuse_spoiled(&mut self) {
         let (Some(spoiled), Some(view)) = (&self.spoiled, self.latest_view()) else { return };
         let (node, lives) = (spoiled.node, &spoiled.lives);
         let lost = |members: &[Member], life: Option<Incarnation>| {
@@ -164,8 +167,9 @@ impl World {
             || view.shards.iter().any(|members| {
                 lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
             });
-        if is_lost && !self.survives(view, &[node]) {
-            self.history.lost_too_much = true;
+        let is_too_much = is_lost && !self.survives(view, &[node]);
+        if self.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
+            self.history.lose_too_much();
         }
     }
 
@@ -186,6 +190,7 @@ impl World {
                 lines.push(format!("client {}: {trimmer:?}", client.number));
             }
         }
+        lines.extend(self.remains());
         lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
         lines.extend(self.nodes.keys().flat_map(|node| self.state_of(*node)));
         let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
@@ -243,9 +248,9 @@ impl World {
         lines
     }
 
-    /// Reads every replica of every shard from the beginning. Returns the trim point, if every one could be
+    /// Reads every replica of every shard from the beginning. Returns the trim point, and whether every one could be
     /// read to the end.
-    fn read_everything(&mut self) -> Option<Position> {
+    fn read_everything(&mut self) -> Option<(Position, bool)> {
         let entry = self.entry()?.clone();
         let shards = self.history.shards().collect();
         self.read_log(JUDGE, &entry, shards)
@@ -257,7 +262,7 @@ impl World {
         judge: u32,
         entry: &LogEntry,
         shards: Vec<ShardId>,
-    ) -> Option<Position> {
+    ) -> Option<(Position, bool)> {
         let mut trim = Position::ZERO;
         let mut complete = true;
         let view = entry.view.clone()?;
@@ -278,6 +283,6 @@ impl World {
                 }
             }
         }
-        complete.then_some(trim)
+        Some((trim, complete))
     }
 }

@@ -179,6 +179,10 @@ impl World {
         if arrivals.is_empty() {
             self.pipes.taken((connection, to), frame.len());
         }
+        if let Some((at, later)) = arrivals.last().copied().zip(self.network.echo(from, to)) {
+            let flight = Flight { connection, from, to, frame: frame.clone(), straggles: true };
+            self.schedule(at + later, Happening::Arrive(flight));
+        }
         for at in arrivals {
             let flight = Flight { connection, from, to, frame: frame.clone(), straggles: false };
             self.schedule(at, Happening::Arrive(flight));

@@ -24,6 +24,7 @@ use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
 use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
 use super::{CONTROL, Happening, World};
 use crate::capacity::Capacity;
+use crate::excuses::Excuse;
 use crate::network::{Connection, Lane, Party};
 use crate::pipes::Way;
 
@@ -72,6 +73,8 @@ pub struct Node {
     pub(super) is_paused: bool,
     /// How far its clock is ahead of the world's. It never decreases.
     pub(super) clock_ahead: Duration,
+    /// Its disk lost what was not synced, or had no room, at some time.
+    pub(super) has_torn_disk: bool,
     /// The lives of its roles, if it was ended in an orderly way.
     pub(super) asleep: Option<Lives>,
     /// Why it does not start, if it does not.
@@ -123,6 +126,7 @@ impl Node {
             lag: Duration::ZERO,
             is_paused: false,
             clock_ahead,
+            has_torn_disk: false,
             asleep: None,
             trouble: None,
         }
@@ -204,7 +208,8 @@ impl World {
         let shards = self.history.shard_count;
         let log = self.log;
         let is_damaged = self.damaged_node() == Some(id);
-        let was_set_back = self.was_set_back(id);
+        let lost_a_part = self.lost_a_part(id);
+        let lied = lost_a_part && self.was_set_back(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_some() {
             return;
@@ -215,10 +220,10 @@ impl World {
                 let is_shard = |endpoint| matches!(endpoint, Endpoint::Shard(_));
                 self.coverage.put_aside += host.problems().len() as u64;
                 // Without syncs, a power cut may leave anything.
+                let is_torn = !self.history.is_on_disk() && node.has_torn_disk;
                 let is_unexpected = |problem: &&Problem| {
-                    self.history.is_on_disk()
-                        && !was_set_back
-                        && !(is_damaged && problem.log == log && is_shard(problem.endpoint))
+                    let is_rotten = is_damaged && problem.log == log && is_shard(problem.endpoint);
+                    !self.history.excuse(Excuse::PutAside, is_torn || lost_a_part || is_rotten)
                 };
                 let unexpected: Vec<_> = host.problems().iter().filter(is_unexpected).cloned().collect();
                 for problem in unexpected {
@@ -247,8 +252,11 @@ impl World {
             Err(cause) => {
                 let life = node.life;
                 node.trouble = Some(cause.to_string());
-                // What the operator does about a disk that does not read.
+                // What the operator does about a disk that does not read, or whose journal has lost what it needs.
                 node.disk.replace_bad_sectors();
+                if lied {
+                    node.disk = MemoryDisk::new();
+                }
                 self.trace.line(self.now, format_args!("node {id} does not start: {cause}"));
                 self.schedule(self.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
             }
@@ -271,6 +279,7 @@ impl World {
         }
         if power {
             node.disk.crash(seed);
+            (node.has_torn_disk, self.history.disks_failed) = (true, true);
         }
         node.disk.fail_syncs(0);
         node.forget_life();

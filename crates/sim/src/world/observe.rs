@@ -87,8 +87,7 @@ impl World {
         let Message::Shard(shard::Message::Undecided { session, end, .. }) = outgoing.message else { return };
         if end < u64::MAX {
             self.coverage.ended_for_orphans += 1;
-            let known = self.history.ended.entry(session).or_insert(end);
-            *known = end.min(*known);
+            self.history.end_session(session, end);
         }
     }
 
@@ -218,6 +217,7 @@ impl World {
     /// Looks at the register after it did something.
     pub(super) fn entry_changed(&mut self) {
         self.observe_claims();
+        self.observe_gone();
         let Some(entry) = self.entry() else { return };
         let latest = entry.view_number();
         self.history.shard_count = self.history.shard_count.max(entry.shards.len() as u32);
@@ -250,7 +250,7 @@ impl World {
         }
         if self.latest_view().is_some_and(|view| !self.survives(view, &[])) {
             self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
-            self.history.lost_too_much = true;
+            self.history.lose_too_much();
         }
     }
 

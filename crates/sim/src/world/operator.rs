@@ -54,6 +54,7 @@ impl World {
         let request = self.operator.request;
         let accepts = self.operator.told.is_some();
         if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.history.accepted) {
+            self.excuse_spoiled();
             let at = self.history.tick();
             self.trace.line(self.now, format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
             // What was read before says nothing of what is there after.

@@ -6,6 +6,7 @@ use seriatim_model::{NodeId, Time};
 use seriatim_store::MemoryDisk;
 
 use super::World;
+use crate::coverage::FaultKind;
 
 /// How often a disk's state is kept.
 const KEPT_EVERY: Duration = Duration::from_millis(20);
@@ -43,7 +44,8 @@ impl World {
 
     /// Whether a node's disk went back.
     pub(super) fn was_set_back(&self, node: NodeId) -> bool {
-        self.plan.disk_goes_back && self.spoiled.as_ref().is_some_and(|spoiled| spoiled.node == node)
+        let is_so = |kind| kind == FaultKind::LyingDisk || self.plan.disk_goes_back;
+        self.spoiled.as_ref().is_some_and(|spoiled| spoiled.node == node && is_so(spoiled.kind))
     }
 
     /// A disk as it was some time ago, and as if the power had failed then: an empty one, if nothing is known of it.

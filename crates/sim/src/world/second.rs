@@ -105,8 +105,8 @@ impl World {
         let shards = (0..entry.config.shards).map(ShardId).collect();
         let trim = self.read_log(JUDGE, &entry, shards);
         history_of(&mut self.history, JUDGE).end = match trim.zip(tail) {
-            Some((trim, tail)) => End::Settled { trim, tail },
-            None => End::Stuck("the second log could not be read to its end".into()),
+            Some(((trim, true), tail)) => End::Settled { trim, tail },
+            _ => End::Stuck("the second log could not be read to its end".into()),
         };
     }
 }

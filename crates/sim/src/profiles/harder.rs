@@ -1,0 +1,111 @@
+//! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages come back late, other logs
+//! come and go, and what goes wrong lasts.
+//!
+//! None of these is among the default tests yet: they have not been run over enough seeds.
+
+use super::{at, busy, disk_losses, quiet};
+use crate::coverage::FaultKind;
+use crate::plan::{Plan, Target, Trigger, Workload};
+use crate::random::Random;
+
+/// A node comes back without its journal, or without one file of its stores, and later another is killed, or a
+/// connection breaks.
+#[must_use]
+pub fn part_losses(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x9A47);
+    let mut plan = disk_losses(seed);
+    plan.faults[0].kind = random.pick(&[FaultKind::JournalLoss, FaultKind::FileLoss]);
+    plan.faults[0].trigger = Trigger::At(random.millis(100, 900));
+    plan
+}
+
+/// A disk says for a while that it has synced, and has not; then its node loses power. All others saw more of it than it has,
+/// and are there to tell it.
+#[must_use]
+pub fn lying_disks(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x11E5);
+    let mut plan = disk_losses(seed);
+    plan.faults.truncate(1);
+    plan.faults[0].kind = FaultKind::LyingDisk;
+    plan.faults[0].trigger = Trigger::At(random.millis(100, 700));
+    plan.faults[0].lasting = random.millis(100, 400);
+    plan
+}
+
+/// Clients append what the disks of nodes hold: headers and whole batches of journals, frames, segments. Nodes restart, and
+/// read all of that.
+#[must_use]
+pub fn own_bytes(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x0B17);
+    let mut plan = quiet(seed);
+    plan.config.max_record_bytes = 10_000;
+    plan.journal.file_bytes = 65_536;
+    plan.journal.block_bytes = random.pick(&[512, 4096]);
+    plan.workload = Workload {
+        appends: 40,
+        payload_bytes: random.pick(&[1500, 5000, 9000]),
+        payload_of_disks: true,
+        resume_percent: 0,
+        ..busy()
+    };
+    for round in 0..random.between(1, 5) {
+        let kind =
+            random.pick(&[FaultKind::Kill, FaultKind::PowerLoss, FaultKind::PowerCut, FaultKind::CloseAll]);
+        let target = random.pick(&[Target::Leader, Target::Shard, Target::Any]);
+        plan.faults.push(at(&mut random, kind, target, 50 + round * 300, 300 + round * 300));
+    }
+    plan
+}
+
+/// Connections between nodes break again and again, nodes restart, and many messages come a second time: up to 600 ms
+/// later, over another connection, or to another life.
+#[must_use]
+pub fn echoes(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xEC40);
+    let mut plan = quiet(seed);
+    plan.network.echo_permille = random.pick(&[20, 100, 300]);
+    plan.network.straggle_percent = 100;
+    plan.network.noise_permille = (random.pick(&[0, 30]), 0, 0);
+    plan.config.replicas = random.pick(&[2, 3]);
+    plan.workload = Workload { appends: 40, trims: random.percent(30), ends: random.percent(40), ..busy() };
+    for round in 0..6 {
+        let from = 20 + round * 300;
+        plan.faults.push(at(&mut random, FaultKind::Reset, Target::Any, from, from + 250));
+        if random.percent(60) {
+            let kind =
+                random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::PowerLoss, FaultKind::Reset]);
+            let target = random.pick(&[Target::Leader, Target::Follower, Target::Shard, Target::Controller]);
+            plan.faults.push(at(&mut random, kind, target, from, from + 250));
+        }
+    }
+    plan
+}
+
+/// Other logs are created and deleted on the same nodes, several at a time, while nodes restart, connections break, and
+/// messages come late and twice.
+#[must_use]
+pub fn fleeting_logs(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xF1EE);
+    let mut plan = echoes(seed);
+    plan.nodes = random.pick(&[4, 5]);
+    for _ in 0..random.between(2, 5) {
+        let comes = random.millis(0, 1200);
+        plan.fleeting.push((comes, comes + random.millis(1, 800)));
+    }
+    for _ in 0..random.between(0, 3) {
+        let kind = random.pick(&[
+            FaultKind::ControlKill,
+            FaultKind::Absence,
+            FaultKind::CloseAll,
+            FaultKind::PowerCut,
+        ]);
+        plan.faults.push(at(&mut random, kind, Target::Any, 20, 2000));
+    }
+    plan
+}
+
+/// Pauses and cuts that last for 1 to 20 s, in any plan, while there is work all the time.
+#[must_use]
+pub fn long_faults(seed: u64) -> Plan {
+    Plan::from_seed(seed).lengthened()
+}
