@@ -104,7 +104,7 @@ pub const MUTATIONS: [Mutation; 75] = [
     mutation(Deviation::EndedOrdered, "at_most_once", 40, |seed| {
         profiles::resumed(seed).ordered(Order::Scalog)
     }),
-    mutation(Deviation::EndUncommitted, "liveness", 40, |seed| {
+    mutation(Deviation::EndUncommitted, "at_most_once", 60, |seed| {
         profiles::resumed(seed).ordered(Order::Scalog)
     }),
     mutation(Deviation::ResumedUnsettled, "session_order", 40, profiles::resumed),

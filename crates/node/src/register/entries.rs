@@ -138,7 +138,7 @@ impl Entries {
     async fn try_to_delete(&self, name: &str, log: LogId) -> Attempt<Result<LogId, Refusal>> {
         let (key, last_key) = (self.keys.log(log), self.keys.last_log());
         let read = Transaction::new().get(&Range::key(&key)).get(&Range::key(&last_key));
-        let mut outcome = self.client.commit(read).await?;
+        let mut outcome = self.client.commit(read.get(&self.keys.nodes())).await?;
         let found = outcome.take(0);
         let Some(entry) = first::<LogEntry>(&found)? else {
             let last = first(&outcome.take(1))?.unwrap_or(LogId(0));
@@ -147,12 +147,13 @@ impl Entries {
         if entry.name != name {
             return Ok(Some(Err(catalog::not_found(name.to_owned()))));
         }
-        let hosts: Vec<NodeId> = catalog::hosts(&entry).into_iter().collect();
+        let known = self.node_list(&outcome.take(2))?.into_iter().map(|node| node.node);
+        let told: Vec<NodeId> = catalog::told_of_deletion(&entry, known).into_iter().collect();
         let delete = Transaction::new()
             .if_modified_at(&key, modified_at(&found))
             .delete(&key)
             .delete(&self.keys.name(name))
-            .put(&self.keys.retiring(log), encode(&hosts));
+            .put(&self.keys.retiring(log), encode(&told));
         let outcome = self.client.commit(delete).await?;
         Ok(outcome.succeeded.then_some(Ok(log)))
     }

@@ -215,6 +215,14 @@ pub fn not_found(name: String) -> Refusal {
     }
 }
 
+/// The nodes that are told to forget a log that is deleted: those that host something of it, and all others that are known.
+/// A spare that stood in under a claim of which no view came may have a replica, and no entry names it; and a node that
+/// was told lets no late message begin one.
+#[must_use]
+pub fn told_of_deletion(entry: &LogEntry, known: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
+    hosts(entry).into_iter().chain(known).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +238,7 @@ mod tests {
         assert_eq!(entry.sequencers, [NodeId(1), NodeId(2)]);
         assert_eq!(entry.shards, [[NodeId(2), NodeId(3)]]);
         assert_eq!(hosts(&entry).len(), 3);
+        assert_eq!(told_of_deletion(&entry, nodes(4)), nodes(4).into_iter().collect());
         let entry = place(LogId(2), "b".into(), config, &nodes(3)).unwrap();
         assert_eq!(entry.sequencers, [NodeId(2), NodeId(3)]);
         assert_eq!(entry.shards, [[NodeId(3), NodeId(1)]]);

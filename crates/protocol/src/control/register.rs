@@ -24,7 +24,7 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 /// The embedded register.
 ///
 /// Invariants: an entry's version grows with each change; a log id is given once; a deleted log is kept
-/// in `retiring` until every node that hosted it has forgotten it.
+/// in `retiring` until every node that was told of it has forgotten it.
 #[derive(Clone, Debug)]
 pub struct Register {
     gate: Gate,
@@ -355,7 +355,7 @@ impl Register {
         if entry.name != name {
             return Err(catalog::not_found(name));
         }
-        let nodes = catalog::hosts(entry).into_iter().collect();
+        let nodes = catalog::told_of_deletion(entry, self.nodes.keys().copied()).into_iter().collect();
         self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
         for listener in self.audience.is_left(log) {

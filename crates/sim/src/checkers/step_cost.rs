@@ -21,8 +21,9 @@ const READ_PIECES: u64 = (32 << 10) + (256 << 10) + 8 * 2 * 3 * (64 << 10);
 /// How much a step may read besides for each subscription, in bytes: records that lie around those it is given, which are
 /// read together with them.
 const READER_BYTES: u64 = 128 << 10;
-/// How many entries a step may look at for each record that may be on its way.
-const VISITS: u64 = 4;
+/// How many entries a step may look at for each record that may be on its way: the record is looked up in the index and in
+/// the map, and others that stand before it in their blocks are passed over.
+const VISITS: u64 = 8;
 /// How many entries a step may look at besides: what a trim has forgotten at once.
 const VISITED_PIECE: u64 = 1000;
 /// How many blocks of entries a step may go through besides, of what grows with the log: in the index and in the map one
