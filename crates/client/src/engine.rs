@@ -465,7 +465,7 @@ impl Engine {
             obstacles.push(format!("node {node} at {address} cannot be reached ({cause})"));
             silent.retain(|waited_for| *waited_for != node);
         }
-        // Those that say nothing wait for the one whose disk is full, as the client does.
+        // Nodes that say nothing wait for the one whose disk is full, as the client does.
         silent.retain(|_| !has_full_disk);
         obstacles.extend(silent.iter().map(|node| format!("node {node} did not answer")));
         if obstacles.is_empty() { "the replicas did not all answer".to_owned() } else { obstacles.join("; ") }

@@ -84,7 +84,7 @@ struct Doubt {
 struct Part {
     source: NodeId,
     replica: usize,
-    /// What the replica that was asked last does not hold yet.
+    /// The position that the replica which was asked last does not hold yet.
     missing: Option<Position>,
     /// How long to wait before all replicas are asked again for it.
     missing_pause: Duration,

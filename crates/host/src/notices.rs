@@ -1,4 +1,4 @@
-//! What an operator hears of as it happens: nodes that are lost and come back, views, and logs that cannot go on.
+//! Notices to an operator: nodes that are lost and come back, views, and logs that cannot go on.
 //!
 //! A node that is lost concerns all its logs: of what happens to logs within a second, the first notices are given, and the
 //! others are counted. What did not change is not told again.
@@ -26,7 +26,7 @@ pub struct Notice {
     pub is_warning: bool,
     /// The name of the log, if it is about one.
     pub log: Option<String>,
-    /// What happened, why, and what it means now.
+    /// The words: what happened, why, and what it means now.
     pub text: String,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Notices {
     withheld: u64,
 }
 
-/// What was told of a log last.
+/// The latest notice of a log.
 #[derive(Debug, Default)]
 struct Told {
     view: ViewNumber,
@@ -131,7 +131,7 @@ impl Notices {
 }
 
 impl Host {
-    /// What an operator should hear of since this was asked last.
+    /// The notices since this was asked last.
     pub fn take_notices(&mut self, now: Time) -> Vec<Notice> {
         self.notices.close_window(now);
         std::mem::take(&mut self.notices.waiting)
