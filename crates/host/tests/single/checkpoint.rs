@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use seriatim_host::{Event, Host, HostConfig, RegisterPlace};
 use seriatim_model::{
-    ConnectionId, Durability, Endpoint, Incarnation, LogConfig, LogId, Peer, Time, ViewHistory, ViewNumber,
+    ConnectionId, Durability, Endpoint, Incarnation, LogConfig, LogId, Peer, Time, ViewNumber,
 };
-use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::control;
 use seriatim_protocol::{self as protocol, shard};
 use seriatim_store::{JournalOptions, MemoryDisk};
 
-use crate::common::{OTHER, OWN, SHARD, THIRD, address, cluster, config, others_are_heard};
+use crate::common::{OTHER, OWN, SHARD, THIRD, address, claimed, cluster, config, others_are_heard};
 
 fn in_pieces(disk: &MemoryDisk, snapshot_bytes: usize) -> HostConfig {
     let config = config(disk);
@@ -39,20 +39,7 @@ fn seal(host: &mut Host, log: LogId, claim: u64) {
 }
 
 fn fence(host: &mut Host, log: LogId, claim: u64) {
-    let entry = LogEntry {
-        id: log,
-        name: "log".into(),
-        config: log_config(),
-        sequencers: vec![OTHER],
-        shards: vec![vec![OWN]],
-        leaving: vec![],
-        version: 1,
-        claimed: ViewNumber(claim),
-        claimant: 1,
-        view: None,
-        history: ViewHistory::default(),
-        unavailable: None,
-    };
+    let entry = claimed(log, log_config(), claim);
     let message = shard::Message::Fence { claim: ViewNumber(claim), entry };
     tell(host, log, Endpoint::Controller, Endpoint::Shard(SHARD), message.into());
 }

@@ -67,10 +67,17 @@ pub(crate) fn others_are_heard(host: &mut Host) {
 
 /// A controller wants to know what the replica holds: the first message that makes a node host one.
 pub(crate) fn fence(host: &mut Host, durability: Durability, claim: u64) {
-    let entry = LogEntry {
-        id: LOG,
+    let config = LogConfig { durability, shards: 1, ..LogConfig::default() };
+    let entry = claimed(LOG, config, claim);
+    tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(claim), entry }.into());
+}
+
+/// The register's word about a log that was claimed and has no view.
+pub(crate) fn claimed(id: LogId, config: LogConfig, claim: u64) -> LogEntry {
+    LogEntry {
+        id,
         name: "log".into(),
-        config: LogConfig { durability, shards: 1, ..LogConfig::default() },
+        config,
         sequencers: vec![OTHER],
         shards: vec![vec![OWN]],
         leaving: vec![],
@@ -80,8 +87,7 @@ pub(crate) fn fence(host: &mut Host, durability: Durability, claim: u64) {
         view: None,
         history: ViewHistory::default(),
         unavailable: None,
-    };
-    tell(host, Endpoint::Shard(SHARD), Message::Fence { claim: ViewNumber(claim), entry }.into());
+    }
 }
 
 /// The first message that makes a node host a sequencing replica.
