@@ -22,7 +22,7 @@ const FAULTS: [&str; 10] = [
     "long-faults",
     "fleeting-logs",
 ];
-/// Those in which more is asked for than there is capacity.
+/// The profiles in which more is asked for than there is capacity.
 const LOADS: [&str; 11] = [
     "within-capacity",
     "overload",

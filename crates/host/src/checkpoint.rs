@@ -22,7 +22,7 @@ pub(crate) struct Checkpoint {
     /// The role that was asked last, in the order of keys, and where it goes on if it says what it knows in parts.
     asked: Option<RoleKey>,
     goes_on: Option<LogId>,
-    /// What it said, or the node itself, as far as it is not in the journal yet.
+    /// The snapshot of that role, or of the node itself, as far as it is not in the journal yet.
     said: (RoleKey, VecDeque<Bytes>),
     /// The last entry of the piece before.
     written: Lsn,

@@ -65,7 +65,7 @@ impl RoleSnapshot {
         out.finish()
     }
 
-    /// What a role said, in one part or in several.
+    /// The snapshot of a role, in one part or in several.
     pub(crate) fn decode_parts(bytes: Bytes) -> Result<Self, WireError> {
         let mut input = Decoder::new(bytes);
         let mut whole = Self::decode(&mut input)?;

@@ -25,7 +25,7 @@ pub(crate) enum Role {
     Shard(Box<Replica>, Box<ShardStore>),
 }
 
-/// What a role says for a checkpoint.
+/// The snapshot that a role gives for a checkpoint, or a part of it.
 pub(crate) struct Snapshot {
     /// A [`RoleSnapshot`].
     pub(crate) said: Vec<Bytes>,
@@ -135,8 +135,8 @@ impl Role {
         Some(Birth { config: self.config()?.clone(), incarnation })
     }
 
-    /// What stands for all that the role wrote so far. Nothing for a role that keeps nothing. One that has said a part goes on
-    /// there.
+    /// The snapshot that stands for all that the role wrote so far. Nothing for a role that keeps nothing. One that has
+    /// said a part goes on there.
     pub(crate) fn snapshot(&mut self, goes_on: Option<LogId>) -> Option<Snapshot> {
         let birth = self.birth();
         let journaled = self.is_journaled();

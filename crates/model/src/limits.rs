@@ -315,7 +315,7 @@ const _: () = {
     // Records whose names are late are not taken for such that nobody named.
     assert!(UNNAMED_FOR.as_millis() > MISSING_MOST.as_millis() * 2);
     assert!(MAX_UNNAMED * 64 < MAX_FRAME_BYTES);
-    // What waits for the journal when the room runs low still finds some; and a disk with enough is not soon low again.
+    // Entries that wait for the journal when room runs low still find some; a disk with enough is not soon low again.
     assert!(JOURNAL_BACKLOG_BYTES as u64 * 2 <= DISK_LOW_BYTES);
     assert!(DISK_LOW_BYTES * 2 < DISK_ENOUGH_BYTES);
     // One session alone does not wait for what it has itself on the way.

@@ -154,7 +154,7 @@ pub enum Deviation {
     PutOffForEver,
     /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.
     MendingWaits,
-    /// What a role knows is written down for a checkpoint some time after it was asked.
+    /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
     SnapshotAhead,
 }
 

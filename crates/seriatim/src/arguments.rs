@@ -103,8 +103,8 @@ pub(crate) struct DevArguments {
 /// How a server tells what happens to it, on standard error.
 #[derive(Debug, Args)]
 pub(crate) struct EventArguments {
-    /// What is told: only what went wrong (error), what an operator should look at (warn), and what becomes of nodes and views
-    /// (info).
+    /// The events that the server tells: only what went wrong (error), what an operator should look at (warn), and what
+    /// becomes of nodes and views (info).
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub(crate) log_level: LogLevel,
     /// As lines for people, or as a line of JSON each.
@@ -277,7 +277,7 @@ pub(crate) struct AppendArguments {
     /// The file whose lines to append; - is standard input, too [default: standard input].
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
-    /// What a line is: a record as it is, or one as JSON, as `read --json` prints it, with a key and headers of its own.
+    /// Each line is a record as it is, or one as JSON, as `read --json` prints it, with a key and headers of its own.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     pub(crate) input: InputFormat,
     /// Records end with a NUL byte, not with a newline: a file without one is a single record.
@@ -305,7 +305,7 @@ pub(crate) struct AppendArguments {
     pub(crate) json: bool,
 }
 
-/// What stands in the input of an append.
+/// The form of the records in the input of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InputFormat {
     /// Records as they are.

@@ -47,7 +47,7 @@ struct JsonHeader {
 const FIRST_KIND_OF_USERS: u16 = 32_768;
 
 impl JsonRecord {
-    /// What a reader was given.
+    /// A record as a reader was given it.
     pub(crate) fn delivered(position: Position, id: RecordId, record: &StoredRecord) -> Self {
         let (payload, payload_base64) = readable(&record.payload());
         let (key, key_base64) = record.key().map_or((None, None), |key| readable(&key));
@@ -68,11 +68,11 @@ impl JsonRecord {
         }
     }
 
-    /// What a line asks to append. What only a reader is told (position, time, session, number) is passed over, so that
-    /// one log can be copied to another.
+    /// The record that a line asks to append. Fields that only a reader is told (position, time, session, number) are
+    /// passed over, so that one log can be copied to another.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// Says what is wrong with the line.
     pub(crate) fn parse(line: &[u8]) -> Result<Record, String> {
         let line: Self = serde_json::from_slice(line).map_err(|cause| format!("not a record: {cause}"))?;
         let payload = bytes_of("record", line.record, line.record_base64)?

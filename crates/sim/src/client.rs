@@ -446,7 +446,7 @@ fn payload(append: usize, workload: &Workload, oversize: bool, random: &mut Rand
     text.into()
 }
 
-/// What a disk holds, from anywhere in it on, with the append's number at its end.
+/// A piece of what a disk holds, from anywhere in it on, with the append's number at its end.
 fn piece(history: &History, workload: &Workload, random: &mut Random) -> Bytes {
     let piece = &history.piece;
     let most = piece.len().min(workload.payload_bytes as usize) as u64;

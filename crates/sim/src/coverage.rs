@@ -79,7 +79,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Those that are drawn. What a seed stands for depends on how many there are.
+    /// The kinds that are drawn. The meaning of a seed depends on how many there are.
     pub const ALL: [Self; 30] = [
         Self::Kill,
         Self::PowerLoss,
@@ -113,7 +113,7 @@ impl FaultKind {
         Self::ClientCrash,
     ];
 
-    /// Those that only some profiles have.
+    /// The kinds that only some profiles have.
     pub const APART: [Self; 3] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk];
 
     /// Whether a part of what one disk holds is lost, or all of it.
@@ -261,7 +261,7 @@ pub struct Coverage {
     pub dismissals: u64,
     /// Times that a replica told a reader of a damaged record.
     pub damages: u64,
-    /// What was let pass although it looks like a broken promise.
+    /// The excuses that let something pass although it looks like a broken promise.
     pub excuses: Excuses,
     /// Stores that could not be opened and were put aside.
     pub put_aside: u64,

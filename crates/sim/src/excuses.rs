@@ -1,4 +1,5 @@
-//! What is let pass although it looks like a broken promise, by kind: an excuse that is never counted hides what it likes.
+//! The excuses that let something pass although it looks like a broken promise, by kind: an excuse that is never
+//! counted hides what it likes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

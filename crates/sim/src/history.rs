@@ -362,7 +362,7 @@ pub struct History {
     pub trimmed_to: Position,
     /// When the log was read to the end to be judged.
     pub judged_from: Moment,
-    /// What was let pass although it looks like a broken promise.
+    /// The excuses that let something pass although it looks like a broken promise.
     pub excuses: Excuses,
     /// What an operator accepted to lose.
     pub accepted: Option<Acceptance>,

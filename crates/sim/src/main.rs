@@ -328,7 +328,7 @@ fn verdict(
     }
 }
 
-/// What should have happened in so many seeds, and did not.
+/// The events that should have happened in so many seeds, and did not.
 fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
     let is_judged = arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any);
     if is_judged { coverage.missing(arguments.protocol.order()) } else { vec![] }

@@ -1,5 +1,5 @@
-//! What the store asks of a disk, and four disks: a real one, one in memory that fails on request, one that forgets what was
-//! not synced when its process dies, and one with a bound.
+//! The disk as the store needs it, and four disks: a real one, one in memory that fails on request, one that forgets
+//! what was not synced when its process dies, and one with a bound.
 
 mod behind;
 mod bounded;

@@ -111,7 +111,7 @@ fn write(directory: &Path, (before, after): Commands, checkpoints_before: usize)
     }
     journal.append(SEQUENCER, &[Bytes::from_static(b"before")]);
     let id = journal.begin_checkpoint();
-    // What its snapshot holds is not executed again.
+    // An entry that its snapshot holds is not executed again.
     journal.append(SHARD_ROLE, &[encode_one(&before[0])]);
     let (checkpoint, files) = store.checkpoint();
     sync_files(&disk, &files).unwrap();

@@ -185,7 +185,7 @@ async fn a_log_does_without_a_full_disk_and_takes_it_back() {
     };
     eventually("it is done without", async || takes_part().await == 0).await;
     assert!(client.condition(NodeId(3)).await.unwrap().has_full_disk);
-    // What is kept is left: what makes room needs some.
+    // The room that is kept back is left: what makes room needs some.
     let disk = &cluster.disks[2];
     assert!(disk.free().unwrap() > Some(DISK_LOW_BYTES / 2), "{:?}", disk.free());
     within("a trim", log.trim(Position(50))).await.unwrap();

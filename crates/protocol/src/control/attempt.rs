@@ -80,7 +80,7 @@ impl Step {
 pub(super) struct Around<'a> {
     pub(super) nodes: &'a BTreeSet<NodeId>,
     pub(super) silent: &'a BTreeSet<NodeId>,
-    /// Those whose disks are full.
+    /// The nodes whose disks are full.
     pub(super) full: &'a BTreeSet<NodeId>,
 }
 

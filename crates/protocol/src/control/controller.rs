@@ -194,7 +194,7 @@ impl Controller {
         }
     }
 
-    /// What the register said of the log when it was heard last.
+    /// The log's entry, as the register gave it when it was heard last.
     #[must_use]
     pub fn entry(&self) -> Option<&LogEntry> {
         self.current.as_deref()
@@ -744,7 +744,7 @@ impl Controller {
 
     /// No view can be formed: says so, and tries again after a while.
     fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
-        // What was accepted when the attempt had begun already is for the next one.
+        // A loss that was accepted when the attempt had begun already is for the next one.
         let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.purpose.accepts_loss);
         if is_older && self.orders.accepts() && matches!(trouble, Trouble::Lost(_)) {
             return self.rest(now, Duration::ZERO);

@@ -10,7 +10,7 @@ use crate::roles::RoleEffect;
 /// How long what was accepted counts, if no attempt comes to an end.
 const ORDER_FOR: Duration = Duration::from_secs(20);
 
-/// What an operator asked that is not answered yet.
+/// The question of an operator that is not answered yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orders(Option<Order>);
 

@@ -15,7 +15,7 @@ use super::message::LogEntry;
 #[derive(Clone, Debug, Default)]
 pub(super) struct FullDisks {
     nodes: BTreeSet<NodeId>,
-    /// Those that the latest view names all the same: it was formed with them knowingly.
+    /// The nodes of these that the latest view names all the same: it was formed with them knowingly.
     borne: BTreeSet<NodeId>,
 }
 

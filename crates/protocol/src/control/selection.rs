@@ -93,7 +93,7 @@ impl Attempt {
         let wanted = self.entry.config.replicas as usize;
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
-            // What the first holds, any other gets from it: better one that lacks something than one that takes nothing.
+            // Any other gets what the first holds from it: better one that lacks something than one that takes nothing.
             others.sort_by_key(|member| around.full.contains(&member.node));
         }
         ranked.truncate(wanted);

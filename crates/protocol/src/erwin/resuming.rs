@@ -147,7 +147,7 @@ impl LogClient {
     }
 }
 
-/// What is asked for at present.
+/// The questions that the client asks at present.
 fn questions(resuming: &Resuming, view: ViewNumber) -> Vec<Message> {
     if let Some(session) = resuming.closing() {
         return vec![Message::Close { view, session, successor: resuming.successor() }];

@@ -1,5 +1,5 @@
-//! What a client knows of the sessions of earlier runs that it goes on with, where a session that is resumed ends and
-//! goes on in another one.
+//! The client's knowledge of the sessions of earlier runs that it goes on with, where a session that is resumed ends
+//! and goes on in another one.
 //!
 //! The first appends of a run are those of the earlier runs again, in their order, and each is answered by what became
 //! of its number. The rest goes to the session of this run.
@@ -22,7 +22,7 @@ pub struct Resuming {
     successor: Option<SessionId>,
     /// The session that is being ended; none if all have ended.
     closing: Option<SessionId>,
-    /// Those that have ended, in order.
+    /// The sessions that have ended, in order.
     ended: Vec<Ended>,
     pace: Pace,
 }
@@ -66,9 +66,9 @@ impl Pace {
 pub struct Past {
     /// The names that are still to be claimed by an append.
     names: VecDeque<IdRun>,
-    /// Those that were claimed and are not answered.
+    /// The appends that were claimed and are not answered.
     asked: BTreeMap<RecordId, Asked>,
-    /// Those of them that nobody was asked about yet.
+    /// The appends of these that nobody was asked about yet.
     unsaid: Vec<RecordId>,
     pace: Pace,
 }
@@ -79,7 +79,7 @@ struct Asked {
     sync: bool,
 }
 
-/// What is to be asked about appends of earlier runs.
+/// The questions that a client is to ask about appends of earlier runs.
 #[derive(Debug, Default)]
 pub struct Questions {
     /// The appends, in order.
@@ -147,7 +147,7 @@ impl Past {
         (!self.asked.is_empty()).then_some(self.pace.say_at)
     }
 
-    /// What is to be asked now.
+    /// The questions that are to be asked now.
     pub fn questions(&mut self, now: Time, view: ViewNumber) -> Questions {
         let mut ids: BTreeSet<RecordId> = std::mem::take(&mut self.unsaid).into_iter().collect();
         let is_due = !self.asked.is_empty() && self.pace.is_due(now, view);

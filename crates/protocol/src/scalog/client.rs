@@ -192,7 +192,7 @@ impl LogClient {
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
         self.work_is_due = true;
-        // What an earlier run appended is not objected to, and who did that is not known yet while this one resumes.
+        // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
         if self.past.claim(token, true) {
             return;
         }
@@ -504,7 +504,7 @@ impl LogClient {
         }
     }
 
-    /// What became of some append of this session, or of one before it, nobody knows any more.
+    /// Nobody knows any more what became of some append of this session, or of one before it.
     pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
         let unsettled = self.pending.drain(..).filter(|pending| !pending.settled);
         let tokens = unsettled.map(|pending| pending.token).chain(self.past.give_up());

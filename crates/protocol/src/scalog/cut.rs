@@ -77,7 +77,7 @@ impl Cut {
         self.lengths.iter().find(|(of, _)| *of == shard).map_or(0, |(_, length)| *length)
     }
 
-    /// What gets the positions, as the shards are told.
+    /// The names and ends that get the positions, as the shards are told.
     pub(super) fn runs(&self) -> Vec<Ordered> {
         let names = self.names.iter().map(|(shard, names)| (names.ids, *shard, false));
         let ends = (self.names_end().0..).zip(&self.ends).map(|(position, end)| {

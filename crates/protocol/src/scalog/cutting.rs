@@ -43,7 +43,7 @@ pub(super) struct Leader {
     uncommitted: VecDeque<Cut>,
     committed: Position,
     pub(super) pusher: Pusher,
-    /// Those that want sessions to end.
+    /// The clients that want sessions to end.
     pub(super) closings: Vec<Closing>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// What the client is to be told, if that is certain.
+    /// The answer that the client is to get, if that is certain.
     fn answer(self, sequencer: &Sequencer) -> Option<Message> {
         let (Self { session, .. }, sessions) = (self, &sequencer.sessions);
         if sequencer.has_expired(session) {

@@ -102,7 +102,7 @@ impl LogClient {
         (self.resuming, self.is_opening) = ((!is_told).then(|| resuming.anew()), false);
     }
 
-    /// What earlier runs left is settled: this one appends.
+    /// The appends that earlier runs left are settled: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {

@@ -43,7 +43,7 @@ pub(super) struct Copying {
     ignorant: BTreeSet<NodeId>,
     /// How many others there are.
     others: usize,
-    /// Those that the view does without.
+    /// The replicas that the view does without.
     pub(super) former: Former,
     /// Positions that were found damaged, and how often each was asked for in vain.
     damaged: BTreeMap<Position, u32>,

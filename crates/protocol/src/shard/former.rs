@@ -49,7 +49,7 @@ impl Former {
         self.left.drain(..too_many);
     }
 
-    /// Those that know what this view decides.
+    /// The replicas that know what this view decides.
     pub(super) fn that_know(&self, view: ViewNumber) -> impl Iterator<Item = Member> {
         let knows = move |left: &&Left| left.view >= view && left.unanswered < MOST_UNANSWERED;
         self.left.iter().filter(knows).map(|left| left.member)
@@ -68,7 +68,7 @@ impl Former {
         }
     }
 
-    /// Whoever was asked last there did not answer in time; or somebody did.
+    /// The replica that was asked last there did not answer in time; or one there did.
     pub(super) fn note(&mut self, node: NodeId, answers: bool) {
         for left in self.left.iter_mut().filter(|left| left.member.node == node) {
             left.unanswered = if answers { 0 } else { left.unanswered + 1 };

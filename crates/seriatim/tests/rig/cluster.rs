@@ -105,7 +105,7 @@ impl Cluster {
         said(&self.words())
     }
 
-    /// What it complained of. That a node was lost, or a log unavailable, is no complaint: tests do that to it, and so
+    /// The complaints it made. That a node was lost, or a log unavailable, is no complaint: tests do that to it, and so
     /// does a busy machine.
     pub(crate) fn complaints(&self) -> String {
         let said = self.says();

@@ -1,4 +1,4 @@
-//! What servers tell an operator on standard error: the story of a failover can be read from it.
+//! The events that servers tell an operator on standard error: the story of a failover can be read from them.
 
 use std::time::Duration;
 

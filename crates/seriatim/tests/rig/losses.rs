@@ -115,7 +115,7 @@ async fn lose_memory(order: Order) {
     assert_eq!(cli.good(&["read", "m"]).await, b"new\n");
 }
 
-/// What is certain can be read all the time while a loss is accepted, although replicas copy it first.
+/// Records that are certain can be read all the time while a loss is accepted, although replicas copy them first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
     let test = async {
@@ -126,7 +126,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             let log = filled(&client, &order.to_string(), order, Durability::Memory).await;
             drop(log.submit(payload(FINAL)).await.expect("there is room"));
         }
-        // What is final is safe from a kill once it is written behind, within 10 ms unless the machine is busy.
+        // A final record is safe from a kill once it is written behind, within 10 ms unless the machine is busy.
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill_and_restart().await;
         let client = cluster.client(Duration::from_secs(20)).await;

@@ -111,7 +111,7 @@ fn gave_its_own(history: &History, owners: &BTreeMap<Position, ShardId>, served:
     let range = owners.range(served.from..served.upto.max(served.from));
     let own = range.filter(|(_, owner)| **owner == served.shard).map(|(position, _)| *position);
     let given = history.observations[served.records.clone()].iter().map(|seen| seen.position);
-    // What was lost may have been given out before, or by another.
+    // A lost record may have been given out before, or by another shard.
     let is_certain = |position: &Position| !history.may_be_gone(*position);
     let is_excused = || own.clone().filter(is_certain).eq(given.clone().filter(is_certain));
     match own.clone().eq(given.clone()) || history.excuse(Excuse::Disowned, is_excused()) {

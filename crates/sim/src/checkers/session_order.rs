@@ -66,7 +66,7 @@ fn numbers_rise(history: &History, trim: Position) -> Finding {
         of_log.entry(id.session).or_default().push((*position, id.number));
     }
     of_log.into_iter().try_for_each(|(session, mut records)| {
-        // What was lost may have been appended again.
+        // A lost record may have been appended again.
         records.retain(|(position, _)| !history.may_be_gone(*position));
         in_order(records).map_err(|what| format!("session {session}: {what}"))
     })

@@ -55,8 +55,8 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// What was read from a log that lost memory, and no disk, stays readable: also while it is unavailable, and whatever is
-/// accepted.
+/// A record that was read from a log that lost memory, and no disk, stays readable: also while the log is unavailable,
+/// and whatever is accepted.
 fn still_readable(history: &History, first: &BTreeMap<Position, &Observation>) -> Finding {
     if history.disks_failed {
         return Ok(());

@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// What is left of logs that were deleted, or were to be.
+    /// The remains of logs that were deleted, or were to be.
     pub(super) fn remains(&self) -> Vec<String> {
         let mut remains: Vec<String> = self
             .fleet

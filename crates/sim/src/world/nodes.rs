@@ -252,7 +252,7 @@ impl World {
             Err(cause) => {
                 let life = node.life;
                 node.trouble = Some(cause.to_string());
-                // What the operator does about a disk that does not read, or whose journal has lost what it needs.
+                // The operator does this about a disk that does not read, or whose journal has lost what it needs.
                 node.disk.replace_bad_sectors();
                 if lied {
                     node.disk = MemoryDisk::new();

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(disk.free().unwrap(), Some(100));
         let refused = disk.write_at("a/new", 450, &zeros(151)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
-        // What is there can be written over, and what is left be used.
+        // Bytes that are there can be written over, and room that is left be used.
         disk.write_through("a/new", 100, &zeros(400)).unwrap();
         disk.write_at("a/new", 450, &zeros(150)).unwrap();
         assert_eq!(disk.free().unwrap(), Some(0));

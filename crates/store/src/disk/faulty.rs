@@ -113,7 +113,7 @@ impl MemoryDisk {
         self.lock().files.values_mut().for_each(MemoryFile::sync);
     }
 
-    /// What was not synced is lost in all files of a directory.
+    /// All files of a directory lose what was not synced.
     pub fn lose_unsynced(&self, dir: &str) {
         let mut state = self.lock();
         state.files.retain(|name, file| !is_within(dir, name) || file.name_is_durable);

@@ -78,7 +78,7 @@ impl Names {
 /// Which names have which positions that are not final.
 pub(super) type Given = Versions<Settled>;
 
-/// What is told of names: they are void; of another session than the last ones; do not follow these; are several.
+/// An entry tells of its names: they are void; of another session than the last ones; do not follow these; are several.
 const VOID: u8 = 1;
 const OTHER_SESSION: u8 = 2;
 const ELSEWHERE: u8 = 4;

@@ -25,7 +25,7 @@ pub(super) const BLOCK_ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 
 /// What belongs to consecutive places (positions of the log, or numbers of a session).
 pub(super) trait Stretch: Copy {
-    /// What the first of a block is told apart from.
+    /// The stretch that the first of a block is told apart from.
     const NOTHING: Self;
 
     /// How many places. Never none.
@@ -111,7 +111,7 @@ impl<T: Stretch> Runs<T> {
         if !self.is_in_tail(first) {
             replaced = self.remove(first, first + stretch.count(), visits);
         }
-        // What was removed may have been the tail.
+        // The removed entries may have been the tail.
         let within = if self.is_in_tail(first) {
             let replaced = insert(&mut self.tail);
             self.pack_tail(visits);

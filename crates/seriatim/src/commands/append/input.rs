@@ -24,7 +24,7 @@ pub(super) struct Item {
     pub(super) upto: Prefix,
 }
 
-/// What comes of the input, a few records at a time, up to its end or to what is wrong with it.
+/// The records of the input, a few at a time, up to its end or to what is wrong with it.
 pub(super) type Chunks = mpsc::Receiver<Vec<Result<Item, Failure>>>;
 
 /// The input of a command.
@@ -90,7 +90,7 @@ impl Format {
         Self { input: arguments.input, delimiter, key: arguments.key.clone() }
     }
 
-    /// What one record of the input is called.
+    /// The word for one record of the input.
     pub(super) fn unit(&self) -> &'static str {
         if self.delimiter == 0 { "record" } else { "line" }
     }
@@ -138,7 +138,7 @@ impl<R: Read> Reader<R> {
             let Some(item) = self.next_item().transpose() else { break };
             let is_last = item.is_err();
             items.push(item);
-            // What a person types is appended at once: reading on might wait for more.
+            // A person's line is appended as soon as it is typed: reading on might wait for more.
             if is_last || self.source.buffer().is_empty() {
                 break;
             }

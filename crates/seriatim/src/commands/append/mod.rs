@@ -86,7 +86,7 @@ struct Run {
     signals: Signals,
 }
 
-/// What happens next.
+/// The event that comes next.
 enum Happening {
     /// The oldest append that is in flight came to its end.
     Outcome(Result<Receipt, AppendError>, Prefix),

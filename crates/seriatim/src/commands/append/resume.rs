@@ -37,7 +37,7 @@ impl Prefix {
     }
 }
 
-/// What the file holds, as JSON.
+/// The content of the file, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -59,7 +59,7 @@ pub(super) struct Progress {
     saved_at: Instant,
 }
 
-/// What an earlier run left.
+/// The progress that an earlier run left.
 pub(super) struct Earlier {
     path: PathBuf,
     saved: Option<Saved>,
@@ -124,7 +124,7 @@ impl Earlier {
 }
 
 impl Progress {
-    /// What is done of the input.
+    /// The part of the input that is done.
     pub(super) fn done(&self) -> Prefix {
         self.saved.done
     }

@@ -40,7 +40,7 @@ pub(super) struct Finger<T> {
     last: Last<T>,
 }
 
-/// What is expected of the next entry.
+/// The last entry, which tells what is expected of the next one.
 #[derive(Clone, Copy, Debug)]
 struct Last<T> {
     /// Where the last one ends.

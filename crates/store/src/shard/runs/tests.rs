@@ -1,4 +1,4 @@
-//! What is packed is what a plain map would hold, and nothing that is done to it looks at all of it.
+//! Packed runs are what a plain map would hold, and nothing that is done to them looks at all of them.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use super::*;
 
 const FRAME_BYTES: u32 = 10;
 
-/// What is done to runs.
+/// An action that is done to runs.
 #[derive(Clone, Debug)]
 enum Action {
     Append { gap: u64, count: u16 },
@@ -120,7 +120,7 @@ impl Both {
         places.into_iter().map(|at| self.model.remove(&at).unwrap()).collect()
     }
 
-    /// What was touched, each entry up to four times (looked for, unpacked, packed, replaced), and some blocks at the
+    /// The entries touched, each up to four times (looked for, unpacked, packed, replaced), and some blocks at the
     /// sides.
     fn check_cost(&self, before: u64, touched: usize) {
         let cost = self.visits.count() - before;
