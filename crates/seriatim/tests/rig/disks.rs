@@ -63,6 +63,7 @@ impl Drop for Mount {
 }
 
 /// Three nodes, one of which has a small file system of its own. None where this process may not mount one, which says so.
+#[expect(clippy::print_stderr, reason = "a test that is skipped must not look like one that passed")]
 async fn with_a_small_disk() -> Option<(Members, Mount)> {
     let mount = std::cell::Cell::new(None);
     let prepare = |node: NodeId, data: &Path| {

@@ -98,7 +98,7 @@ impl Both {
 
     fn insert(&mut self, first: u64, count: u16, is_apart: bool) {
         // Often behind the last one, sometimes elsewhere.
-        self.next += u32::from(first % 4 == 0);
+        self.next += u32::from(first.is_multiple_of(4));
         let (offset, bytes) = (self.next * FRAME_BYTES, u32::from(count) * FRAME_BYTES);
         let run = IndexRun { segment: 1, offset, bytes, skip: 0, count, frames: count };
         let before = self.visits.count();
