@@ -38,7 +38,7 @@ wire_struct! { VersionRange { min, max } }
 
 impl VersionRange {
     /// What this build speaks.
-    pub const OURS: Self = Self { min: 3, max: 3 };
+    pub const OURS: Self = Self { min: 4, max: 4 };
 
     /// The newest version that both speak.
     #[must_use]
