@@ -746,7 +746,7 @@ impl Controller {
     fn cannot_form(&mut self, now: Time, entry: LogEntry, trouble: &Trouble, out: &mut Vec<RoleEffect>) {
         // A loss that was accepted when the attempt had begun already is for the next one.
         let is_older = matches!(&self.phase, Phase::Attempt(attempt) if !attempt.purpose.accepts_loss);
-        if is_older && self.orders.accepts() && matches!(trouble, Trouble::Lost(_)) {
+        if is_older && self.orders.accepts_at(now) && matches!(trouble, Trouble::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
         let why = trouble.to_string();

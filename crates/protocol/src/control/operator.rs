@@ -36,12 +36,7 @@ impl Orders {
         self.0.is_some()
     }
 
-    /// Whether the loss was accepted.
-    pub(super) fn accepts(&self) -> bool {
-        self.0.as_ref().is_some_and(|order| order.accepts)
-    }
-
-    /// Whether it counts for an attempt that begins now.
+    /// Whether the loss was accepted, and that still counts.
     pub(super) fn accepts_at(&self, now: Time) -> bool {
         self.0.as_ref().is_some_and(|order| order.accepts && now < order.until)
     }

@@ -46,10 +46,19 @@ impl Replica {
         self.copy(now, out);
     }
 
-    pub(super) fn not_got(&mut self, now: Time, request: u64, error: ReadError, out: &mut Vec<RoleEffect>) {
+    pub(super) fn not_got(
+        &mut self,
+        now: Time,
+        (from, request): (Address, u64),
+        error: ReadError,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let mut members = self.members().into_iter().flat_map(|members| &members.replicas);
+        let is_member = matches!(from, Address::Node(node, _) if members.any(|member| member.node == node));
         match error {
-            // Not after a fence: what was answered to that counts, and it told the trim point.
-            ReadError::Trimmed { first } if first <= self.stable && self.is_open() => {
+            // Not after a fence: what was answered to that counts, and it told the trim point. And only a member's: one
+            // outside the view may have missed a trim, or have trimmed what an accepted loss has given out anew.
+            ReadError::Trimmed { first } if first <= self.stable && self.is_open() && is_member => {
                 self.copying.learned_trim(now, request);
                 self.trim_below(first, out);
             }

@@ -327,7 +327,7 @@ impl Replica {
             Message::MappedRecords { request, records, owned, upto } => {
                 self.got(now, request, (records, owned), upto, out);
             }
-            Message::ReadFailed { request, error } => self.not_got(now, request, error, out),
+            Message::ReadFailed { request, error } => self.not_got(now, (from, request), error, out),
             Message::Status { request } => {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
