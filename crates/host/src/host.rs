@@ -1,6 +1,7 @@
 //! The node: dispatch, effects, writes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -417,6 +418,14 @@ impl Host {
         }
         for file in files {
             self.disk.sync(&file).map_err(|cause| HostError::Write(format!("{file}: {cause}")))?;
+        }
+        for file in self.take_checkpoint_files().unwrap_or_default() {
+            // Its replica may have been removed since.
+            if let Err(cause) = self.disk.sync(&file)
+                && cause.kind() != ErrorKind::NotFound
+            {
+                return Err(HostError::Write(format!("{file}: {cause}")));
+            }
         }
         for (key, record) in closing {
             self.append(key, &encode(&record));
