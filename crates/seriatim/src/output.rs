@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use tokio::sync::watch;
@@ -85,17 +87,35 @@ pub(crate) fn note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// The telling of what happens to a server.
+pub(crate) struct Events {
+    is_over: Arc<AtomicBool>,
+}
+
+impl Events {
+    /// Tells nothing more: the nodes of one process that stops take leave of each other, and none is lost.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// From here on what happens to a server is told on standard error: one line each, with its time in UTC.
-pub(crate) fn tell_events(arguments: &EventArguments) {
+pub(crate) fn tell_events(arguments: &EventArguments) -> Events {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = Events { is_over: Arc::clone(&is_over) };
+    let writer = move || -> Box<dyn Write> {
+        if is_over.load(Ordering::Relaxed) { Box::new(io::sink()) } else { Box::new(io::stderr()) }
+    };
     let events = tracing_subscriber::fmt()
         .with_max_level(arguments.log_level.level())
-        .with_writer(io::stderr)
+        .with_writer(writer)
         .with_ansi(false)
         .with_target(false);
     match arguments.log_format {
         LogFormat::Text => events.init(),
         LogFormat::Json => events.json().flatten_event(true).init(),
     }
+    told
 }
 
 /// Tells what an operator should know: what there is to tell, and whatever comes later.

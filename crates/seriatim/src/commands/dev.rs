@@ -8,7 +8,7 @@ use crate::config::check_disk_bytes;
 use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
-    tell_events(&arguments.events);
+    let events = tell_events(&arguments.events);
     let mut options = DevOptions::new(arguments.data, arguments.listen);
     options.nodes = arguments.nodes;
     if let Some(most) = arguments.max_disk_bytes {
@@ -31,6 +31,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Outcome {
         () = signals.told() => {}
         failure = dev.failed() => return Err(Failure::new(failure.to_string())),
     }
+    events.end();
     tokio::select! {
         stopped = dev.stop() => Ok(stopped?),
         () = signals.interrupted() => Err(Failure::new(AT_ONCE)),

@@ -130,7 +130,11 @@ async fn interrupted(order: &str, signals: &[Signal]) {
         cli.good(&append).await;
         fs::write(&file, lines.clone() + "one more\n").expect("the input grows");
         cli.good(&append).await;
-        assert!(cli.good(&["read", "l"]).await == (lines + "one more\n").as_bytes(), "only what is new");
+        let longer = lines.clone() + "one more\n";
+        assert!(cli.good(&["read", "l"]).await == longer.as_bytes(), "only what is new");
+        fs::write(&file, lines.clone() + "one more\nhalf a li").expect("the input is being written");
+        let (_, said) = cli.bad(&append).await;
+        assert!(said.contains("the last line has no end"), "{said}");
         fs::write(&file, "something else\n").expect("the input is another one");
         let (_, said) = cli.bad(&append).await;
         assert!(said.contains("does not begin with the 40001 lines"), "{said}");

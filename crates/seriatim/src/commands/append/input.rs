@@ -82,12 +82,16 @@ pub(super) struct Format {
     input: InputFormat,
     delimiter: u8,
     key: Option<String>,
+    /// Whether a last record without an end is refused: it may still be written, and another run would take what it becomes
+    /// for what it was.
+    wants_ends: bool,
 }
 
 impl Format {
     pub(super) fn of(arguments: &AppendArguments) -> Self {
         let delimiter = if arguments.null { 0 } else { b'\n' };
-        Self { input: arguments.input, delimiter, key: arguments.key.clone() }
+        let wants_ends = arguments.resume.is_some();
+        Self { input: arguments.input, delimiter, key: arguments.key.clone(), wants_ends }
     }
 
     /// The word for one record of the input.
@@ -155,15 +159,24 @@ impl<R: Read> Reader<R> {
         Ok(Some(Item { record, upto: self.at }))
     }
 
-    /// The bytes of the next record, without what ends it; nothing at the end. An unterminated last one counts, too.
+    /// The bytes of the next record, without what ends it; nothing at the end. A last one without an end counts, too, unless
+    /// another run may go on behind it.
     fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let mut raw = vec![];
         let read = self.source.read_until(self.format.delimiter, &mut raw);
         if read.map_err(|cause| Failure::new(format!("{}: {cause}", self.name)))? == 0 {
             return Ok(None);
         }
+        let has_end = raw.last() == Some(&self.format.delimiter);
+        if self.format.wants_ends && !has_end {
+            let (name, unit) = (&self.name, self.format.unit());
+            return Err(Failure::new(format!(
+                "{name}: the last {unit} has no end and was left out; end it and run the command again, or append it \
+                 without --resume"
+            )));
+        }
         self.at.add(&raw);
-        if raw.last() == Some(&self.format.delimiter) {
+        if has_end {
             raw.pop();
         }
         Ok(Some(raw))
@@ -175,7 +188,7 @@ mod tests {
     use super::*;
 
     fn reader(input: &'static [u8], delimiter: u8) -> Reader<&'static [u8]> {
-        let format = Format { input: InputFormat::Lines, delimiter, key: None };
+        let format = Format { input: InputFormat::Lines, delimiter, key: None, wants_ends: false };
         Reader { source: BufReader::new(input), name: "input".into(), format, at: Prefix::default() }
     }
 
@@ -212,6 +225,16 @@ mod tests {
             };
             assert!(wrong.contains("does not begin with the 2 lines"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_last_line_that_may_still_grow_is_left_for_another_run() {
+        let mut reader = reader(b"a\nb", b'\n');
+        reader.format.wants_ends = true;
+        let chunk = reader.chunk();
+        assert_eq!(chunk[0].as_ref().unwrap().record, Record::from("a"));
+        let Err(Failure::Message(wrong)) = &chunk[1] else { panic!("it has no end") };
+        assert!(wrong.contains("last line has no end") && reader.at.records == 1, "{wrong}");
     }
 
     #[test]

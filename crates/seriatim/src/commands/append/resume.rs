@@ -174,7 +174,10 @@ impl Progress {
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;
-            fs::rename(&beside, &self.path)
+            fs::rename(&beside, &self.path)?;
+            // Until the directory says so, a power cut leaves the old file, or none.
+            let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
         };
         write().map_err(|cause| failed(&cause))?;
         self.saved_at = Instant::now();
