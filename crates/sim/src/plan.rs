@@ -400,7 +400,9 @@ fn scarce(limits: &mut Limits, seed: u64) {
     if random.percent(50) {
         limits.waiting_reads = random.pick(&[16, 40]);
         limits.waiting_locates = random.pick(&[4, 40]);
-        limits.held_records = random.pick(&[12, 100]);
+        // As outside, eight times what a session may have on its way at least: records behind a gap keep their places, and
+        // what fills it needs some.
+        limits.held_records = random.pick(&[400, 2000]);
         limits.void_runs = random.pick(&[2, 20]);
     }
 }
