@@ -294,7 +294,8 @@ pub(crate) struct AppendArguments {
     #[arg(long)]
     pub(crate) unordered: bool,
     /// Keep in this file how far it came, and go on from there if the file exists: run the same command again after an
-    /// interruption, with the same input or a longer one, and each line is appended once.
+    /// interruption, with the same input or a longer one, and each line is appended once. In a log of order erwin-st a line
+    /// that a killed run had only named is left out, and told of.
     #[arg(long, value_name = "F", conflicts_with = "unordered")]
     pub(crate) resume: Option<PathBuf>,
     /// Wait for the final position of each record.
