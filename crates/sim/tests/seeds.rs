@@ -162,8 +162,6 @@ fn seeds_of_erwin_st_that_failed_once_are_clean() {
         104_298, //
         // A session opened far above what was final counted as over before number 0 was admitted.
         78_360, //
-        // A subscriber that asked anew had one more subscription each time, until there was no place for it.
-        700_069, //
         // A follower that did not know an old session confirmed its end, and did not keep it.
         62_003_873, //
         // A leader kept a session for longer than the shards relied on, because it had ended.
