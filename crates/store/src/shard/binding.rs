@@ -96,6 +96,15 @@ impl Binding {
         let Written { count, offset, bytes } = written;
         Self::Put { session, first, count, segment, offset, bytes }
     }
+
+    /// How many runs it tells of.
+    pub(super) fn runs(&self) -> usize {
+        match self {
+            Self::Order { parts, .. } => parts.len(),
+            Self::Map { owned, .. } => owned.len(),
+            _ => 1,
+        }
+    }
 }
 
 impl Remembered {

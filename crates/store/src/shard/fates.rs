@@ -572,11 +572,11 @@ fn without_a_journal_power_cuts_leave_what_was_and_no_wrong_name() {
 /// does not.
 #[test]
 fn without_a_journal_no_segment_goes_before_what_made_its_names_final() {
-    let (fates, synced, store) = cut_power(8328);
+    let (fates, synced, store) = cut_power(182108);
     let store = store.expect("nothing is torn");
     assert_eq!(store.trim.position(), fates.model.trim);
     assert!(store.recovery().stable < fates.model.stable);
-    check_some_prefix(&store, &fates.commands, synced, 8328);
+    check_some_prefix(&store, &fates.commands, synced, 182108);
 }
 
 #[test]

@@ -312,6 +312,35 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
 }
 
+/// What a command costs at most while names of one session have positions and those of another wait for theirs: one
+/// record, or many, of each with a command.
+fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });
+    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
+    let record = |session, number| (id(session, number), Record::new(&[number as u8; 20], 0));
+    let mut worst = (0, 0);
+    for first in (0..6000).step_by(together as usize) {
+        let numbers = first..first + together;
+        // In turns, so that each record is a run of its own.
+        let put = numbers.clone().flat_map(|number| [record(0, number), record(1, number)]).collect();
+        let names: Vec<_> = numbers.clone().map(|number| (0, number)).collect();
+        for command in
+            [StorageCommand::Put(put), order(1, first, &names), StorageCommand::Stable(Position(numbers.end))]
+        {
+            worst = most(worst, cost(&disk, &mut store, &command));
+        }
+    }
+    assert!(disk.files().iter().any(|name| name.ends_with(".packed")), "logs were rewritten");
+    worst
+}
+
+#[test]
+fn names_that_wait_are_told_again_a_few_at_a_time() {
+    let few = worst_beside_waiting_names(4);
+    assert!(few.0 < 400 && few.1 < 3000, "a step cost {few:?}");
+}
+
 #[test]
 fn a_store_without_a_journal_is_packed_after_an_orderly_end_too() {
     let disk = MemoryDisk::new();

@@ -16,6 +16,7 @@
 //! active log, before the packed one is whole. Segments are rewritten in order, so what a packed log leaves out of the
 //! fate of a name concerns only what earlier ones left out as well.
 
+use std::collections::VecDeque;
 use std::io;
 
 use seriatim_model::storage::Owned;
@@ -30,8 +31,19 @@ use super::runs::Stretch;
 use super::segment::{AppendFile, BINDINGS_MAGIC, FOOTER_BYTES, HEADER_BYTES, Trusted, Written, new_file};
 use super::{Place, ShardStore, StoreError, mark};
 
-/// How much of a log is rewritten with a command, in bytes, unless a single batch is longer.
-const PIECE_BYTES: u64 = if cfg!(test) { 400 } else { 32 << 10 };
+/// How much of a log is read with a command, in bytes, unless a single batch is longer.
+const PIECE_BYTES: u64 = if cfg!(test) { 400 } else { 4 << 10 };
+
+/// How many runs of what was read are rewritten with a command: one that is longer than all of them alone. A command leaves
+/// no more than one for each 4 KiB of its records, and commands come in threes (put, order, stable), so this keeps up.
+const RUNS_AT_ONCE: usize = if cfg!(test) { 64 } else { 512 };
+
+/// How many runs of names that are held are told again with a command.
+const TOLD_AT_ONCE: usize = if cfg!(test) { 4 } else { 64 };
+
+/// A log whose segment has records that are held by name waits until so many newer ones are there: most of these names are
+/// final by then, and need not be told again.
+const WAITS_FOR: u32 = 4;
 
 /// A map of more parts is not carried over to the next piece.
 const MAX_MAP_PARTS: usize = 64;
@@ -129,7 +141,11 @@ impl ShardStore {
         let Some(mut current) = self.rewriting.current.take().filter(|current| current.number >= first)
         else {
             let number = self.rewriting.written_to.max(first);
-            if number < self.active.number && self.contents.is_told_final(number) {
+            let has_waited = self.active.number.saturating_sub(number) >= WAITS_FOR;
+            if number < self.active.number
+                && self.contents.is_told_final(number)
+                && (has_waited || !self.contents.names.need(number))
+            {
                 self.rewriting.begin(&self.place, number);
             }
             return Ok(());
@@ -179,6 +195,8 @@ struct Rewrite {
     /// How much is read at once: more than a piece where a batch is longer.
     piece: u64,
     batches: Batches,
+    /// What was read and is not rewritten.
+    read: VecDeque<Binding>,
     out: AppendFile,
     expected: Expected,
     entries: Vec<Binding>,
@@ -209,6 +227,7 @@ impl Rewrite {
             at: HEADER_BYTES,
             piece: PIECE_BYTES,
             batches: Batches::of(&header),
+            read: VecDeque::new(),
             old,
             out,
             expected: Expected::default(),
@@ -224,22 +243,18 @@ impl Rewrite {
 
     /// Rewrites the next piece. Returns whether it was the last one.
     fn go_on(&mut self, place: &Place, contents: &Contents, trim: Position) -> Result<bool, StoreError> {
-        let len = self.piece.min(self.end - self.at);
-        let bytes =
-            place.disk.read_at(&self.old, self.at, len as usize).map_err(StoreError::at(&self.old))?;
-        let (mut read, mut batch) = (0, vec![]);
-        while let Some(len) = self.batches.next(&bytes, read, &mut batch) {
-            read += len;
-            batch.drain(..).for_each(|binding| self.take(binding, contents, trim));
+        if self.read.is_empty() && self.at < self.end {
+            self.read_some(place)?;
         }
-        if read == 0 && self.at < self.end {
-            // The batch is longer than what was read, or it is damaged.
-            self.piece *= 2;
-            return if len == self.end - self.at { Err(damaged(&self.old)) } else { Ok(false) };
+        let mut runs = 0;
+        while runs < RUNS_AT_ONCE
+            && self.held.len() < TOLD_AT_ONCE
+            && let Some(binding) = self.read.pop_front()
+        {
+            runs += binding.runs();
+            self.take(binding, contents, trim);
         }
-        self.at += read as u64;
-        self.piece = PIECE_BYTES;
-        let is_last = self.at == self.end;
+        let is_last = self.read.is_empty() && self.at == self.end;
         if is_last {
             self.finish();
         } else if self.map.as_ref().is_some_and(|(.., parts)| parts.len() > MAX_MAP_PARTS) {
@@ -250,6 +265,26 @@ impl Rewrite {
             self.out.seal(&*place.disk)?;
         }
         Ok(is_last)
+    }
+
+    /// Reads whole batches, of a piece together or one.
+    fn read_some(&mut self, place: &Place) -> Result<(), StoreError> {
+        let len = self.piece.min(self.end - self.at);
+        let bytes =
+            place.disk.read_at(&self.old, self.at, len as usize).map_err(StoreError::at(&self.old))?;
+        let (mut read, mut batch) = (0, vec![]);
+        while let Some(len) = self.batches.next(&bytes, read, &mut batch) {
+            read += len;
+            self.read.extend(batch.drain(..));
+        }
+        if read == 0 {
+            // The batch is longer than what was read, or it is damaged.
+            self.piece *= 2;
+            return if len == self.end - self.at { Err(damaged(&self.old)) } else { Ok(()) };
+        }
+        self.at += read as u64;
+        self.piece = PIECE_BYTES;
+        Ok(())
     }
 
     fn flush(&mut self, place: &Place) -> Result<(), StoreError> {
