@@ -138,7 +138,10 @@ impl Sequencer {
         out: &mut Out,
     ) {
         if self.sessions.is_ahead(session, self.ordered) {
-            // No tail was there yet: it is no session of a client of ours.
+            // No tail was there for it yet, or a loss that was accepted took what was.
+            if let (Some(_), Address::Client(..)) = (&self.orderer, asker) {
+                reply(asker, Message::Expired { session }, out);
+            }
             return;
         }
         self.make_room_for(now, session, out);

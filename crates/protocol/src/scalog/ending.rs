@@ -56,9 +56,13 @@ impl Sequencer {
         successor: SessionId,
         out: &mut Vec<RoleEffect>,
     ) {
-        // No client of ours goes on where it ended, or in a session that no tail was there for yet.
-        if successor == session || self.sessions.is_ahead(session, self.end()) {
+        // No client of ours goes on where it ended.
+        if successor == session {
             return;
+        }
+        if self.sessions.is_ahead(session, self.end()) {
+            // No tail was there for it yet, or a loss that was accepted took what was.
+            return reply(client, Message::Expired { session }, out);
         }
         let is_cut = self.sessions.successor_of(session).is_some();
         let Some(leader) = &mut self.leader else { return };
