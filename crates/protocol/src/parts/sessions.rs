@@ -2,6 +2,8 @@
 
 mod bounds;
 
+pub(crate) use bounds::most_closed;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};

@@ -7,7 +7,29 @@ use super::{Session, Sessions};
 /// How many sessions that came after one, each after the other, are looked at for how recent it is.
 const MOST_FOLLOWED: usize = 16;
 
+/// How many sessions of a table for `most` may be opened above what is ordered, where each is to have a position there.
+fn most_ahead(most: usize) -> usize {
+    (most / 64).max(16)
+}
+
+/// How many sessions that nobody knows the clients of a leader may close, all together: that they have ended is remembered,
+/// in a table for `most`.
+#[must_use]
+pub(crate) fn most_closed(most: usize) -> u64 {
+    (most as u64 / 8).max(16)
+}
+
 impl Sessions {
+    /// Whether a session is one too many of those that were opened above `ordered`, where a table has room for `most`. What is
+    /// opened there is not forgotten before the log has passed it, so a few are enough: a client that was told so high a
+    /// tail was told it before a view change.
+    #[must_use]
+    pub fn is_too_many_ahead(&self, session: SessionId, ordered: Position, most: usize) -> bool {
+        let is_above = session.opened_at() > ordered && !self.sessions.contains_key(&session);
+        let known = self.sessions.range(SessionId::new(ordered.next(), 0)..);
+        is_above && known.take(most_ahead(most)).count() == most_ahead(most)
+    }
+
     /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
     /// bound least recently, and ended ones first. None of which `is_kept` says that the replica has something on its way,
     /// nor one of which something was bound at or above `settled`.
@@ -182,6 +204,19 @@ mod tests {
         sessions.end(id(5), 1);
         sessions.succeed(id(5), id(0));
         assert_eq!(oldest(&sessions, 3).len(), 4);
+    }
+
+    #[test]
+    fn few_are_opened_where_the_log_has_not_been() {
+        let (mut sessions, ordered) = (Sessions::default(), Position(5));
+        let is_too_many = |sessions: &Sessions, n| sessions.is_too_many_ahead(id(n), ordered, 100);
+        (6..21).for_each(|n| sessions.bind(IdRun { session: id(n), first: 0, count: 1 }, Position(n)));
+        assert!(!is_too_many(&sessions, 99), "there is room for one more");
+        sessions.open(id(30), ordered);
+        assert!(is_too_many(&sessions, 99) && is_too_many(&sessions, 6 + limits::MOST_SESSION_AHEAD));
+        assert!(!is_too_many(&sessions, 20), "it is known");
+        assert!(!is_too_many(&sessions, 5), "the next position may be its first");
+        assert!(!sessions.is_too_many_ahead(id(99), Position(6), 100), "the log goes on");
     }
 
     /// Names without records, every second number.
