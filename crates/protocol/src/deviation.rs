@@ -124,6 +124,8 @@ pub enum Deviation {
     SubmittedTwice,
     /// A way that carries nothing but heartbeats is as good as any.
     MutenessUnnoticed,
+    /// The register of a node tells those nodes of a deletion that have joined since it restarted, and no others.
+    JoinedForgotten,
     /// A node whose disk was set back goes on as if it held all that it ever acknowledged.
     SetBackUnnoticed,
     /// Heartbeats wait behind everything else that a node has to send and to do.

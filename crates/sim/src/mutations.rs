@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 75] = [
+pub const MUTATIONS: [Mutation; 76] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -60,7 +60,7 @@ pub const MUTATIONS: [Mutation; 75] = [
     mutation(Deviation::DropsUnordered, "assertion", 3, profiles::disorder),
     mutation(Deviation::FirstAfterFlush, "durability", 5, profiles::half_seen),
     mutation(Deviation::FlushReversed, "session_order", 3, profiles::churn),
-    mutation(Deviation::AmnesiaAcknowledges, "amnesia", 30, Plan::from_seed),
+    mutation(Deviation::AmnesiaAcknowledges, "amnesia", 40, Plan::from_seed),
     mutation(Deviation::ConfirmBeforeSync, "durability", 30, profiles::power_losses),
     mutation(Deviation::MixedViews, "durability", 40, profiles::half_seen),
     mutation(Deviation::OneAcknowledgement, "durability", 20, profiles::dying_leaders),
@@ -85,7 +85,7 @@ pub const MUTATIONS: [Mutation; 75] = [
     mutation(Deviation::PutOffForEver, "liveness", 40, profiles::cut_off),
     // Without the seeds that fail where nobody outside the view is asked.
     mutation(Deviation::MendingWaits, "liveness", 50, |seed| profiles::mending(seed + 50)),
-    mutation(Deviation::FormerNotAsked, "liveness", 60, profiles::mending),
+    mutation(Deviation::FormerNotAsked, "liveness", 110, profiles::mending),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
     mutation(Deviation::TrimmedFlushed, "total_order", 160, profiles::half_trimmed),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
@@ -130,8 +130,11 @@ pub const MUTATIONS: [Mutation; 75] = [
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
     mutation(Deviation::FullDiskIgnored, "liveness", 40, profiles::full_for_good),
+    mutation(Deviation::JoinedForgotten, "liveness", 15, |seed| {
+        profiles::fleeting_logs(seed).ordered(Order::Corfu)
+    }),
     mutation(Deviation::SetBackUnnoticed, "no_gap", 40, profiles::set_back),
-    mutation(Deviation::SnapshotAhead, "no_gap", 10, profiles::power_losses_in_checkpoints),
+    mutation(Deviation::SnapshotAhead, "no_gap", 20, profiles::power_losses_in_checkpoints),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),
     mutation(Deviation::AttemptJournaledInFull, "view_change_cost", 60, profiles::long_view_change),
     mutation(Deviation::MeasuredByEncoding, "step_cost", 3, profiles::long_log),

@@ -528,7 +528,8 @@ pub fn disk_losses(seed: u64) -> Plan {
     plan
 }
 
-/// A node comes back with its disk as it was some time before, and all others are there to tell it.
+/// A node comes back with its disk as it was some time before, and all others are there to tell it. In some of the logs every
+/// node is needed: then it comes back to the view that it left, and what it has counts as that of a member.
 #[must_use]
 pub fn set_back(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E7B);
@@ -536,6 +537,10 @@ pub fn set_back(seed: u64) -> Plan {
     plan.disk_goes_back = true;
     plan.faults.truncate(1);
     plan.faults[0].trigger = Trigger::At(random.millis(200, 900));
+    if random.percent(40) {
+        plan.nodes = 3;
+        plan.config = LogConfig { replicas: 3, min_replicas: 3, ..plan.config };
+    }
     plan
 }
 

@@ -41,6 +41,16 @@ fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     assert!(mutation.caught().is_some(), "nothing was in the log twice");
 }
 
+/// The list has one order for each defect, and in this one a replica says itself how far it has what cuts bind. It passes for
+/// whole only in the view that it left; then it takes no cut of records that it has lost, and the log stands still.
+#[test]
+fn a_disk_that_goes_back_unnoticed_stops_a_log_of_scalog() {
+    let (deviation, checker) = (Deviation::SetBackUnnoticed, "liveness");
+    let profile = |seed| profiles::set_back(seed).ordered(Order::Scalog);
+    let mutation = Mutation { deviation, checker, within: 20, profile };
+    assert!(mutation.caught().is_some(), "the log went on");
+}
+
 #[test]
 fn every_defect_is_in_the_list_once() {
     let mut deviations: Vec<_> = MUTATIONS.iter().map(|mutation| mutation.deviation).collect();

@@ -205,10 +205,10 @@ fn every_profile_is_clean_without_a_defect() {
 /// A record is whole nowhere but on a replica that stood in for another one, and that the next view does without.
 #[test]
 fn a_whole_copy_outside_the_view_is_asked_for() {
-    for seed in [35, 158, 264] {
+    for seed in [99, 106, 186] {
         all_clean("mending", profiles::mending, seed..seed + 1);
     }
-    for seed in [134, 239, 264] {
+    for seed in [182, 185] {
         all_clean("mending, corfu", |seed| profiles::mending(seed).ordered(Order::Corfu), seed..seed + 1);
     }
 }
@@ -232,13 +232,14 @@ fn everything_is_done_without_a_node_that_is_lost_for_good() {
 
 /// Each kind of fault, alone and early.
 #[test]
-fn parts_of_disks_and_lies_echoes_and_the_stores_own_bytes_are_borne() {
+fn parts_of_disks_and_lies_echoes_fleeting_logs_and_the_stores_own_bytes_are_borne() {
     for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
         let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(order);
         all_clean("part losses", of(profiles::part_losses), 0..10);
         all_clean("lying disks", of(profiles::lying_disks), 0..10);
         all_clean("echoes", of(profiles::echoes), 0..5);
         all_clean("own bytes", of(profiles::own_bytes), 0..5);
+        all_clean("fleeting logs", of(profiles::fleeting_logs), 0..10);
         all_clean("long faults", of(profiles::long_faults), 0..5);
     }
 }

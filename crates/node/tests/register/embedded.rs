@@ -1,10 +1,10 @@
 //! The register that is a role of a node: the machine itself, in memory, with its journal beside it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Time};
+use seriatim_model::{Address, Effect, Endpoint, Input, LogConfig, Machine, NodeId, Time};
 use seriatim_protocol::Options;
 use seriatim_protocol::control::{self, Message, NodeAddress, catalog};
 use seriatim_protocol::roles::{self, RoleInput};
@@ -148,6 +148,43 @@ fn a_register_that_was_set_back_gives_no_id_again() {
     let next = created(&mut register, "b");
     assert_eq!([lost, next].map(catalog::count), [2, 2]);
     assert_ne!(lost, next);
+}
+
+#[test]
+fn nodes_that_have_not_joined_again_are_told_of_a_deletion() {
+    let mut register = Embedded::new(Restarts::WhenTold);
+    for node in NODES {
+        register.ask(node, itself(node), Message::Join { node: NodeAddress { node, address: "a:1".into() } });
+    }
+    // From the journal, and then from a snapshot.
+    for (restarts, name) in [(1, "a"), (2, "b")] {
+        let asker = Address::Node(HOST, Endpoint::Controller);
+        let config = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..LogConfig::default() };
+        register.ask(HOST, asker, Message::Create { request: restarts, name: name.into(), config });
+        let log = register.said.drain(..).find_map(|(_, message)| match message {
+            Message::Done { log, .. } => Some(log),
+            _ => None,
+        });
+        register.nodes.clear();
+        register.restart();
+        let (log, name) = (log.expect("it is created"), name.into());
+        register.ask(HOST, asker, Message::Delete { request: 8, name, log });
+        let mut told = BTreeSet::new();
+        while let Some((to, message)) = register.hear(Duration::from_secs(10)) {
+            if message == (Message::Retire { log }) {
+                told.insert(to);
+            }
+        }
+        assert_eq!(told, NODES.map(itself).into());
+        for node in NODES {
+            register.ask(node, itself(node), Message::Retired { log, node });
+            register.ask(
+                node,
+                itself(node),
+                Message::Join { node: NodeAddress { node, address: "a:1".into() } },
+            );
+        }
+    }
 }
 
 #[test]

@@ -38,6 +38,9 @@ pub struct Register {
     last_log: LogId,
     retiring: BTreeMap<LogId, BTreeSet<NodeId>>,
     nodes: BTreeMap<NodeId, Place>,
+    /// The nodes that have joined in this life or an earlier one. One that has not joined in this life may still have
+    /// something of a log.
+    joined: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
     /// Tells this life of the register from every other.
@@ -61,6 +64,7 @@ enum JournalRecord {
     Retired { log: LogId, node: NodeId },
     LastLog(LogId),
     Created { entry: LogEntry, request: u64 },
+    Joined { nodes: Vec<NodeId> },
 }
 
 wire_enum! {
@@ -70,6 +74,7 @@ wire_enum! {
         3 => Retired { log, node },
         4 => LastLog(log),
         5 => Created { entry, request },
+        6 => Joined { nodes },
     }
 }
 
@@ -118,6 +123,7 @@ impl Register {
             last_log: LogId(0),
             retiring: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            joined: BTreeSet::new(),
             retire_at: Time::ZERO,
             me,
             life: 0,
@@ -172,6 +178,7 @@ impl Register {
         let mut records: Vec<JournalRecord> = records.into_values().collect();
         if last.is_none() {
             records.push(JournalRecord::LastLog(self.last_log));
+            records.push(JournalRecord::Joined { nodes: self.joined.iter().copied().collect() });
         }
         (records.iter().map(encode_one).collect(), last)
     }
@@ -242,6 +249,9 @@ impl Register {
             return self.gate.confirm(to, Message::Elsewhere { version }, out);
         }
         self.nodes.insert(node, Place { address, version: version.wrapping_add(1) });
+        if !self.joined.contains(&node) {
+            self.change(JournalRecord::Joined { nodes: vec![node] }, out);
+        }
         let nodes = self.node_list();
         for listener in nodes.iter().map(|listed| listed.node).filter(|listed| changed || *listed == node) {
             let to = Address::Node(listener, Endpoint::Node);
@@ -355,7 +365,7 @@ impl Register {
         if entry.name != name {
             return Err(catalog::not_found(name));
         }
-        let nodes = catalog::told_of_deletion(entry, self.nodes.keys().copied()).into_iter().collect();
+        let nodes = catalog::told_of_deletion(entry, self.known()).into_iter().collect();
         self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
         for listener in self.audience.is_left(log) {
@@ -363,6 +373,14 @@ impl Register {
             self.gate.confirm(listener, Message::Refused { request: NEWS, refusal }, out);
         }
         Ok(log)
+    }
+
+    /// The nodes that may have something of any log.
+    fn known(&self) -> Vec<NodeId> {
+        if self.options.deviates(Deviation::JoinedForgotten) {
+            return self.nodes.keys().copied().collect();
+        }
+        self.joined.iter().copied().collect()
     }
 
     fn retired(&mut self, log: LogId, node: NodeId, out: &mut Vec<RoleEffect>) {
@@ -420,6 +438,7 @@ impl Register {
                 self.created.insert(entry.id, request);
                 self.apply(JournalRecord::Entry(entry));
             }
+            JournalRecord::Joined { nodes } => self.joined.extend(nodes),
         }
     }
 }
@@ -440,7 +459,7 @@ mod tests {
     /// Something that may happen next, if it may.
     fn draw(register: &Register, random: &mut impl FnMut(u64) -> u64, request: u64) -> Option<JournalRecord> {
         let any = random(register.entries.len().max(1) as u64) as usize;
-        match random(4) {
+        match random(5) {
             0 | 1 => {
                 let name = random(30);
                 let is_free = !register.names.contains_key(&format!("log-{name}"));
@@ -450,6 +469,7 @@ mod tests {
                 let log = *register.entries.keys().nth(any)?;
                 Some(JournalRecord::Deleted { log, nodes: NODES.to_vec() })
             }
+            3 => Some(JournalRecord::Joined { nodes: vec![NodeId(random(9) as u32)] }),
             _ => {
                 let (log, nodes) = register.retiring.first_key_value()?;
                 Some(JournalRecord::Retired { log: *log, node: *nodes.first()? })
@@ -458,8 +478,8 @@ mod tests {
     }
 
     fn state(register: &Register) -> String {
-        let Register { entries, names, created, last_log, retiring, .. } = register;
-        format!("{entries:?} {names:?} {created:?} {last_log:?} {retiring:?}")
+        let Register { entries, names, created, last_log, retiring, joined, .. } = register;
+        format!("{entries:?} {names:?} {created:?} {last_log:?} {retiring:?} {joined:?}")
     }
 
     #[test]

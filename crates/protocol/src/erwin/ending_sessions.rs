@@ -27,7 +27,8 @@ use seriatim_model::{Address, Endpoint, IdRun, NodeId, SessionId, Ticket, Time, 
 use super::memory::JournalRecord;
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
-use crate::deviation::{Deviation, Options};
+use crate::deviation::Deviation;
+use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
 use crate::shard;
 
@@ -46,11 +47,6 @@ struct Ending {
     /// The followers that have not answered.
     unanswered: BTreeSet<NodeId>,
     said_at: Time,
-}
-
-/// How many sessions that nobody knows the clients of a leader may close, all together.
-fn closed_unknown(options: &Options) -> u64 {
-    (options.limits.max_sessions as u64 / 8).max(16)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +134,10 @@ impl Sequencer {
         out: &mut Out,
     ) {
         if self.sessions.is_ahead(session, self.ordered) {
-            // No tail was there yet: it is no session of a client of ours.
+            // No tail was there for it yet, or a loss that was accepted took what was.
+            if let (Some(_), Address::Client(..)) = (&self.orderer, asker) {
+                reply(asker, Message::Expired { session }, out);
+            }
             return;
         }
         self.make_room_for(now, session, out);
@@ -161,7 +160,7 @@ impl Sequencer {
         }
         if let (None, Address::Client(..)) = (known.or(end), asker)
             && !is_too_old
-            && !self.closers.has_room(asker.peer(), closed_unknown(&self.options))
+            && !self.closers.has_room(asker.peer(), most_closed(self.options.limits.max_sessions))
         {
             // That this one has ended would be remembered, in the place of a session that is in use.
             return reply(asker, Message::Expired { session }, out);

@@ -2,6 +2,8 @@
 
 mod bounds;
 
+pub(crate) use bounds::most_closed;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, decode_number, wire_struct};
@@ -399,49 +401,6 @@ impl Sessions {
             ordered.since(last) <= idle_positions || waits || is_held(*id)
         });
         self.count_voids();
-    }
-
-    /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
-    /// bound least recently, and ended ones first. None of which `is_kept` says that the replica has something on its way,
-    /// nor one of which something was bound at or above `settled`.
-    ///
-    /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are opened now.
-    #[must_use]
-    pub fn least_recent(
-        &self,
-        (settled, ordered): (Position, Position),
-        most: usize,
-        is_kept: impl Fn(SessionId) -> bool,
-    ) -> Vec<SessionId> {
-        let may_go = |session: &&Session| {
-            session.last_bound <= settled && session.id.opened_at() < ordered && !is_kept(session.id)
-        };
-        let mut oldest: Vec<(bool, Position, SessionId)> = self
-            .sessions
-            .values()
-            .filter(may_go)
-            .map(|session| (session.end.is_none(), session.last_bound, session.id))
-            .collect();
-        oldest.sort_unstable();
-        oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
-    }
-
-    /// The same, where all of them were opened at what is ordered or above: those that were opened lowest, so that the
-    /// floor rises as little as can be.
-    #[must_use]
-    pub fn opened_lowest(
-        &self,
-        settled: Position,
-        most: usize,
-        is_kept: impl Fn(SessionId) -> bool,
-    ) -> Vec<SessionId> {
-        let may_go = |session: &&Session| session.last_bound <= settled && !is_kept(session.id);
-        let sessions = self.sessions.values().filter(may_go).take(self.excess(most));
-        sessions.map(|session| session.id).collect()
-    }
-
-    fn excess(&self, most: usize) -> usize {
-        self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most))
     }
 
     /// Forgets these sessions for good: the floor rises above where they were opened.

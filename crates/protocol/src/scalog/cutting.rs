@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, IdRun, LogConfig, NodeId, Position, ShardId, Ticket, Time, View, limits,
+    Address, Endpoint, IdRun, LogConfig, NodeId, Peer, Position, ShardId, Ticket, Time, View, limits,
 };
 
 use super::cut::{Cut, End};
@@ -12,7 +12,7 @@ use super::ending::{self, Closing};
 use super::message::Message;
 use super::pushing::Pusher;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Admission, Gate, Sessions};
+use crate::parts::{Admission, Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
 use crate::shard::{self, Submitted};
 
@@ -45,6 +45,8 @@ pub(super) struct Leader {
     pub(super) pusher: Pusher,
     /// The clients that want sessions to end.
     pub(super) closings: Vec<Closing>,
+    /// How many sessions that nobody knew each of them closed.
+    pub(super) closers: Shares<Peer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +119,7 @@ impl Leader {
             committed: view.start,
             pusher: Pusher::within(view.number, &view.shards, view.start),
             closings: vec![],
+            closers: Shares::default(),
             view: view.clone(),
         }
     }
@@ -194,8 +197,9 @@ impl Leader {
                 reports.names.pop_front();
                 reports.decided += told.ids.count;
                 let twice = self.options.deviates(Deviation::SubmittedTwice);
-                let idle = self.session_idle_positions;
-                let new = if twice { Some(told.ids) } else { new_of(told, sessions, cut.end(), idle) };
+                let (idle, most) = (self.session_idle_positions, self.options.limits.max_sessions);
+                let new =
+                    if twice { Some(told.ids) } else { new_of(told, sessions, cut.end(), (idle, most)) };
                 if let Some(ids) = new {
                     let position = cut.end();
                     cut.names.push((*shard, Submitted { ids, ..told }));
@@ -296,7 +300,15 @@ impl Leader {
 }
 
 /// Those of the names that go on where their session is.
-fn new_of(told: Submitted, sessions: &Sessions, ordered: Position, idle: u64) -> Option<IdRun> {
+fn new_of(
+    told: Submitted,
+    sessions: &Sessions,
+    ordered: Position,
+    (idle, most): (u64, usize),
+) -> Option<IdRun> {
+    if sessions.is_too_many_ahead(told.ids.session, ordered, most) {
+        return None;
+    }
     match sessions.admission(told.ids, ordered, idle) {
         Admission::Admit { skip } => {
             let new = told.ids.tail(skip);

@@ -19,6 +19,7 @@ use super::message::Message;
 use super::sequencer::{Sequencer, reply};
 use crate::deviation::Deviation;
 use crate::parts::Sessions;
+use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
 
 /// A client wants a session to end, and is not told yet that it has.
@@ -56,14 +57,25 @@ impl Sequencer {
         successor: SessionId,
         out: &mut Vec<RoleEffect>,
     ) {
-        // No client of ours goes on where it ended, or in a session that no tail was there for yet.
-        if successor == session || self.sessions.is_ahead(session, self.end()) {
+        // No client of ours goes on where it ended.
+        if successor == session {
             return;
+        }
+        let most = most_closed(self.options.limits.max_sessions);
+        let is_new = self.sessions.next(session).is_none() && !self.has_expired(session);
+        if is_new && !self.may_begin(session) {
+            // No tail was there for it yet, or a loss that was accepted took what was.
+            return reply(client, Message::Expired { session }, out);
         }
         let is_cut = self.sessions.successor_of(session).is_some();
         let Some(leader) = &mut self.leader else { return };
         let is_known = leader.closings.iter().any(|known| (known.client, known.session) == (client, session));
+        if !is_known && is_new && !leader.closers.has_room(client.peer(), most) {
+            // That this one has ended would be remembered, in the place of a session that is in use.
+            return reply(client, Message::Expired { session }, out);
+        }
         if !is_known && leader.closings.len() < limits::MAX_ENDINGS {
+            leader.closers.take(client.peer(), u64::from(is_new));
             leader.closings.push(Closing { client, session, successor, is_cut });
         }
         self.tell_ended(out);
@@ -94,6 +106,13 @@ impl Sequencer {
     /// Whether nothing of a session can be ordered any more, because it is not known.
     pub(super) fn has_expired(&self, session: SessionId) -> bool {
         self.sessions.has_expired(session, self.end(), self.config.session_idle_positions)
+    }
+
+    /// Whether the first numbers of a session that is not known may be ordered.
+    pub(super) fn may_begin(&self, session: SessionId) -> bool {
+        let (end, most) = (self.end(), self.options.limits.max_sessions);
+        let is_ahead = self.sessions.is_ahead(session, end);
+        !self.has_expired(session) && !is_ahead && !self.sessions.is_too_many_ahead(session, end, most)
     }
 
     /// Whether a session ended, for good, at or below a number.

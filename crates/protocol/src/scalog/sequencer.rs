@@ -55,6 +55,11 @@ impl Machine for Sequencer {
                 self.commit(now, out);
             }
             Input::Timer => self.timer(now, out),
+            Input::Disconnected(peer) => {
+                if let Some(leader) = &mut self.leader {
+                    leader.closers.give_back(peer, leader.closers.of(peer));
+                }
+            }
             Input::Request { request, .. } => match request {},
             _ => {}
         }
@@ -236,7 +241,7 @@ impl Sequencer {
             return reply(client, Message::Expired { session }, out);
         }
         let Some(next) = self.sessions.next(session) else {
-            let is_new = first == 0 && !self.has_expired(session);
+            let is_new = first == 0 && self.may_begin(session);
             let view = self.membership.number;
             let unknown = Message::Located { view, session, next: 0, places: vec![] };
             return reply(client, if is_new { unknown } else { Message::Expired { session } }, out);

@@ -1,8 +1,5 @@
 //! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages come back late, other logs
 //! come and go, and what goes wrong lasts.
-//!
-//! [`fleeting_logs`] is not among the default tests: after some of its seeds a node keeps files of a log that was deleted
-//! while its register was down.
 
 use super::{at, busy, disk_losses, quiet};
 use crate::coverage::FaultKind;

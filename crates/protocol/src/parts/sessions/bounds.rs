@@ -4,7 +4,94 @@ use seriatim_model::{Position, SessionId};
 
 use super::{Session, Sessions};
 
+/// How many sessions that came after one, each after the other, are looked at for how recent it is.
+const MOST_FOLLOWED: usize = 16;
+
+/// How many sessions of a table for `most` may be opened above what is ordered, where each is to have a position there.
+fn most_ahead(most: usize) -> usize {
+    (most / 64).max(16)
+}
+
+/// How many sessions that nobody knows the clients of a leader may close, all together: that they have ended is remembered,
+/// in a table for `most`.
+#[must_use]
+pub(crate) fn most_closed(most: usize) -> u64 {
+    (most as u64 / 8).max(16)
+}
+
 impl Sessions {
+    /// Whether a session is one too many of those that were opened above `ordered`, where a table has room for `most`. What is
+    /// opened there is not forgotten before the log has passed it, so a few are enough: a client that was told so high a
+    /// tail was told it before a view change.
+    #[must_use]
+    pub fn is_too_many_ahead(&self, session: SessionId, ordered: Position, most: usize) -> bool {
+        let is_above = session.opened_at() > ordered && !self.sessions.contains_key(&session);
+        let known = self.sessions.range(SessionId::new(ordered.next(), 0)..);
+        is_above && known.take(most_ahead(most)).count() == most_ahead(most)
+    }
+
+    /// Which sessions to [forget](Self::expire), a sixteenth at least, so that there is room among `most`: those that were
+    /// bound least recently, and ended ones first. None of which `is_kept` says that the replica has something on its way,
+    /// nor one of which something was bound at or above `settled`.
+    ///
+    /// Nor one that was opened at or above `ordered`: its forgetting would refuse sessions that are opened now.
+    ///
+    /// A session whose client goes on in another one is as recent as that: a run that resumes it finds its way, and what
+    /// became of its numbers, by what is known of it.
+    #[must_use]
+    pub fn least_recent(
+        &self,
+        (settled, ordered): (Position, Position),
+        most: usize,
+        is_kept: impl Fn(SessionId) -> bool,
+    ) -> Vec<SessionId> {
+        let may_go = |session: &&Session| {
+            session.last_bound <= settled && session.id.opened_at() < ordered && !is_kept(session.id)
+        };
+        let going = self.sessions.values().filter(may_go);
+        let mut oldest: Vec<(bool, Position, SessionId)> = going
+            .map(|session| {
+                let (is_over, last_bound) = self.succeeded(session);
+                (!is_over, last_bound, session.id)
+            })
+            .collect();
+        oldest.sort_unstable();
+        oldest.into_iter().take(self.excess(most)).map(|(_, _, id)| id).collect()
+    }
+
+    /// Whether a session is over and nobody goes on with it, and when something was bound last of it or of those that came
+    /// after it.
+    fn succeeded(&self, session: &Session) -> (bool, Position) {
+        let (mut last, mut last_bound) = (session, session.last_bound);
+        for _ in 0..MOST_FOLLOWED {
+            let Some(successor) = last.successor else { break };
+            let Some(next) = self.sessions.get(&successor) else {
+                // Nothing has come of it yet, unless it was forgotten.
+                return (self.is_forgotten(successor), last_bound);
+            };
+            (last, last_bound) = (next, last_bound.max(next.last_bound));
+        }
+        (last.end.is_some(), last_bound)
+    }
+
+    /// The same, where all of them were opened at what is ordered or above: those that were opened lowest, so that the
+    /// floor rises as little as can be.
+    #[must_use]
+    pub fn opened_lowest(
+        &self,
+        settled: Position,
+        most: usize,
+        is_kept: impl Fn(SessionId) -> bool,
+    ) -> Vec<SessionId> {
+        let may_go = |session: &&Session| session.last_bound <= settled && !is_kept(session.id);
+        let sessions = self.sessions.values().filter(may_go).take(self.excess(most));
+        sessions.map(|session| session.id).collect()
+    }
+
+    fn excess(&self, most: usize) -> usize {
+        self.sessions.len().saturating_sub(most - (most / 16).max(1).min(most))
+    }
+
     /// How many runs of numbers are remembered as no-ops, of all sessions together.
     #[must_use]
     pub fn void_runs(&self) -> usize {
@@ -90,6 +177,46 @@ mod tests {
 
     fn id(n: u64) -> SessionId {
         SessionId::new(Position(n), n)
+    }
+
+    #[test]
+    fn a_session_goes_no_sooner_than_those_in_which_its_client_went_on() {
+        let mut sessions = Sessions::default();
+        let id = |n| SessionId::new(Position(n), n);
+        for n in 0..6 {
+            sessions.bind(IdRun { session: id(n), first: 0, count: 1 }, Position(n));
+        }
+        let oldest =
+            |sessions: &Sessions, most| sessions.least_recent((Position(6), Position(6)), most, |_| false);
+        for (session, successor) in [(0, 1), (1, 5)] {
+            sessions.end(id(session), 1);
+            sessions.succeed(id(session), id(successor));
+        }
+        sessions.end(id(4), 1);
+        assert_eq!(oldest(&sessions, 4), [id(4), id(2), id(3)]);
+        // Nothing has come of the session yet in which this one's client goes on.
+        sessions.succeed(id(4), SessionId::new(Position(5), 9));
+        assert_eq!(oldest(&sessions, 4), [id(2), id(3), id(4)]);
+        // It was forgotten.
+        sessions.expire(&[SessionId::new(Position(5), 8)]);
+        assert_eq!(oldest(&sessions, 6), [id(4)]);
+        // They go on in each other, as no client of ours does.
+        sessions.end(id(5), 1);
+        sessions.succeed(id(5), id(0));
+        assert_eq!(oldest(&sessions, 3).len(), 4);
+    }
+
+    #[test]
+    fn few_are_opened_where_the_log_has_not_been() {
+        let (mut sessions, ordered) = (Sessions::default(), Position(5));
+        let is_too_many = |sessions: &Sessions, n| sessions.is_too_many_ahead(id(n), ordered, 100);
+        (6..21).for_each(|n| sessions.bind(IdRun { session: id(n), first: 0, count: 1 }, Position(n)));
+        assert!(!is_too_many(&sessions, 99), "there is room for one more");
+        sessions.open(id(30), ordered);
+        assert!(is_too_many(&sessions, 99) && is_too_many(&sessions, 6 + limits::MOST_SESSION_AHEAD));
+        assert!(!is_too_many(&sessions, 20), "it is known");
+        assert!(!is_too_many(&sessions, 5), "the next position may be its first");
+        assert!(!sessions.is_too_many_ahead(id(99), Position(6), 100), "the log goes on");
     }
 
     /// Names without records, every second number.
