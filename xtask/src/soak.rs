@@ -10,9 +10,11 @@ use crate::workspace::Workspace;
 /// Every ordering.
 const ORDERS: [&str; 4] = ["erwin-bb", "erwin-st", "corfu", "scalog"];
 /// The simulator's profiles in which something in particular goes wrong.
-const FAULTS: [&str; 10] = [
+const FAULTS: [&str; 12] = [
     "one-fault",
     "lost-for-good",
+    "full-for-good",
+    "small-disks",
     "cut-off",
     "set-back",
     "part-losses",

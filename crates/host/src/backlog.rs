@@ -46,6 +46,15 @@ pub(crate) fn record_bytes(command: &StorageCommand) -> usize {
     }
 }
 
+/// How many records a command brings.
+pub(crate) fn record_count(command: &StorageCommand) -> usize {
+    match command {
+        StorageCommand::Put(records) => records.len(),
+        StorageCommand::Bind { runs, .. } => runs.iter().map(|run| run.records.len()).sum(),
+        _ => 0,
+    }
+}
+
 impl Backlog {
     /// Clients bring something for a log.
     fn visit(&mut self, now: Time, log: LogId) {

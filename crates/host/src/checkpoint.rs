@@ -34,8 +34,10 @@ pub(crate) struct Checkpoint {
 impl Host {
     /// Begins a checkpoint if the journal asks for one, adds the next piece to the one under way, or finishes it.
     pub(crate) fn checkpoint_goes_on(&mut self) {
-        let is_due = self.journal.checkpoint_due() || self.has_full_disk() && self.journal.needs_file();
-        if is_due && self.checkpoint.is_none() && self.can_checkpoint() {
+        let is_due = self.journal.checkpoint_due()
+            || self.has_full_disk() && self.journal.needs_file()
+            || self.room_is_scarce() && self.journal.checkpoint_pays();
+        if is_due && self.checkpoint.is_none() && self.can_checkpoint() && self.checkpoint_fits() {
             self.begin_checkpoint();
         }
         if !self.checkpoint_is_ready() {
@@ -55,9 +57,18 @@ impl Host {
         let is_ready = |checkpoint: &Checkpoint| {
             checkpoint.files.is_empty()
                 && !checkpoint.is_syncing
+                && self.checkpoint_fits()
                 && checkpoint.written <= self.journal.durable()
         };
         self.checkpoint.as_ref().is_some_and(is_ready) && self.has_returned()
+    }
+
+    /// Whether there is room for what it has still to say. On a full disk it waits for that: what is left is for trims, which
+    /// make more, and a checkpoint that ends halfway makes none.
+    fn checkpoint_fits(&self) -> bool {
+        let needs = self.journal.checkpoint_needs();
+        !self.has_full_disk()
+            || self.free_bytes().is_none_or(|free| free + self.journal.ready_bytes() >= needs)
     }
 
     /// Whether what the journal has may go once the roles told what they know. What there is of a dismissed replica does not

@@ -52,17 +52,17 @@ fn a_megabyte_that_is_bound_ten_times_is_journaled_once() {
     let records = (0..100).map(|number| (name(number), Record::new(&[number as u8; 10_000], 0))).collect();
     let bind = StorageCommand::Bind { view: ViewNumber(1), runs: vec![Run { first: Position(0), records }] };
     // The first write makes the journal's files.
-    host.store(KEY, Ticket(0), &StorageCommand::Trim(Position(0)));
+    host.store(Time::ZERO, KEY, Ticket(0), &StorageCommand::Trim(Position(0)));
     write_all(&mut host, &disk);
     host.local.clear();
     let before = disk.counters().bytes_written;
-    host.store(KEY, Ticket(1), &bind);
-    host.store(KEY, Ticket(2), &bind);
+    host.store(Time::ZERO, KEY, Ticket(1), &bind);
+    host.store(Time::ZERO, KEY, Ticket(2), &bind);
     assert_eq!(host.writes.len(), 2, "the second waits for the first's entry");
     write_all(&mut host, &disk);
     assert!(host.writes.is_empty(), "both are durable");
     for ticket in 3..=10 {
-        host.store(KEY, Ticket(ticket), &bind);
+        host.store(Time::ZERO, KEY, Ticket(ticket), &bind);
         assert!(
             matches!(host.local.pop_back(), Some((KEY, Input::Persisted(Ticket(found)))) if found == ticket)
         );

@@ -372,7 +372,7 @@ impl Host {
     /// The next write to the journal, if somebody waits for one and none is under way.
     pub fn next_journal_write(&mut self, now: Time) -> Option<JournalWrite> {
         let awaited = self.journal.durable() < self.awaited
-            || self.has_full_disk() && self.journal.has_superfluous_files();
+            || self.room_is_scarce() && self.journal.has_superfluous_files();
         let pausing = self.journal.is_full() && self.room.pauses(now);
         (awaited && !pausing && self.failure.is_none()).then(|| self.journal.next_write()).flatten()
     }
@@ -567,7 +567,7 @@ impl Host {
                 self.notice_effect(now, key, &effect);
             }
             if !self.is_to_wait(key, &effect) {
-                self.perform(key, effect);
+                self.perform(now, key, effect);
             }
         }
         self.scratch = effects;
@@ -593,7 +593,7 @@ impl Host {
         }
     }
 
-    fn perform(&mut self, key: RoleKey, effect: RoleEffect) {
+    fn perform(&mut self, now: Time, key: RoleKey, effect: RoleEffect) {
         match effect {
             RoleEffect::Send { to, message } => self.send(key, to, message),
             RoleEffect::Persist { ticket, entry } => {
@@ -601,7 +601,7 @@ impl Host {
                 self.awaited = lsn;
                 self.writes.push_back((lsn, key, ticket));
             }
-            RoleEffect::Store { ticket, command } => self.store(key, ticket, &command),
+            RoleEffect::Store { ticket, command } => self.store(now, key, ticket, &command),
             RoleEffect::Read { ticket, range } => {
                 let outcome = match self.roles.get_mut(&key) {
                     Some(Role::Shard(_, store)) => store.read(range),
@@ -627,8 +627,8 @@ impl Host {
         }
     }
 
-    pub(crate) fn store(&mut self, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
-        let must_wait = self.is_kept_from(command);
+    pub(crate) fn store(&mut self, now: Time, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
+        let must_wait = self.is_kept_from(now, key, command);
         if !must_wait {
             self.backlog.gives(key.log, command);
         }
@@ -659,15 +659,18 @@ impl Host {
                 }
             }
         }
+        let is_stored = outcome.is_ok();
         // What a role without a journal stores comes back only if the journal tells of the role.
         if !journaled && !self.births.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
         }
+        // What was refused leaves nothing to be written, and what comes after it must not wait for the next write of others.
+        let kept = outcome.unwrap_or(Kept::Nothing);
         if !journaled {
             self.awaited = self.last;
-        } else if let Ok(kept) = outcome {
-            let in_full = self.config.options.deviates(Deviation::AttemptJournaledInFull);
+        } else {
+            let in_full = is_stored && self.config.options.deviates(Deviation::AttemptJournaledInFull);
             match if in_full { Kept::Command } else { kept } {
                 // What it says is in entries that may still be on their way to the disk.
                 Kept::Nothing if self.last <= self.journal.durable() => {

@@ -30,7 +30,7 @@ pub struct Notice {
     pub text: String,
 }
 
-/// Invariant: at most [`limits::NOTICES`] about logs wait for each window, and one about each node.
+/// Invariant: at most twice [`limits::NOTICES`] wait to be taken; of those about logs at most that many come in a window.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: Vec<Notice>,
@@ -96,8 +96,13 @@ impl Notices {
     fn about_nodes(&mut self, notice: Notice) {
         // Nobody may take them, as in a simulation.
         if self.waiting.len() < 2 * limits::NOTICES {
-            self.waiting.push(notice);
+            self.add(notice);
         }
+    }
+
+    fn add(&mut self, notice: Notice) {
+        self.waiting.push(notice);
+        assert!(self.waiting.len() <= 2 * limits::NOTICES, "notices that wait are bounded");
     }
 
     fn about_logs(&mut self, now: Time, notice: Notice) {
@@ -105,7 +110,7 @@ impl Notices {
         let (_, count) = self.window.get_or_insert((now, 0));
         if *count < limits::NOTICES && self.waiting.len() < 2 * limits::NOTICES {
             *count += 1;
-            self.waiting.push(notice);
+            self.add(notice);
         } else {
             self.withheld += 1;
         }

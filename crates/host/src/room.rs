@@ -9,15 +9,27 @@ use std::time::Duration;
 use seriatim_model::limits::Limits;
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Input, NodeId, Time};
+use seriatim_protocol::Deviation;
+use seriatim_store::RoleKey;
 
-use crate::backlog::record_bytes;
+use crate::backlog::{record_bytes, record_count};
 use crate::host::Host;
+use crate::role::Role;
 
 /// How often it is looked how much room there is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// For how long nothing may be refused by a disk that shows room enough: another bound was met, which nobody sees.
 const CALM_FOR: Duration = Duration::from_secs(2);
+
+/// How much a record's place, name and checksums take on a disk at most, in bytes.
+const BESIDE_A_RECORD: u64 = 128;
+
+/// Which part of what is kept for what makes room no view change gets: a file of the journal.
+const VIEW_CHANGES_LEAVE: u64 = 2;
+
+/// How many files the journal keeps for their next use where room is scarce.
+const SPARES_IF_SCARCE: usize = 2;
 
 /// How long to wait before a full disk is tried again.
 const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
@@ -28,6 +40,8 @@ pub(crate) struct Room {
     is_full: bool,
     /// How much there was when it was looked last, in bytes, if there is a bound.
     free: Option<u64>,
+    /// Bytes that records given to the disk since take.
+    given: u64,
     look_at: Time,
     /// Although there seems to be room, it counts as full until then.
     calm_at: Time,
@@ -55,16 +69,21 @@ impl Room {
         self.retry_at
     }
 
+    /// How much is left when so much more is given to the disk, in bytes.
+    fn left_after(&self, bytes: u64) -> u64 {
+        self.free.map_or(u64::MAX, |free| free.saturating_sub(self.given + bytes))
+    }
+
     /// Whether it is too early to try it again.
     pub(crate) fn pauses(&self, now: Time) -> bool {
         self.retry_at.is_some_and(|at| now < at)
     }
 
-    /// So much room was found.
-    fn found(&mut self, now: Time, free: Option<u64>, limits: &Limits) {
-        self.free = free;
+    /// So much room was found, of which a checkpoint needs a part.
+    fn found(&mut self, now: Time, free: Option<u64>, needs: u64, limits: &Limits) {
+        (self.free, self.given) = (free, 0);
         self.look_at = now + LOOK_EVERY;
-        let has = |bytes| free.is_none_or(|free| free >= bytes);
+        let has = |bytes| free.is_none_or(|free| free >= bytes + needs);
         if std::mem::take(&mut self.was_refused) && has(limits.disk_enough_bytes) {
             self.calm_at = now + CALM_FOR;
         }
@@ -95,7 +114,10 @@ impl Host {
         let free = self.disk.free().unwrap_or_default();
         let limits = self.config.options.limits;
         let before = self.room.is_full();
-        self.room.found(now, free, &limits);
+        if self.room_is_scarce() {
+            self.journal.keep_spares(SPARES_IF_SCARCE);
+        }
+        self.room.found(now, free, self.journal.checkpoint_needs(), &limits);
         self.tell_room(before);
     }
 
@@ -157,9 +179,34 @@ impl Host {
         self.room.is_full() || self.journal.is_full()
     }
 
-    /// Whether a command has to wait for room: what is left is not for records.
-    pub(crate) fn is_kept_from(&self, command: &StorageCommand) -> bool {
-        self.room.is_full() && record_bytes(command) > 0
+    /// Whether a command has to wait for room: what is left is not for records, but for those that a view change brings, which
+    /// are few: the view that makes trims go through again needs them.
+    pub(crate) fn is_kept_from(&mut self, now: Time, key: RoleKey, command: &StorageCommand) -> bool {
+        let records = record_count(command) as u64;
+        if records == 0 {
+            return false;
+        }
+        let bytes = record_bytes(command) as u64 + records * BESIDE_A_RECORD;
+        // Much may be given to a disk between two looks.
+        let low = self.config.options.limits.disk_low_bytes;
+        let needs = self.journal.checkpoint_needs();
+        let kept = needs + if self.room.is_full() { low / VIEW_CHANGES_LEAVE } else { low };
+        if self.room.left_after(bytes) < kept || self.room.given >= low / 8 {
+            self.look_at_room(now);
+        }
+        let is_between_views =
+            matches!(self.roles.get(&key), Some(Role::Shard(replica, _)) if replica.is_between_views());
+        let has_room = self.room.left_after(bytes) >= needs + low / VIEW_CHANGES_LEAVE;
+        let spends = is_between_views && has_room || self.config.options.deviates(Deviation::ReserveSpent);
+        let is_kept = self.room.is_full() && !spends;
+        self.room.given += if is_kept { 0 } else { bytes };
+        is_kept
+    }
+
+    /// Whether there is so little room that what a checkpoint needs is to be little.
+    pub(crate) fn room_is_scarce(&self) -> bool {
+        let enough = self.config.options.limits.disk_enough_bytes + self.journal.checkpoint_needs();
+        self.room.free.is_some_and(|free| free < enough)
     }
 
     /// The disk of a node, this one or another, has no room for records, or has enough again.

@@ -152,6 +152,8 @@ pub enum Deviation {
     ReadFromHead,
     /// Controllers take a node into views whose disk is full.
     FullDiskIgnored,
+    /// Records get the room that is kept for what makes room.
+    ReserveSpent,
     /// A client that is told to wait goes on waiting, and asks nobody whether there is a newer view.
     PutOffForEver,
     /// A replica that is new waits for a record that it found damaged as long as for those that it lacks.

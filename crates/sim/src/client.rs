@@ -85,6 +85,9 @@ impl Legacy {
     }
 }
 
+/// How long a trim may take before more is trimmed.
+const TRIMS_FURTHER_AFTER: Duration = Duration::from_secs(3);
+
 /// Tells every replica of every shard to trim, and waits for all of them.
 #[derive(Debug, Default)]
 pub struct Trimmer {
@@ -93,6 +96,8 @@ pub struct Trimmer {
     view: ViewNumber,
     requests: u64,
     say_at: Time,
+    /// When more is trimmed than that, if it is not confirmed.
+    raise_at: Time,
     next_at: Time,
     done: Position,
 }
@@ -478,9 +483,15 @@ impl Trimmer {
             let goal = Position(random.between(self.done.0 + 1, read.0));
             self.goal = Some(goal);
             self.requests += 1;
-            self.say_at = now;
+            (self.say_at, self.raise_at) = (now, now + TRIMS_FURTHER_AFTER);
             self.missing = replicas_of(view);
             self.view = view.number;
+        }
+        if self.goal.is_some_and(|goal| goal < read) && now >= self.raise_at {
+            // What goes on for so long lacks room, and this is how an operator would make more.
+            (self.goal, self.raise_at) = (Some(read), now + TRIMS_FURTHER_AFTER);
+            self.requests += 1;
+            self.missing = entry.view.as_ref().map(replicas_of).unwrap_or_default();
         }
         if let Some(position) = self.goal.filter(|_| now >= self.say_at) {
             self.say_at = now + Duration::from_millis(200);

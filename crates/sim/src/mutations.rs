@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 76] = [
+pub const MUTATIONS: [Mutation; 77] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -133,6 +133,7 @@ pub const MUTATIONS: [Mutation; 76] = [
     mutation(Deviation::JoinedForgotten, "liveness", 15, |seed| {
         profiles::fleeting_logs(seed).ordered(Order::Corfu)
     }),
+    mutation(Deviation::ReserveSpent, "liveness", 8, profiles::small_disks),
     mutation(Deviation::SetBackUnnoticed, "no_gap", 40, profiles::set_back),
     mutation(Deviation::SnapshotAhead, "no_gap", 20, profiles::power_losses_in_checkpoints),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),

@@ -75,6 +75,17 @@ pub struct NetworkPlan {
     pub echo_permille: u64,
 }
 
+/// How large the nodes' disks are.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskPlan {
+    /// How much each of them takes, from the first moment to the last, in bytes, if there is a bound.
+    pub most: Option<u64>,
+    /// With how little room a disk counts as full, in bytes.
+    pub low: u64,
+    /// With how much it does not any more, in bytes.
+    pub enough: u64,
+}
+
 /// What clients do.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
@@ -149,6 +160,8 @@ pub struct Plan {
     pub network: NetworkPlan,
     /// How long a sync takes, in microseconds.
     pub sync_us: (u64, u64),
+    /// How large the disks are.
+    pub disk: DiskPlan,
     /// What clients do.
     pub workload: Workload,
     /// What goes wrong.
@@ -206,6 +219,7 @@ impl Plan {
             shard_options: ShardOptions::new(random.pick(&[1500, 6000, 50_000])),
             network: network(&mut random),
             sync_us: random.pick(&[(20, 100), (100, 1000), (500, 6000)]),
+            disk: DiskPlan { most: None, low: 2000, enough: 8000 },
             workload: workload(&mut random),
             faults: vec![],
             may_lose_too_much,
@@ -301,7 +315,7 @@ impl Plan {
     #[must_use]
     pub fn options_of(&self, node: NodeId) -> Options {
         let mut options = self.options;
-        (options.limits.disk_low_bytes, options.limits.disk_enough_bytes) = DISK_ROOM;
+        (options.limits.disk_low_bytes, options.limits.disk_enough_bytes) = (self.disk.low, self.disk.enough);
         if self.nodes_differ {
             let mut random = Random::new(self.seed ^ DIFFERENT ^ u64::from(node.0) << 32);
             make_different(&mut options.limits, &mut random);
@@ -367,9 +381,6 @@ fn limits(random: &mut Random, config: &mut LogConfig) -> Limits {
         ..Limits::default()
     }
 }
-
-/// With how little room a disk counts as full here, and with how much it does not any more, in bytes.
-const DISK_ROOM: (u64, u64) = (2000, 8000);
 
 /// Where the bounds of nodes that differ are drawn from: apart, so that the seeds known by their numbers stay what they are.
 /// None of those that failed once is among the seeds whose nodes differ.

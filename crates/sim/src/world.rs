@@ -237,7 +237,9 @@ impl World {
             let node = NodeId(number);
             let clock_ahead = world.random.millis(0, 10_000);
             let limits = world.plan.options_of(node).limits;
-            world.nodes.insert(node, Node::new(node, MemoryDisk::new(), clock_ahead, &limits));
+            let disk = MemoryDisk::new();
+            disk.set_capacity(world.plan.disk.most);
+            world.nodes.insert(node, Node::new(node, disk, clock_ahead, &limits));
             world.start_node(node);
         }
         world
@@ -367,7 +369,9 @@ impl World {
         let of_protocols = self.coverage.events - self.coverage.wakes;
         if of_protocols > MOST_EVENTS || self.coverage.events > MOST_EVENTS_AND_WAKES {
             let deadlines: Vec<String> = self.clients.values().map(Client::deadlines).collect();
-            let problem = format!("a storm of events at {at}, among them {what:?}; clients: {deadlines:?}");
+            let missing = self.what_is_missing();
+            let problem =
+                format!("a storm of events at {at}, among them {what:?}; {missing}; clients: {deadlines:?}");
             self.history.problems.push(problem);
             self.is_over = true;
         }

@@ -267,3 +267,10 @@ fn a_seed_run_twice_gives_the_same_run() {
         assert_ne!(once.hash, run(Plan::from_seed(seed + 1), false).hash, "seed {seed} and the next");
     }
 }
+
+#[test]
+fn disks_that_are_small_and_full_again_and_again_are_clean() {
+    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+        all_clean("small disks", |seed| profiles::small_disks(seed).ordered(order), 0..4);
+    }
+}

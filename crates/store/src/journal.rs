@@ -161,8 +161,12 @@ struct Checkpoint {
     begun: Option<Lsn>,
     /// The end marker that is on its way, and where its checkpoint starts.
     ending: Option<(Lsn, Lsn)>,
-    /// Bytes of entries since the last one.
+    /// Bytes of entries since the last one was begun.
     bytes_since: u64,
+    /// How much there was to be said when the last one was begun: it says no more than the one before and all entries since.
+    before: u64,
+    /// Bytes of snapshots of the last one, as far as it came.
+    said: u64,
 }
 
 impl Journal {
@@ -179,6 +183,8 @@ impl Journal {
     ) -> Result<(Self, Recovered), OpenError> {
         let found = recovery::recover(&**disk, identity, secret, (options.file_bytes, options.block_bytes))?;
         let bytes_since = found.recovered.entries.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let snapshots = found.recovered.snapshots.iter().flat_map(|(_, pieces)| pieces);
+        let said = snapshots.map(|piece| piece.len() as u64).sum();
         let journal = Self {
             options,
             files: found.files,
@@ -188,7 +194,7 @@ impl Journal {
             durable: Lsn(found.next.0 - 1),
             is_full: false,
             failure: None,
-            checkpoint: Checkpoint { bytes_since, ..Checkpoint::default() },
+            checkpoint: Checkpoint { bytes_since, said, ..Checkpoint::default() },
         };
         Ok((journal, found.recovered))
     }
@@ -284,6 +290,35 @@ impl Journal {
         is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes
     }
 
+    /// Gives room back: of the files that are ready for their next use so many stay.
+    pub fn keep_spares(&mut self, most: usize) {
+        self.files.keep_spares(most);
+    }
+
+    /// How many bytes the next checkpoint takes at most, or what is left to be said of the one in progress.
+    #[must_use]
+    pub fn checkpoint_needs(&self) -> u64 {
+        let Checkpoint { begun, bytes_since, before, said, .. } = self.checkpoint;
+        let bytes =
+            if begun.is_some() { (before + bytes_since).saturating_sub(said) } else { said + bytes_since };
+        let pieces = bytes / self.options.snapshot_bytes.max(1) as u64 + 1;
+        bytes + pieces * (self.options.block_bytes + batch::MOST_FRAMING_BYTES)
+    }
+
+    /// How many bytes find place in files that are ready for their next use.
+    #[must_use]
+    pub fn ready_bytes(&self) -> u64 {
+        self.files.ready() as u64 * self.options.file_bytes
+    }
+
+    /// Whether so much was appended since the last checkpoint, none being in progress, that another one makes
+    /// [`checkpoint_needs`](Self::checkpoint_needs) much less.
+    #[must_use]
+    pub fn checkpoint_pays(&self) -> bool {
+        let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
+        is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes / 8
+    }
+
     /// Whether files wait to be deleted, with the next write.
     #[must_use]
     pub fn has_superfluous_files(&self) -> bool {
@@ -300,8 +335,9 @@ impl Journal {
 
     /// Begins a checkpoint. One that is in progress is given up.
     pub fn begin_checkpoint(&mut self) -> CheckpointId {
+        self.checkpoint.before = self.checkpoint.said + self.checkpoint.bytes_since;
         self.checkpoint.begun = Some(self.next);
-        self.checkpoint.bytes_since = 0;
+        (self.checkpoint.bytes_since, self.checkpoint.said) = (0, 0);
         CheckpointId(self.next)
     }
 
@@ -313,6 +349,7 @@ impl Journal {
     pub fn add_snapshot(&mut self, id: CheckpointId, key: RoleKey, piece: &[Bytes]) -> Lsn {
         assert_eq!(self.checkpoint.begun, Some(id.0), "the checkpoint is the one in progress");
         let len: usize = piece.iter().map(Bytes::len).sum();
+        self.checkpoint.said += len as u64;
         self.push(len, |out| Entry::encode_snapshot(id.0, key, len, piece, out))
     }
 

@@ -582,7 +582,8 @@ impl ShardStore {
     /// Raises the trim point. The journal is told of one that is not above it, too: the file that holds it may not be
     /// durable yet.
     fn trim_below(&mut self, position: Position) -> Result<Kept, StoreError> {
-        if position > self.trim.position() {
+        // The same again, as what keeps a segment may have gone since.
+        if position >= self.trim.position() {
             self.raise_trim(position)?;
             self.is_trimmed = false;
         }

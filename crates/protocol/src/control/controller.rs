@@ -358,6 +358,7 @@ impl Controller {
     /// Tells those that the view does without: who was cut off may think that its old view goes on.
     fn remind(&self, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
+        self.full.ask_for_trims(self.node, entry, out);
         self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
     }
 
@@ -694,6 +695,7 @@ impl Controller {
         message: &shard::Message,
         out: &mut Vec<RoleEffect>,
     ) {
+        self.full.pass_on_trim(self.node, self.current.as_deref(), from, message, out);
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         let ours = attempt.claim();

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::{Address, NodeId, View};
+use seriatim_model::{Address, Endpoint, NodeId, View};
 
 use super::attempt::Around;
-use super::members::view_nodes;
+use super::members::{left_out, view_nodes};
 use super::message::LogEntry;
+use crate::roles::RoleEffect;
+use crate::shard;
 
 /// The nodes whose disks have no room for records, by their own word.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,41 @@ impl FullDisks {
     /// There is another view.
     pub(super) fn bear(&mut self, view: &View) {
         self.borne = view_nodes(view).into_iter().filter(|node| self.nodes.contains(node)).collect();
+    }
+
+    /// If the disk of this node, `own`, is full: asks where the trim points are of those shards that the view lets it have no
+    /// replica of. Whoever trims tells the view's replicas only, and a node that is left out needs trims to be taken back.
+    pub(super) fn ask_for_trims(&self, own: NodeId, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
+        let is_own = |role: &Address| matches!(role, Address::Node(node, Endpoint::Shard(_)) if *node == own);
+        if !self.nodes.contains(&own) {
+            return;
+        }
+        for members in entry.view.iter().flat_map(|view| &view.shards) {
+            let endpoint = Endpoint::Shard(members.shard);
+            if left_out(entry).filter(is_own).any(|role| role == Address::Node(own, endpoint)) {
+                let message = shard::Message::Status { request: entry.view_number().0 };
+                let to = Address::Node(members.primary().node, endpoint);
+                out.push(RoleEffect::Send { to, message: message.into() });
+            }
+        }
+    }
+
+    /// The primary of a shard says where the trim point is: the replica here is told.
+    pub(super) fn pass_on_trim(
+        &self,
+        own: NodeId,
+        entry: Option<&LogEntry>,
+        from: Address,
+        message: &shard::Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (Some(entry), Address::Node(_, endpoint)) = (entry, from) else { return };
+        let shard::Message::StatusIs { view, trim, .. } = message else { return };
+        let role = Address::Node(own, endpoint);
+        if *view == entry.view_number() && left_out(entry).any(|left_out| left_out == role) {
+            let message = shard::Message::Trim { request: 0, view: *view, position: *trim };
+            out.push(RoleEffect::Send { to: role, message: message.into() });
+        }
     }
 
     /// Whether the role is on a node whose disk is full.

@@ -68,6 +68,12 @@ impl Replica {
         }
     }
 
+    /// Whether a view is being formed that counts on it, or may: what is stored then, that view change brings.
+    #[must_use]
+    pub fn is_between_views(&self) -> bool {
+        self.memory.claim != self.view_number()
+    }
+
     /// What was got from another replica is written.
     pub(super) fn copied(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         if let Some(lacks) = self.copying.written(ticket, self.lacks) {

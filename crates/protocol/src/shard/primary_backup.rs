@@ -17,7 +17,7 @@ use super::copying::Copying;
 use super::covering::Reach;
 use super::former::NEEDED_FOR;
 use super::local::{self, Local};
-use super::message::{Held, Message, ReadError};
+use super::message::{Held, Message};
 use super::readers::{Bounds, Lost, Readers};
 use super::unordered::{Part, Unordered};
 use super::unstored::{Before, Unstored};
@@ -42,9 +42,11 @@ pub struct Replica {
     pub(super) stable: Position,
     pub(super) trim: Position,
     /// The latest write of the trim point.
-    trim_write: Ticket,
+    pub(super) trim_write: Ticket,
     /// The store had no room for it: it is written again before anything relies on it.
-    trim_refused: bool,
+    pub(super) trim_refused: bool,
+    /// A trim that came while a view was being formed, below what is stable.
+    pub(super) wanted_trim: Position,
     /// What it has still to get from others. An empty range: no records, but how far the log is trimmed.
     pub(super) lacks: Option<Lacking>,
     pub(super) copying: Copying,
@@ -186,6 +188,7 @@ impl Replica {
             trim,
             trim_write: Ticket(0),
             trim_refused: false,
+            wanted_trim: Position::ZERO,
             lacks: recovery.lacks.map(|range| range.not_below(trim)),
             copying: Copying::default(),
             scrub: (stable > trim).then_some(trim),
@@ -332,10 +335,9 @@ impl Replica {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
-            Message::Trim { request, view, position } if self.is_open() && view == self.view_number() => {
-                self.trim(from, request, position, out);
+            Message::Trim { request, view, position } => {
+                self.told_to_trim(from, request, view, position, out);
             }
-            Message::Trim { .. } => send(from, self.fenced(), out),
             message if local::is_about(&message) => self.local(now, from, message, out),
             message if writing::is_about(&message) => self.wrote(now, from, message, out),
             message => self.serve_reader(now, from, message, out),
@@ -573,7 +575,7 @@ impl Replica {
     }
 
     /// Backup: what the primary sent may have been lost.
-    fn ask_primary(&self, out: &mut Vec<RoleEffect>) {
+    pub(super) fn ask_primary(&self, out: &mut Vec<RoleEffect>) {
         let Some(members) = self.members().filter(|members| members.primary() != self.me()) else { return };
         let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
         send(to, Message::StableKnown { view: self.view_number(), stable: self.stable }, out);
@@ -617,6 +619,7 @@ impl Replica {
         }
         self.reports.be_patient(now);
         if claim > self.memory.claim {
+            self.trim_as_wanted(out);
             let before = self.before();
             // A view that was registered, and that it did not see start, is the old view now.
             self.learn(now, entry, out);
@@ -736,39 +739,6 @@ impl Replica {
             // What was put and is not bound by now never will be: nobody admits names of this shard any more.
             self.leave_unordered(out);
         }
-    }
-
-    pub(super) fn trim_below(&mut self, position: Position, out: &mut Vec<RoleEffect>) {
-        if position > self.trim {
-            self.trim = position;
-            self.memory.history.forget_below(position);
-            self.write_trim(out);
-            self.readers.trimmed(position, out);
-            self.copying.trimmed(position);
-            self.lacks = self.lacks.map(|range| range.not_below(position));
-        }
-    }
-
-    fn write_trim(&mut self, out: &mut Vec<RoleEffect>) {
-        self.trim_write = self.gate.store(StorageCommand::Trim(self.trim), out);
-        self.trim_refused = false;
-    }
-
-    fn write_refused_trim(&mut self, out: &mut Vec<RoleEffect>) {
-        if self.trim_refused {
-            self.write_trim(out);
-        }
-    }
-
-    fn trim(&mut self, from: Address, request: u64, position: Position, out: &mut Vec<RoleEffect>) {
-        if position > self.stable {
-            self.ask_primary(out);
-            let error = ReadError::NotStable { stable: self.stable };
-            return send(from, Message::ReadFailed { request, error }, out);
-        }
-        self.trim_below(position, out);
-        self.write_refused_trim(out);
-        self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
     }
 
     fn disconnected(&mut self, now: Time, peer: Peer) {

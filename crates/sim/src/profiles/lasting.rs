@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use seriatim_model::{Durability, LogConfig};
+use seriatim_store::{JournalOptions, ShardOptions};
+
 use super::{FOR_GOOD, at, busy, quiet};
 use crate::coverage::FaultKind;
-use crate::plan::{Fault, Plan, Target, Workload};
+use crate::plan::{DiskPlan, Fault, Plan, Target, Workload};
 use crate::random::Random;
 
 /// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
@@ -69,6 +72,62 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
     plan.faults.push(Fault { lasting: FOR_GOOD, ..fault });
     plan
 }
+
+/// All disks are small and full again and again, while what was read is trimmed, other logs come and go, and nodes restart.
+/// Nobody makes room but by trims and deletions, and everything that clients want is done all the same.
+#[must_use]
+pub fn small_disks(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5D15);
+    let mut plan = quiet(seed);
+    plan.nodes = random.pick(&[3, 3, 5]);
+    plan.config = LogConfig {
+        shards: random.pick(&[1, 1, 2]),
+        replicas: random.pick(&[1, 2, 3]),
+        min_replicas: random.pick(&[1, 2]),
+        durability: random.pick(&[Durability::Disk, Durability::Disk, Durability::Disk, Durability::Memory]),
+        ..plan.config
+    };
+    // In proportion to what a server has.
+    plan.journal = JournalOptions {
+        file_bytes: FILE_BYTES,
+        batch_bytes: FILE_BYTES as usize / 2,
+        checkpoint_bytes: 4 * FILE_BYTES,
+        snapshot_bytes: random.pick(&[2000, 8000]),
+        spare_files: random.pick(&[0, 2, 8]),
+        block_bytes: 512,
+    };
+    plan.shard_options = ShardOptions::new(4 * FILE_BYTES);
+    let limits = &mut plan.options.limits;
+    (limits.ring_bytes, limits.journal_backlog_bytes) = (2 * FILE_BYTES as usize, FILE_BYTES as usize / 2);
+    limits.batch_bytes = FILE_BYTES as usize / 16;
+    plan.disk = DiskPlan {
+        most: Some(FILE_BYTES * (random.between(16, 32) + 16 * u64::from(plan.config.shards))),
+        low: 2 * FILE_BYTES,
+        enough: 6 * FILE_BYTES,
+    };
+    plan.workload = Workload {
+        appends: 300,
+        payload_bytes: 600,
+        think_us: random.pick(&[200, 8000]),
+        sync_percent: random.pick(&[0, 10]),
+        trims: true,
+        resume_percent: 0,
+        ..busy()
+    };
+    for _ in 0..random.below(4) {
+        let comes = random.millis(0, 1200);
+        plan.fleeting.push((comes, comes + random.millis(1, 800)));
+    }
+    for round in 0..random.below(4) {
+        let kind = random.pick(&[FaultKind::Kill, FaultKind::Close, FaultKind::PowerLoss, FaultKind::Reset]);
+        plan.faults.push(at(&mut random, kind, Target::Any, 100 + round * 500, 600 + round * 500));
+    }
+    plan.done_without_calm = Some(Duration::from_secs(120));
+    plan
+}
+
+/// How long a journal's file is where disks are small.
+const FILE_BYTES: u64 = 16_384;
 
 /// A single fault, early: of each kind in turn, for a moment or for seconds.
 #[must_use]

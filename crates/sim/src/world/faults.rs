@@ -527,7 +527,7 @@ impl World {
             Mend::Voice(links) => links.into_iter().for_each(|(from, to)| self.network.give_voice(from, to)),
             Mend::Noise if self.history.calm_since.is_none() => self.network.disturb(0, 0, 0),
             Mend::Noise => {}
-            Mend::Room(node) => self.nodes[&node].disk.set_capacity(None),
+            Mend::Room(node) => self.nodes[&node].disk.set_capacity(self.plan.disk.most),
             Mend::Pause(node, life) => self.resume_node(node, life),
             Mend::Lie(node, down_for) => self.end_to_lie(node, down_for),
             Mend::Lag(node) => {
@@ -546,7 +546,7 @@ impl World {
         self.network.heal();
         let (mut down, mut up) = (vec![], vec![]);
         for node in self.nodes.values_mut() {
-            node.disk.set_capacity(None);
+            node.disk.set_capacity(self.plan.disk.most);
             node.disk.fail_syncs(0);
             node.disk.lie(false);
             (node.lag, node.slowness) = (Duration::ZERO, 1);

@@ -1,5 +1,6 @@
 //! The end of a run: everything comes to rest, and the whole log is read.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
@@ -174,7 +175,7 @@ impl World {
     }
 
     /// The state of everything that may be the reason, for a person.
-    fn what_is_missing(&self) -> String {
+    pub(super) fn what_is_missing(&self) -> String {
         let mut lines = vec![];
         for client in self.clients.values() {
             for (machine, producer) in client.producers.iter().filter(|(_, producer)| !producer.is_done()) {
@@ -220,6 +221,18 @@ impl World {
         if !silent.is_empty() {
             lines.push(format!("node {id} does not hear {silent:?}"));
         }
+        if host.has_full_disk() {
+            let mut sizes: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+            for file in node.disk.files() {
+                let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
+                let size = sizes.entry(directory).or_default();
+                *size = (size.0 + 1, size.1 + node.disk.content(&file).map_or(0, |bytes| bytes.len() as u64));
+            }
+            let (free, waits) = (host.free_bytes(), host.journal_pending_bytes());
+            lines.push(format!(
+                "node {id} has a full disk, {free:?} left, {waits} bytes wait; files and bytes: {sizes:?}"
+            ));
+        }
         if let Some(role) = host.sequencer(self.log) {
             lines.push(format!(
                 "node {id}, life {}: open {}, view {}, ordered {}, held {}",
@@ -235,10 +248,11 @@ impl World {
                 let memory = role.memory();
                 let view = memory.view.as_ref().map(|view| view.number);
                 lines.push(format!(
-                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, stable {}, lacks {:?}, holds {} \
+                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
                      records that have no positions",
                     memory.incarnation,
                     memory.claim,
+                    role.held().trim,
                     role.stable(),
                     role.lacks(),
                     role.unnamed()

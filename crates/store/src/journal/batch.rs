@@ -35,6 +35,9 @@ const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
 /// How long a batch's header is, in bytes.
 const BATCH_HEADER_BYTES: usize = 40;
 
+/// How much an entry that is alone in its batch takes besides its bytes and padding at most: both headers.
+pub(super) const MOST_FRAMING_BYTES: u64 = 128;
+
 /// What stands in the header of a journal file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity {

@@ -125,8 +125,26 @@ impl Files {
 
     /// Whether files could be used again that are needed.
     pub(super) fn needs_file(&self) -> bool {
-        let has_spare = self.spare.iter().any(|file| file.preparation.is_none());
-        self.live.len() > 1 && !has_spare
+        self.live.len() > 1 && self.ready() == 0
+    }
+
+    /// How many files are ready for their next use.
+    pub(super) fn ready(&self) -> usize {
+        self.spare.iter().filter(|file| file.preparation.is_none()).count()
+    }
+
+    /// Keeps so many of the files that are ready for their next use, and deletes the others with the next write.
+    pub(super) fn keep_spares(&mut self, most: usize) {
+        let mut ready = 0;
+        let doomed = &mut self.doomed;
+        self.spare.retain(|file| {
+            ready += usize::from(file.preparation.is_none());
+            let stays = file.preparation.is_some() || ready <= most;
+            if !stays {
+                doomed.push(file.number);
+            }
+            stays
+        });
     }
 
     fn new_file(&mut self) -> SpareFile {

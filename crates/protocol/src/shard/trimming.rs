@@ -1,0 +1,108 @@
+//! What is trimmed, and when: by whoever trims the log, and by one that takes part in no view, or in one that is being replaced.
+
+use seriatim_model::storage::StorageCommand;
+use seriatim_model::{Address, Endpoint, Position, ViewNumber};
+
+use super::message::{Message, ReadError};
+use super::primary_backup::{Replica, send};
+use crate::roles::RoleEffect;
+
+impl Replica {
+    /// A client wants positions below to go, or the controller beside it says that they went elsewhere.
+    pub(super) fn told_to_trim(
+        &mut self,
+        from: Address,
+        request: u64,
+        view: ViewNumber,
+        position: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if self.is_open() && view == self.view_number() {
+            self.trim(from, request, position, out);
+        } else if self.is_told_by_controller(from) {
+            self.trim_outside(view, position, out);
+        } else {
+            self.trim_when_fenced(view, position);
+            send(from, self.fenced(), out);
+        }
+    }
+
+    pub(super) fn trim_below(&mut self, position: Position, out: &mut Vec<RoleEffect>) {
+        if position > self.trim {
+            self.trim = position;
+            self.memory.history.forget_below(position);
+            self.write_trim(out);
+            self.readers.trimmed(position, out);
+            self.copying.trimmed(position);
+            self.lacks = self.lacks.map(|range| range.not_below(position));
+        }
+    }
+
+    fn write_trim(&mut self, out: &mut Vec<RoleEffect>) {
+        self.trim_write = self.gate.store(StorageCommand::Trim(self.trim), out);
+        self.trim_refused = false;
+    }
+
+    pub(super) fn write_refused_trim(&mut self, out: &mut Vec<RoleEffect>) {
+        if self.trim_refused {
+            self.write_trim(out);
+        }
+    }
+
+    pub(super) fn trim(
+        &mut self,
+        from: Address,
+        request: u64,
+        position: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if position > self.stable {
+            self.ask_primary(out);
+            let error = ReadError::NotStable { stable: self.stable };
+            return send(from, Message::ReadFailed { request, error }, out);
+        }
+        self.trim_below(position, out);
+        self.write_refused_trim(out);
+        self.gate.confirm(from, Message::Trimmed { request, first: self.trim }, out);
+    }
+
+    /// Whether this comes from the controller beside it.
+    fn is_told_by_controller(&self, from: Address) -> bool {
+        from == Address::Node(self.me().node, Endpoint::Controller)
+    }
+
+    /// A view does without it, and that view's replicas trimmed: what it holds below goes as well, and is final there. One
+    /// that gives out what it has itself goes by its own word.
+    fn trim_outside(&mut self, view: ViewNumber, position: Position, out: &mut Vec<RoleEffect>) {
+        if view <= self.view_number() && self.is_named() {
+            return;
+        }
+        let position = if self.has_local_log() { position.min(self.stable) } else { position };
+        let is_news = position > self.trim || position > self.stable || self.unnamed() > 0;
+        self.trim_below(position, out);
+        self.advance_stable(position, out);
+        // Records without positions would keep the segments that they are in. If it becomes a member again, it has what
+        // the members have.
+        if self.memory.claim <= view {
+            self.leave_unordered(out);
+        }
+        // Now that nothing else keeps them, the segments go.
+        if is_news || self.trim_refused {
+            self.write_trim(out);
+        }
+    }
+
+    /// The view that it is a member of is being replaced: what is wanted goes when the next attempt at that asks what it
+    /// holds. The one under way counts on what it has said, and may be waiting for room.
+    fn trim_when_fenced(&mut self, view: ViewNumber, position: Position) {
+        if self.is_named() && view == self.view_number() && position <= self.stable {
+            self.wanted_trim = self.wanted_trim.max(position);
+        }
+    }
+
+    /// Another attempt at a view asks what it holds.
+    pub(super) fn trim_as_wanted(&mut self, out: &mut Vec<RoleEffect>) {
+        let wanted = std::mem::take(&mut self.wanted_trim);
+        self.trim_below(wanted, out);
+    }
+}
