@@ -257,6 +257,7 @@ mod tests {
             view: None,
             history: Default::default(),
             unavailable: None,
+            ended: control::EndedSessions::default(),
         }
     }
 
