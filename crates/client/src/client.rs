@@ -67,11 +67,16 @@ pub struct LogOptions {
     /// acknowledged: from there on the same records are to be appended again, in the same order, and are stored once.
     /// An append that was refused at once, because it was too large or its shard takes no records, has no number.
     ///
-    /// In a log of order `erwin-st` or `scalog` the old session ends, and what it does not have yet is appended in a new one, whose
+    /// In a log of order `erwin-st`, `scalog` or `corfu` the old session ends, and what it does not have yet is appended in a new one, whose
     /// name [`Log::session`] and the receipts have. A program need not keep that: it may go on with the first session
     /// for as long as the log remembers that, and count on from its numbers as if there had been no other. What an
     /// earlier run still sends then fails with
-    /// [`SessionExpired`](crate::AppendError::SessionExpired). Sessions of logs of order `corfu` cannot be resumed.
+    /// [`SessionExpired`](crate::AppendError::SessionExpired).
+    ///
+    /// A log of order `corfu` remembers the last 1,000 sessions that were resumed, and nothing of others: what became of
+    /// appends is read in the log, from its end back to the last append that was acknowledged. If that is trimmed already,
+    /// nobody knows what came after it, and the run is told
+    /// [`SessionExpired`](crate::AppendError::SessionExpired).
     pub resume: Option<(SessionId, u64)>,
     /// For a program that does not mind in which order its appends are in the log: over how many sessions they
     /// are spread, so that one does not wait for another. Then a record that did not reach its shard in time is
@@ -216,12 +221,6 @@ impl Client {
     /// As [`Client::log`]; also if the options contradict each other.
     pub async fn log_with(&self, name: &str, options: LogOptions) -> Result<Log, ControlError> {
         let entry = self.lookup(name).await?;
-        if options.resume.is_some() && !entry.config.order.remembers_sessions() {
-            // Nobody remembers which positions an earlier run was given.
-            let order = entry.config.order;
-            let reason = format!("sessions of logs of order {order} cannot be resumed; open a new one");
-            return Err(ControlError::Impossible { reason });
-        }
         let is_possible = |(session, number): (SessionId, u64)| {
             session.opened_at() <= Position::MAX && number <= limits::MAX_FIRST
         };

@@ -45,6 +45,7 @@ pub(crate) fn entry(number: u64, shards: u32, stripe: u64) -> LogEntry {
         view: (number > 0).then_some(view),
         history: ViewHistory::default(),
         unavailable: None,
+        ended: control::EndedSessions::default(),
     }
 }
 

@@ -262,6 +262,7 @@ mod tests {
             view: None,
             history: Default::default(),
             unavailable: None,
+            ended: control::EndedSessions::default(),
         }
     }
 

@@ -12,9 +12,9 @@ pub(crate) fn unknown_role(message: &Message) -> Option<Message> {
         Message::Erwin(
             erwin::Message::Append { .. } | erwin::Message::CheckTail { .. } | erwin::Message::Locate { .. },
         ) => Some(rejected.into()),
-        Message::Corfu(corfu::Message::Next { .. } | corfu::Message::CheckTail { .. }) => {
-            Some(corfu::Message::Rejected { view: ViewNumber::NONE, why: None }.into())
-        }
+        Message::Corfu(
+            corfu::Message::Next { .. } | corfu::Message::CheckTail { .. } | corfu::Message::Close { .. },
+        ) => Some(corfu::Message::Rejected { view: ViewNumber::NONE, why: None }.into()),
         Message::Corfu(corfu::Message::Status { request }) => {
             let (view, next) = (ViewNumber::NONE, Position::ZERO);
             let (request, open, unwritten, sessions) = (*request, false, 0, 0);
@@ -48,7 +48,8 @@ pub(crate) fn unknown_role(message: &Message) -> Option<Message> {
             | shard::Message::Trim { .. }
             | shard::Message::Write { .. }
             | shard::Message::Submit { .. }
-            | shard::Message::Confirm { .. },
+            | shard::Message::Confirm { .. }
+            | shard::Message::Seek { .. },
         ) => Some(fenced.into()),
         // The node lost its disk, and with it a role that the log counts on.
         Message::Control(control::Message::Registered { entry }) => {

@@ -55,15 +55,6 @@ impl Order {
         }
     }
 
-    /// Whether the log remembers its sessions, so that another run of a program can go on with one.
-    #[must_use]
-    pub fn remembers_sessions(self) -> bool {
-        match self {
-            Self::ErwinBb | Self::ErwinSt | Self::Scalog => true,
-            Self::Corfu => false,
-        }
-    }
-
     /// Whether records are ordered by cuts: a layer above the shards counts what is durable on them.
     #[must_use]
     pub fn has_cuts(self) -> bool {

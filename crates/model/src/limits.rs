@@ -80,6 +80,14 @@ pub const MAX_SESSIONS: usize = 100_000;
 /// opened at: twice what the replicas hold at most, and what one of them may be behind the others.
 pub const MOST_SESSION_AHEAD: u64 = 4 * RING_RECORDS as u64;
 
+/// How many sessions that other runs went on with the register remembers of a log of order `corfu`: with each entry, which
+/// all who wait for a view are sent.
+pub const MAX_ENDED_SESSIONS: usize = 1000;
+
+/// How many appends of earlier runs a client of a log of order `corfu` finds again at most, when it goes on with their
+/// session.
+pub const MAX_FOUND_AGAIN: usize = 1 << 20;
+
 /// How many runs of positions a view change carries over, for those who still ask where their appends are
 /// bound.
 pub const MAX_BOUND_RUNS: usize = 200_000;
@@ -236,6 +244,8 @@ pub struct Limits {
     pub batch_bytes: usize,
     /// See [`MAX_SESSIONS`]. Only the simulator and tests lower it, on all nodes alike.
     pub max_sessions: usize,
+    /// See [`MAX_ENDED_SESSIONS`]. Only the simulator and tests lower it.
+    pub ended_sessions: usize,
     /// See [`ORDER_EVERY`].
     pub order_every: Duration,
     /// See [`UNNAMED_FOR`].
@@ -278,6 +288,7 @@ impl Default for Limits {
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             max_sessions: MAX_SESSIONS,
+            ended_sessions: MAX_ENDED_SESSIONS,
             order_every: ORDER_EVERY,
             unnamed_for: UNNAMED_FOR,
             missing_connected: MISSING_CONNECTED,
@@ -306,6 +317,8 @@ const _: () = {
     assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
     // A snapshot of all sessions fits into one frame, with what else a view change says in it.
     assert!(MAX_SESSIONS_BYTES + (64 << 10) < MAX_FRAME_BYTES);
+    // All ended sessions are a small part of a frame.
+    assert!(MAX_ENDED_SESSIONS * 64 < MAX_FRAME_BYTES / 16);
     // The longest map in pieces of one position fits into one frame, and several of them into a reader's memory.
     assert!(MAP_POSITIONS as usize * 16 < MAX_FRAME_BYTES);
     assert!(MAP_POSITIONS as usize * MAP_QUESTIONS <= MAP_RUNS);

@@ -104,6 +104,14 @@ pub enum Deviation {
     EndedOrdered,
     /// A client is told that a session has ended before the cut is committed that ends it.
     EndUncommitted,
+    /// Which sessions ended is lost in a view change where the register remembers them.
+    EndsForgotten,
+    /// The sequencer of a new view gives positions to sessions that ended in one before.
+    FencesForgotten,
+    /// A shard replica says which records of an ended session it has before it has all that it will.
+    SoughtEarly,
+    /// A client goes on with a session before the register has its end.
+    EndUnregistered,
     /// A shard replica tells a client that an append became a no-op before all replicas hold that.
     RefusedEarly,
     /// A sequencer starts a view where its flush began, not where it ended.

@@ -46,6 +46,7 @@ impl Message {
                     | Control::Delete { .. }
                     | Control::AddShard { .. }
                     | Control::RemoveShard { .. }
+                    | Control::EndSession { .. }
             ),
             (Self::Control(message), Endpoint::Node) => matches!(message, Control::AskCondition { .. }),
             (Self::Control(message), Endpoint::Controller) => {
@@ -60,7 +61,8 @@ impl Message {
                     | Erwin::Status { .. }
             ),
             (Self::Corfu(message), Endpoint::Sequencer) => {
-                matches!(message, Corfu::Next { .. } | Corfu::CheckTail { .. } | Corfu::Status { .. })
+                let asks = matches!(message, Corfu::CheckTail { .. } | Corfu::Status { .. });
+                asks || matches!(message, Corfu::Next { .. } | Corfu::Close { .. })
             }
             (Self::Scalog(message), Endpoint::Sequencer) => matches!(
                 message,
@@ -74,6 +76,7 @@ impl Message {
                 Shard::Put { .. }
                     | Shard::Submit { .. }
                     | Shard::Write { .. }
+                    | Shard::Seek { .. }
                     | Shard::Confirm { .. }
                     | Shard::Read { .. }
                     | Shard::Map { .. }

@@ -211,6 +211,7 @@ impl LimitsSection {
             batch_records: lowered("batch_records", self.batch_records, usual.batch_records)?,
             batch_bytes: lowered("batch_bytes", self.batch_bytes, usual.batch_bytes)?,
             max_sessions: usual.max_sessions,
+            ended_sessions: usual.ended_sessions,
             disk_low_bytes: usual.disk_low_bytes,
             disk_enough_bytes: usual.disk_enough_bytes,
             heartbeat_every: every.map_or(usual.heartbeat_every, Duration::from_millis),

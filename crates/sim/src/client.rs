@@ -56,6 +56,8 @@ pub struct Producer {
     hurry: bool,
     expired: u64,
     end: End,
+    /// Another run of its program went on with its session. What it is told counts, but nobody appends with it any more.
+    is_survivor: bool,
 }
 
 /// How far the end of a session is that has nothing more to append.
@@ -131,7 +133,17 @@ impl Producer {
             hurry: false,
             expired: 0,
             end: End::Open,
+            is_survivor: false,
         }
+    }
+
+    /// The same, if it goes on while another run has its session, as if nobody had noticed that it lives.
+    #[must_use]
+    pub fn survivor(&self) -> Self {
+        let entry = self.machine.entry().clone();
+        let survivor =
+            Self::new(self.number, self.client, self.session, 0, (self.config.clone(), entry), Time::ZERO);
+        Self { machine: self.machine.clone(), is_survivor: true, ..survivor }
     }
 
     /// Goes on where a dead client's producer stopped: it was made with [`Legacy::session`].
@@ -283,7 +295,7 @@ impl Producer {
         if workload.per_session.is_some_and(|most| self.in_session.len() as u64 >= u64::from(most)) {
             self.begin_another(now, random, history, out);
         }
-        if workload.ends && self.has_appended() && matches!(self.end, End::Open) {
+        if workload.ends && !self.is_survivor && self.has_appended() && matches!(self.end, End::Open) {
             self.end = End::Asked;
             self.step(now, Input::Request { token: END, request: Request::EndSession }, history, out);
         }
@@ -371,6 +383,11 @@ impl Producer {
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => out.push((self.number, to, message)),
+                Effect::Reply { token, reply } if self.is_survivor && token < TAILS => {
+                    if let Reply::Appended { id, position, .. } = reply {
+                        history.acknowledge(now, token as usize, id, position);
+                    }
+                }
                 Effect::Reply { token: END, reply } => {
                     let ended = if let Reply::Ended(ended) = reply { ended } else { None };
                     if let Some((session, at)) = ended {
@@ -388,7 +405,7 @@ impl Producer {
                 other => unreachable!("a client has no disk: {other:?}"),
             }
         }
-        if session_ended {
+        if session_ended && !self.is_survivor {
             self.expired += 1;
             self.session = history.open_session();
             self.in_session.clear();
@@ -553,6 +570,14 @@ pub struct Client {
     pub trimmer: Option<Trimmer>,
     /// When it is going to be woken.
     pub wake_at: Option<Time>,
+}
+
+impl Client {
+    /// Its sessions, if it goes on while another run has them.
+    #[must_use]
+    pub fn survivors(&self) -> BTreeMap<u64, Producer> {
+        self.producers.iter().map(|(number, producer)| (*number, producer.survivor())).collect()
+    }
 }
 
 impl Client {

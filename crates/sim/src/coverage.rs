@@ -344,11 +344,9 @@ impl Coverage {
         ];
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
-        // Where positions come first nothing is bound in the background, nobody is sealed, and no session resumed.
-        let remembers = order.remembers_sessions();
-        missing.retain(|name| remembers || name != "resumed sessions");
         // Where records do not travel with their names a client refuses what is too large itself: none is tried.
         missing.retain(|name| order == Order::ErwinBb || name != "refused appends");
+        // Where positions come first nothing is bound in the background, and nobody is sealed.
         let is_unsealed = order.places_first();
         let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Drop | Step::Seal);
         for kind in FaultKind::ALL {

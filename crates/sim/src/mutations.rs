@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 77] = [
+pub const MUTATIONS: [Mutation; 81] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -108,6 +108,16 @@ pub const MUTATIONS: [Mutation; 77] = [
         profiles::resumed(seed).ordered(Order::Scalog)
     }),
     mutation(Deviation::ResumedUnsettled, "session_order", 40, profiles::resumed),
+    mutation(Deviation::EndsForgotten, "at_most_once", 60, |seed| {
+        profiles::resumed(seed).ordered(Order::Corfu)
+    }),
+    mutation(Deviation::FencesForgotten, "at_most_once", 60, profiles::shut_out),
+    mutation(Deviation::SoughtEarly, "at_most_once", 60, |seed| {
+        profiles::resumed(seed).ordered(Order::Corfu)
+    }),
+    mutation(Deviation::EndUnregistered, "at_most_once", 60, |seed| {
+        profiles::resumed(seed).ordered(Order::Corfu)
+    }),
     mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
     mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),
     mutation(Deviation::WrittenWhileFenced, "durability", 30, profiles::chains),

@@ -124,6 +124,8 @@ pub struct Workload {
     pub trims: bool,
     /// How many of a hundred crashed clients go on with their sessions.
     pub resume_percent: u64,
+    /// How many of a hundred programs that another run goes on for are not dead: they were cut off for a moment.
+    pub lives_on_percent: u64,
     /// How many of a hundred pauses are so long that sessions may expire.
     pub long_pause_percent: u64,
     /// Whether sessions are ended when all is appended.
@@ -284,6 +286,9 @@ impl Plan {
             self.workload.oversize_permille = 0;
             // The sequencer knows all sessions that are at work: of one that it forgets then, it gives out numbers anew.
             self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);
+            if self.seed.is_multiple_of(4) {
+                self.options.limits.ended_sessions = 3;
+            }
         } else if order.has_cuts() {
             // Nothing becomes a no-op, and a client refuses a record that is too large.
             self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
@@ -295,9 +300,6 @@ impl Plan {
         } else {
             // A client refuses a record that is too large before it has a number.
             self.workload.oversize_permille = 0;
-        }
-        if !order.remembers_sessions() {
-            self.workload.resume_percent = 0;
         }
         self
     }
@@ -470,6 +472,7 @@ fn workload(random: &mut Random) -> Workload {
         lookups: 0,
         trims: random.percent(40),
         resume_percent: random.pick(&[0, 60, 100]),
+        lives_on_percent: 0,
         long_pause_percent: random.pick(&[0, 3]),
         ends: false,
         unordered: false,

@@ -82,6 +82,7 @@ fn busy() -> Workload {
         lookups: 0,
         trims: false,
         resume_percent: 60,
+        lives_on_percent: 0,
         long_pause_percent: 0,
         ends: false,
         unordered: false,
@@ -419,6 +420,15 @@ pub fn resumed(seed: u64) -> Plan {
             plan.faults.push(at(&mut random, kind, target, from, from + 250));
         }
     }
+    plan
+}
+
+/// The same where positions come first, and the earlier runs are alive: they go on sending while another run goes on with
+/// their sessions, through view changes.
+#[must_use]
+pub fn shut_out(seed: u64) -> Plan {
+    let mut plan = resumed(seed).ordered(Order::Corfu);
+    plan.workload.lives_on_percent = 60;
     plan
 }
 

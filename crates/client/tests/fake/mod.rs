@@ -123,6 +123,7 @@ fn log_entry(nodes: Vec<u32>) -> LogEntry {
         view: Some(view(1, &nodes)),
         history: ViewHistory::default(),
         unavailable: None,
+        ended: control::EndedSessions::default(),
     }
 }
 

@@ -10,7 +10,8 @@ use seriatim_model::{
     ViewNumber,
 };
 use seriatim_protocol::control::{
-    Ailment, Condition, Heartbeat, LogEntry, NodeAddress, Refusal, SealedState, StepTime,
+    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogEntry, NodeAddress, Refusal, SealedState,
+    StepTime,
 };
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::scalog::message::{Cut, End, Place};
@@ -271,8 +272,11 @@ drawn! {
         interval_us, session_idle_positions
     }
     LogEntry {
-        id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable
+        id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable,
+        ended
     }
+    EndedSession { session, end, below, successor }
+    EndedSessions { floor, sessions }
     NodeAddress { node, address }
     Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
     Condition { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes }

@@ -69,6 +69,7 @@ kinds! {
         Move { node, version }
         AddShard { request, log, shard }
         RemoveShard { request, log, shard }
+        EndSession { log, view, ended, since }
         Seal { claim, old, config }
         Sealed { claim, incarnation, state }
         Outbid { claim }
@@ -128,6 +129,8 @@ kinds! {
         Unreadable { view, spans }
         Later { view, spans, disk_full }
         Pressed { view }
+        Seek { view, session, from, end }
+        Sought { view, session, from, upto, trim, found }
         Overdue { view, settled, overdue }
         Fill { view, spans }
         Filled { view, run }
@@ -180,7 +183,7 @@ kinds! {
 
 kinds! {
     of_corfu of corfu {
-        Next { view, session, take, untold, first, count, patience_ms }
+        Next { view, session, take, untold, first, count, patience_ms, since }
         Given { view, session, take, first, spans }
         OutOfOrder { view, session, take, expected }
         Rejected { view, why }
@@ -188,6 +191,9 @@ kinds! {
         Tail { request, view, tail }
         Status { request }
         StatusIs { request, view, open, next, unwritten, sessions }
+        Close { view, session }
+        Closed { view, session, below }
+        Expired { view, session }
     }
 }
 

@@ -447,6 +447,9 @@ async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             waits_for_view = outcome.is_ok().then_some(log);
             catalog::answer(request, outcome.map(|()| log))
         }
+        Message::EndSession { log, view, ended, since } => {
+            entries.end_session(log, view, ended, since).await?
+        }
         Message::Join { node } => entries.join(node, None).await?,
         Message::Move { node, version } => entries.join(node, Some(version)).await?,
         Message::Retired { log, node } => {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use rand::random;
 use seriatim_etcd::{Client, KeyValue, Range, RequestError, Transaction};
-use seriatim_model::{LogConfig, LogId, NodeId};
-use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
+use seriatim_model::limits::MAX_ENDED_SESSIONS;
+use seriatim_model::{LogConfig, LogId, NodeId, Position, ViewNumber};
+use seriatim_protocol::control::{EndedSession, LogEntry, Message, NodeAddress, Refusal, catalog};
 
 use super::keys::{Keys, Named, ValueError, decode, encode};
 
@@ -193,6 +194,22 @@ impl Entries {
             .put(&key, encode(&catalog::successor(changed)));
         let outcome = self.client.commit(put).await?;
         Ok(outcome.succeeded.then_some(Ok(())))
+    }
+
+    /// Remembers that a session has ended, and gives the entry as it is then.
+    pub(super) async fn end_session(
+        &self,
+        log: LogId,
+        view: ViewNumber,
+        ended: EndedSession,
+        since: Position,
+    ) -> Result<Message, EtcdError> {
+        let most = MAX_ENDED_SESSIONS;
+        let change =
+            |entry: &LogEntry, _: &[NodeId]| Ok(catalog::with_ended(entry, view, ended, since, most));
+        // A log that is gone is told of below.
+        let _ = self.reshape(log, change).await?;
+        Ok(catalog::current(log, self.get(log).await?))
     }
 
     /// Takes note of where a node listens, and gives all nodes; or tells that another address is known than

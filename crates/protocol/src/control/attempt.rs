@@ -7,6 +7,7 @@ use seriatim_model::{
     ViewNumber, limits,
 };
 
+use super::ended::EndedSessions;
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, SealedState};
 use super::selection::{check_count, need};
@@ -506,6 +507,9 @@ impl Attempt {
         entry.history.forget_views_below(trimmed);
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
+        if options.deviates(Deviation::EndsForgotten) {
+            entry.ended = EndedSessions::default();
+        }
         if self.places_first() {
             // Where the sequencer is does not matter: it keeps nothing.
             entry.sequencers = view.sequencers.iter().map(|member| member.node).collect();

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use seriatim_model::config::check_log_name;
-use seriatim_model::{LogConfig, LogId, NodeId, ShardId, ViewHistory, ViewNumber, limits};
+use seriatim_model::{LogConfig, LogId, NodeId, Position, ShardId, ViewHistory, ViewNumber, limits};
 
+use super::ended::{EndedSession, EndedSessions};
 use super::message::{LogEntry, Message, Refusal};
 use super::shape;
 
@@ -69,6 +70,7 @@ pub fn place(id: LogId, name: String, config: LogConfig, nodes: &[NodeId]) -> Re
         view: None,
         history: ViewHistory::default(),
         unavailable: None,
+        ended: EndedSessions::default(),
         config,
     })
 }
@@ -130,6 +132,23 @@ pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry
     entry.leaving.push(shard);
     entry.leaving.sort_unstable();
     Ok(Some(entry))
+}
+
+/// The entry of a log that remembers, of at most so many, that a session has ended in this view; nothing if another run ended
+/// it before, or it may have been forgotten, or the view is over: whoever asks sees which in the entry.
+#[must_use]
+pub fn with_ended(
+    entry: &LogEntry,
+    view: ViewNumber,
+    ended: EndedSession,
+    since: Position,
+    most: usize,
+) -> Option<LogEntry> {
+    if !entry.config.order.places_first() || entry.view_number() != view || view == ViewNumber::NONE {
+        return None;
+    }
+    let mut entry = entry.clone();
+    entry.ended.add(ended, since, most).then_some(entry)
 }
 
 /// Whether a controller is to be called that may not know yet that the log needs a view: its first, or one with other

@@ -5,6 +5,7 @@ use seriatim_model::{
     Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, ShardId, View, ViewHistory, ViewNumber,
 };
 
+use super::ended::{EndedSession, EndedSessions};
 use crate::parts::Sessions;
 
 /// The register's entry of one log. A compare-and-set covers it whole.
@@ -35,6 +36,8 @@ pub struct LogEntry {
     pub history: ViewHistory,
     /// Why no view can be formed, if that is so.
     pub unavailable: Option<String>,
+    /// The sessions that other runs went on with, where nobody else remembers them.
+    pub ended: EndedSessions,
 }
 
 /// The number of a lookup that is about news: who asks is told what is known at once, under the same number, and for
@@ -45,6 +48,8 @@ pub const NEWS: u64 = 0;
 /// In the number of shards, says that those that leave follow them. Whoever does not know that shards leave refuses
 /// the number.
 const SOME_LEAVE: u32 = 1 << 31;
+/// The same for sessions that have ended, which come last.
+const SOME_ENDED: u32 = 1 << 30;
 
 impl Wire for LogEntry {
     fn encode(&self, out: &mut Encoder) {
@@ -53,7 +58,8 @@ impl Wire for LogEntry {
         self.config.encode(out);
         self.sequencers.encode(out);
         let some_leave = if self.leaving.is_empty() { 0 } else { SOME_LEAVE };
-        (self.shards.len() as u32 | some_leave).encode(out);
+        let some_ended = if self.ended.is_empty() { 0 } else { SOME_ENDED };
+        (self.shards.len() as u32 | some_leave | some_ended).encode(out);
         self.shards.iter().for_each(|nodes| nodes.encode(out));
         if some_leave != 0 {
             self.leaving.encode(out);
@@ -64,6 +70,9 @@ impl Wire for LogEntry {
         self.view.encode(out);
         self.history.encode(out);
         self.unavailable.encode(out);
+        if some_ended != 0 {
+            self.ended.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
@@ -71,13 +80,14 @@ impl Wire for LogEntry {
         let (config, sequencers) = (Wire::decode(input)?, Wire::decode(input)?);
         let count = u32::decode(input)?;
         let mut shards = vec![];
-        for _ in 0..count & !SOME_LEAVE {
+        for _ in 0..count & !(SOME_LEAVE | SOME_ENDED) {
             shards.push(Wire::decode(input)?);
         }
         let leaving = if count & SOME_LEAVE == 0 { vec![] } else { Wire::decode(input)? };
         let (version, claimed, claimant) =
             (decode_number("LogEntry.version", input)?, Wire::decode(input)?, Wire::decode(input)?);
         let (view, history, unavailable) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        let ended = if count & SOME_ENDED == 0 { EndedSessions::default() } else { Wire::decode(input)? };
         Ok(Self {
             id,
             name,
@@ -91,6 +101,7 @@ impl Wire for LogEntry {
             view,
             history,
             unavailable,
+            ended,
         })
     }
 }
@@ -257,7 +268,8 @@ pub enum Message {
         /// The log.
         log: LogId,
     },
-    /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or lost.
+    /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or lost, and to the end of
+    /// a session.
     Current {
         /// The entry.
         entry: LogEntry,
@@ -341,6 +353,18 @@ pub enum Message {
         log: LogId,
         /// The shard.
         shard: ShardId,
+    },
+    /// Client to register: this session of the log has ended, as this view has it, unless another run was faster. The answer
+    /// is the entry as it is then.
+    EndSession {
+        /// The log.
+        log: LogId,
+        /// The view in which nothing more of the session is given a position.
+        view: ViewNumber,
+        /// The end.
+        ended: EndedSession,
+        /// Where the session's last record is; if it has none, where it was opened.
+        since: Position,
     },
     /// Register to client: done, durably.
     Done {
@@ -591,6 +615,7 @@ wire_enum! {
         24 => Move { node, version as number },
         25 => AddShard { request, log, shard },
         26 => RemoveShard { request, log, shard },
+        27 => EndSession { log, view, ended, since },
         30 => Seal { claim, old, config },
         31 => Sealed { claim, incarnation, state },
         32 => Outbid { claim },

@@ -40,6 +40,7 @@ pub mod catalog;
 mod chains;
 pub mod controller;
 mod cuts;
+pub mod ended;
 mod growth;
 mod loss;
 mod members;
@@ -52,6 +53,7 @@ mod selection;
 mod shape;
 mod timings;
 
+pub use ended::{EndedSession, EndedSessions};
 pub use message::{
     Ailment, Condition, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime,
 };

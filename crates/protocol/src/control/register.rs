@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{WireError, decode_one, encode_one, wire_enum};
-use seriatim_model::{Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Time};
+use seriatim_model::{
+    Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position, Time, ViewNumber,
+};
 
 use super::audience::Audience;
 use super::catalog;
+use super::ended::EndedSession;
 use super::message::{LogEntry, Message, NEWS, NodeAddress, Refusal};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
@@ -215,6 +218,9 @@ impl Register {
             Message::RemoveShard { request, log, shard } => {
                 self.reshape(from, request, log, |entry| catalog::without_shard(entry, shard), out);
             }
+            Message::EndSession { log, view, ended, since } => {
+                self.end_session(from, log, view, (ended, since), out);
+            }
             Message::Join { node } => self.join(node, None, out),
             Message::Move { node, version } => self.join(node, Some(version), out),
             Message::Retired { log, node } => self.retired(log, node, out),
@@ -343,6 +349,25 @@ impl Register {
             }
             Err(refusal) => self.gate.confirm(asker, Message::Refused { request, refusal }, out),
         }
+    }
+
+    /// Remembers that a session has ended, if its view is not over. Whoever forms another one meanwhile starts over from
+    /// this entry.
+    fn end_session(
+        &mut self,
+        asker: Address,
+        log: LogId,
+        view: ViewNumber,
+        (ended, since): (EndedSession, Position),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let most = self.options.limits.ended_sessions;
+        let current = self.entries.get(&log);
+        if let Some(entry) = current.and_then(|entry| catalog::with_ended(entry, view, ended, since, most)) {
+            self.change(JournalRecord::Entry(catalog::successor(entry)), out);
+        }
+        let answer = catalog::current(log, self.entries.get(&log).cloned());
+        self.gate.confirm(asker, answer, out);
     }
 
     /// A log without a view has no replica that could report. Should this be lost, or the node be killed

@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{
-    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, Time, limits,
+    Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId, Time,
+    ViewNumber, limits,
 };
 
 use super::message::Message;
 use super::patience::Patience;
+use super::resuming::Earlier;
 use super::tail::Answers;
 use super::writes::Writes;
 use crate::control::{self, LogEntry};
@@ -31,7 +33,12 @@ pub struct LogClient {
     pub(super) log: KnownLog,
     pub(super) session: Option<SessionId>,
     sessions_opened: u64,
-    askers: Askers,
+    /// The tail is being asked for, to put it into the session's id; or that one is known, and those of earlier runs are
+    /// being ended.
+    pub(super) is_opening: bool,
+    /// Where the session's last record is that is known to be in the log, or the tail was when it was opened.
+    pub(super) since: Position,
+    pub(super) askers: Askers,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
     pub(super) told: u64,
@@ -52,6 +59,7 @@ pub struct LogClient {
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
     pub(super) patience: Patience,
     pub(super) tails: Tails<Answers>,
+    pub(super) earlier: Earlier,
     pub(super) jitter: Jitter,
     pub(super) work_is_due: bool,
 }
@@ -137,9 +145,9 @@ impl Machine for LogClient {
                 message: roles::Message::Corfu(message),
             } => self.receive(now, message, out),
             Input::Message {
-                from: Address::Node(node, Endpoint::Shard(_)),
+                from: Address::Node(node, Endpoint::Shard(shard)),
                 message: roles::Message::Shard(message),
-            } => self.replica_answered(now, node, message, out),
+            } => self.replica_answered(now, (shard, node), message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)
             }
@@ -157,7 +165,8 @@ impl Machine for LogClient {
         let at_once = self.may_ask().then(|| self.sequencer.resumes_at().unwrap_or(Time::ZERO));
         let waits = self.told < self.asked;
         let sequencer = at_once.or_else(|| waits.then(|| self.sequencer.resend_at())).filter(|_| asks);
-        [self.log.deadline(), sequencer, self.writes.deadline(), self.tails.deadline()]
+        let earlier = self.earlier.deadline().filter(|_| self.log.view().is_some());
+        [self.log.deadline(), sequencer, self.writes.deadline(), self.tails.deadline(), earlier]
             .into_iter()
             .flatten()
             .min()
@@ -165,15 +174,19 @@ impl Machine for LogClient {
 }
 
 impl LogClient {
-    /// A client of the log that `entry` describes. It always opens a session of its own.
+    /// A client of the log that `entry` describes. It always opens a session of its own, if it goes on with another one
+    /// as its successor.
     #[must_use]
     pub fn new(config: LogClientConfig, entry: LogEntry) -> Self {
         let (jitter, batch_bytes) = (Jitter::new(config.random), config.options.limits.batch_bytes);
+        let earlier = Earlier::new(config.resume);
         let mut client = Self {
             log: KnownLog::new(config.control, entry, config.random),
             config,
             session: None,
             sessions_opened: 0,
+            is_opening: false,
+            since: Position::ZERO,
             askers: Askers::default(),
             base: 0,
             pending: VecDeque::new(),
@@ -188,17 +201,20 @@ impl LogClient {
             heading: Heading::default(),
             patience: Patience::new(Time::ZERO),
             tails: Tails::default(),
+            earlier,
             jitter,
             work_is_due: false,
         };
         client.talk_anew();
+        client.earlier.enter_view(client.log.entry());
         client
     }
 
-    /// The session that appends go to, once one is open, and the number of the next append.
+    /// The session that appends go to, once one is open, and the number of the next append. While an earlier run's
+    /// appends are made again, it is theirs.
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
-        self.session.map(|session| (session, self.end()))
+        self.session.map(|session| self.earlier.past.next().unwrap_or((session, self.end())))
     }
 
     /// The register's entry, as far as this client knows.
@@ -222,22 +238,40 @@ impl LogClient {
     /// How many appends wait for something.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.earlier.past.in_flight()
+    }
+
+    /// Whether somebody waits for an answer that needs a view.
+    fn is_waiting(&self) -> bool {
+        let resumes =
+            self.earlier.resuming.is_some() && (self.askers.want_session() || self.askers.want_end());
+        self.in_flight() > 0 || !self.tails.is_empty() || resumes
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
-        let config = self.log.config();
-        let failure = if matches!(terms.shard, ShardChoice::Fixed(_)) {
-            Some(Failure::NoChoice(config.order))
-        } else if config.is_too_large(&record) {
-            Some(Failure::TooLarge { limit: config.max_record_bytes })
-        } else {
-            None
-        };
-        if let Some(failure) = failure {
+        self.work_is_due = true;
+        // No append of an earlier run is objected to, and it is not known yet which those are while this one resumes.
+        if self.earlier.past.claim(token, true) {
+            return;
+        }
+        if self.earlier.resuming.is_none()
+            && let Some(failure) = self.objection(&record, terms)
+        {
             return out.push(reply(token, Reply::Failed(failure)));
         }
         self.enqueue(token, record, terms, 0);
+    }
+
+    /// Why a record is not appended, if it is not.
+    pub(super) fn objection(&self, record: &Record, terms: Terms) -> Option<Failure> {
+        let config = self.log.config();
+        if matches!(terms.shard, ShardChoice::Fixed(_)) {
+            Some(Failure::NoChoice(config.order))
+        } else if config.is_too_large(record) {
+            Some(Failure::TooLarge { limit: config.max_record_bytes })
+        } else {
+            None
+        }
     }
 
     pub(super) fn enqueue(&mut self, token: u64, record: Record, terms: Terms, again: u32) {
@@ -269,6 +303,10 @@ impl LogClient {
             {
                 self.ask_again_from(expected.max(self.told));
                 self.work_is_due = true;
+            }
+            Message::Closed { view, session, below } if view == current => self.closed(session, below),
+            Message::Expired { view, session } if view == current && Some(session) == self.session => {
+                self.session_lost(out);
             }
             Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
             Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
@@ -302,6 +340,13 @@ impl LogClient {
     }
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
+        let message = match message {
+            control::Message::Current { entry } if entry.id == self.log.entry().id => {
+                self.register_says(&entry, out);
+                control::Message::Registered { entry }
+            }
+            message => message,
+        };
         match self.log.learn(message) {
             News::NewView => self.enter_view(now, out),
             News::Deleted => self.deleted(out),
@@ -315,6 +360,8 @@ impl LogClient {
         self.talk_anew();
         let Some(view) = self.log.view() else { return };
         self.placed.clear();
+        // What was given out beyond, and not written, is given out anew.
+        self.since = self.since.min(view.start);
         let mut is_gone = false;
         for (number, pending) in (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.settled)
         {
@@ -332,6 +379,7 @@ impl LogClient {
             };
         }
         self.tails.enter_view();
+        self.earlier.enter_view(self.log.entry());
         if is_gone {
             // A position is trimmed, and its shard has left: nobody knows what was there.
             self.session_lost(out);
@@ -347,22 +395,24 @@ impl LogClient {
             self.sequencer.disconnected(now);
         }
         self.writes.disconnected(now, node);
-        if !self.pending.is_empty() || !self.tails.is_empty() {
+        if self.is_waiting() {
             self.log.ask_register(now);
         }
     }
 
     fn timer(&mut self, now: Time, out: &mut Out) {
         self.work_is_due = false;
-        let waits = !self.pending.is_empty() || !self.tails.is_empty();
-        self.log.look_up_if_due(now, waits, out);
+        self.log.look_up_if_due(now, self.is_waiting(), out);
         let oldest = (!self.pending.is_empty()).then_some(self.base);
         self.log.watch(now, oldest, self.config.options, out);
         self.repeat_tail_questions(now, out);
-        let is_wanted = !self.pending.is_empty() || self.askers.want_session();
-        if self.session.is_none() && is_wanted {
-            self.open_session();
+        let ends = self.earlier.resuming.is_some() && self.askers.want_end();
+        let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
+        if self.session.is_none() && is_wanted && !self.is_opening && self.log.view().is_some() {
+            self.is_opening = true;
+            self.ask_tail(now, None, out);
         }
+        self.go_on_resuming(now, out);
         self.askers.tell_session(self.session(), out);
         self.ask_positions(now, out);
         self.send_writes(now, out);
@@ -376,15 +426,25 @@ impl LogClient {
         self.sequencer = Conversation::new(Time::ZERO, batch_bytes);
     }
 
-    fn open_session(&mut self) {
-        self.session = Some(self.config.session(Position::ZERO, self.sessions_opened));
+    /// The tail of this view is known: a session that is opened now is younger than all that the log has forgotten. The next
+    /// view may begin lower, so the session is named after what is final.
+    pub(super) fn open_session(&mut self, view: ViewNumber, tail: Position) {
+        let start = self.log.view().map_or(Position::ZERO, |view| view.start);
+        let session = self.config.session(start, self.sessions_opened);
         self.sessions_opened += 1;
+        self.since = if view == self.log.view_number() { tail } else { tail.min(start) };
+        match &mut self.earlier.resuming {
+            Some(resuming) => resuming.begin(session),
+            None => (self.session, self.is_opening) = (Some(session), false),
+        }
+        self.work_is_due = true;
     }
 
     /// Once all is settled, nothing of the session is on its way that could still get into the log.
     fn end_session(&mut self, out: &mut Out) {
-        while let Some(token) = self.askers.take_end(self.pending.is_empty()) {
-            out.push(reply(token, Reply::Ended(self.session())));
+        let is_settled = self.in_flight() == 0 && self.earlier.resuming.is_none();
+        while let Some(token) = self.askers.take_end(is_settled) {
+            out.push(reply(token, Reply::Ended(self.session.map(|session| (session, self.end())))));
             self.forget_session();
         }
     }
@@ -394,6 +454,7 @@ impl LogClient {
         (self.base, self.told, self.asked, self.in_log) = (0, 0, 0, 0);
         self.is_settling = false;
         self.placed.clear();
+        self.earlier = Earlier::default();
         self.talk_anew();
         self.heading = Heading::default();
     }
@@ -433,6 +494,7 @@ impl LogClient {
             first,
             count,
             patience_ms: self.patience.wanted().as_millis() as u32,
+            since: self.since,
         };
         out.push(send(leader, message));
     }
@@ -467,7 +529,9 @@ impl LogClient {
     fn deleted(&mut self, out: &mut Out) {
         let unsettled =
             self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
-        self.log.tell_deleted(unsettled.chain(self.askers.give_up()).chain(self.tails.give_up()), out);
+        let tokens = unsettled.chain(self.earlier.past.give_up()).chain(self.askers.give_up());
+        self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
+        self.is_opening = false;
         self.forget_session();
     }
 
@@ -476,7 +540,13 @@ impl LogClient {
         self.session.map(|session| RecordId { session, number })
     }
 
-    fn replica_answered(&mut self, now: Time, node: NodeId, message: shard::Message, out: &mut Out) {
+    fn replica_answered(
+        &mut self,
+        now: Time,
+        (shard, node): (ShardId, NodeId),
+        message: shard::Message,
+        out: &mut Out,
+    ) {
         let current = self.log.view_number();
         match message {
             shard::Message::Written { view, spans, others } if view == current => {
@@ -487,6 +557,9 @@ impl LogClient {
             }
             shard::Message::Later { view, spans, disk_full } if view == current => {
                 self.later(now, node, &spans, disk_full);
+            }
+            shard::Message::Sought { view, session, from, upto, trim, found } if view == current => {
+                self.sought(now, shard, session, (from, upto), (trim, &found), out);
             }
             shard::Message::Pressed { view } if view == current => self.pressed(now),
             shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),

@@ -25,6 +25,9 @@ pub enum Message {
         count: u64,
         /// How long the client may take from here until the head of a chain has its records, in milliseconds.
         patience_ms: u32,
+        /// The position of the last record of the session that its client knows to be in the log; if there is none, one
+        /// from before the session was opened.
+        since: Position,
     },
     /// Sequencer to client: these.
     Given {
@@ -49,6 +52,29 @@ pub enum Message {
         take: u64,
         /// The number to ask from.
         expected: u64,
+    },
+    /// Client to sequencer: another run goes on with this session, which is given no more positions.
+    Close {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+    },
+    /// Sequencer to client: it is given none in this view.
+    Closed {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// All positions that it was ever given are below.
+        below: Position,
+    },
+    /// Sequencer to client: another run went on with this session, or may have, and that was forgotten.
+    Expired {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
     },
     /// Sequencer to anyone: not in that view, or not at all at present.
     Rejected {
@@ -97,7 +123,7 @@ pub enum Message {
 
 wire_enum! {
     Message {
-        1 => Next { view, session, take as number, untold as number, first as first, count as number, patience_ms },
+        1 => Next { view, session, take as number, untold as number, first as first, count as number, patience_ms, since },
         2 => Given { view, session, take as number, first as number, spans },
         3 => OutOfOrder { view, session, take as number, expected as number },
         4 => Rejected { view, why },
@@ -105,5 +131,8 @@ wire_enum! {
         6 => Tail { request, view, tail },
         7 => Status { request },
         8 => StatusIs { request, view, open, next, unwritten as number, sessions as number },
+        9 => Close { view, session },
+        10 => Closed { view, session, below },
+        11 => Expired { view, session },
     }
 }

@@ -40,8 +40,11 @@
 //! its view is over. See `docs/decisions/2026-11-22-corfu.md`.
 
 pub mod client;
+mod fences;
 pub mod message;
 mod patience;
+mod resuming;
+mod search;
 pub mod sequencer;
 mod settling;
 mod tail;

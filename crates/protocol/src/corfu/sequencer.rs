@@ -7,6 +7,7 @@ use seriatim_model::{
     Address, Endpoint, Input, LogConfig, Machine, Member, Position, ShardId, Time, View, ViewNumber, limits,
 };
 
+use super::fences::Fences;
 use super::message::Message;
 use super::tokens::{Answer, Tokens};
 use crate::control::{self, behind};
@@ -20,7 +21,7 @@ use crate::shard;
 /// It keeps nothing: a restart is a new life, which takes part in nothing until it is staged for a view.
 ///
 /// Invariant: it gives out no position below the start of its view, and none twice in it, but to the same number of
-/// the same session.
+/// the same session; and none to a session that another run went on with.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     me: Member,
@@ -31,6 +32,7 @@ pub struct Sequencer {
     view: Option<View>,
     next: Position,
     tokens: Tokens,
+    fences: Fences,
     /// Up to where positions were given out, and when what is not written below is overdue.
     given: VecDeque<(Position, Time)>,
     /// Positions below it are overdue.
@@ -80,6 +82,7 @@ impl Sequencer {
             view: None,
             next: Position::ZERO,
             tokens: Tokens::default(),
+            fences: Fences::default(),
             given: VecDeque::new(),
             overdue: Position::ZERO,
             written: BTreeMap::new(),
@@ -141,9 +144,12 @@ impl Sequencer {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            Message::Next { view, session, take, untold, first, count, patience_ms }
+            Message::Next { view, session, take, untold, first, count, patience_ms, since }
                 if self.accepts(view) && is_possible(untold, first, count) =>
             {
+                if !self.tokens.know(session) && self.fences.refuse(session, since) {
+                    return reply(from, Message::Expired { view, session }, out);
+                }
                 if self.unwritten() + count > limits::MOST_AHEAD {
                     // Who asks does so again, when those before are written or filled.
                     return;
@@ -160,10 +166,18 @@ impl Sequencer {
                     Answer::Late => {}
                 }
             }
+            Message::Close { view, session } if self.accepts(view) => {
+                self.tokens.forget(session);
+                let below = self.fences.close(session, self.next, self.options.limits.ended_sessions);
+                reply(from, Message::Closed { view, session, below }, out);
+                self.rise_to_floor(now);
+            }
             Message::CheckTail { request, view } if self.accepts(view) => {
                 reply(from, Message::Tail { request, view, tail: self.next }, out);
             }
-            Message::Next { view, .. } | Message::CheckTail { view, .. } if !self.accepts(view) => {
+            Message::Next { view, .. } | Message::CheckTail { view, .. } | Message::Close { view, .. }
+                if !self.accepts(view) =>
+            {
                 let why = self.unavailable.clone();
                 reply(from, Message::Rejected { view: self.registered_number(), why }, out);
             }
@@ -191,6 +205,12 @@ impl Sequencer {
             None => self.given.push_back((next, due)),
         }
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(self.given[0].1)));
+    }
+
+    /// A session that is opened from here on is told from those that were forgotten: the tail is not below the floor. If the
+    /// log stood still since these ended, that costs a position.
+    fn rise_to_floor(&mut self, now: Time) {
+        self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER);
     }
 
     /// A shard says how far it is written.
@@ -283,10 +303,13 @@ impl Sequencer {
             self.overdue = self.next;
             self.written = view.shards.iter().map(|members| (members.shard, self.next)).collect();
             self.tokens = Tokens::default();
+            let forgets = self.options.deviates(Deviation::FencesForgotten);
+            self.fences = if forgets { Fences::default() } else { Fences::new(&entry.ended, view.start) };
             self.given.clear();
             (self.tell_at, self.unavailable) = (None, None);
             self.view = Some(view);
             self.reports.started();
+            self.rise_to_floor(now);
         } else {
             self.claim = self.claim.max(view.number);
             self.reports.note(now, view.number);

@@ -1,6 +1,6 @@
 //! How a client's appends come to their ends; and what it does when something else is at the position of one.
 
-use seriatim_model::{Position, Time};
+use seriatim_model::{Position, SessionId, Time};
 
 use super::client::{Heading, LogClient, Out, Place};
 use crate::parts::appending::{Failure, Reply, reply};
@@ -10,6 +10,7 @@ impl LogClient {
     pub(super) fn is_done(&mut self, number: u64, position: Position, out: &mut Out) {
         self.placed.remove(&position);
         self.in_log = self.in_log.max(number + 1);
+        self.since = self.since.max(position);
         let Some(id) = self.id(number) else { return };
         let Some(pending) = self.numbered(number) else { return };
         if !pending.settled {
@@ -99,11 +100,18 @@ impl LogClient {
 
     /// What became of some append nobody knows any more.
     pub(super) fn session_lost(&mut self, out: &mut Out) {
-        if let Some(session) = self.session {
-            for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
-                out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
-            }
+        match self.session {
+            Some(session) => self.lose(session, out),
+            None => self.forget_session(),
         }
+    }
+
+    /// Nobody knows any more what became of some append of this session, or of one before it.
+    pub(super) fn lose(&mut self, session: SessionId, out: &mut Out) {
+        let unsettled = self.pending.drain(..).filter(|pending| !pending.settled);
+        let tokens = unsettled.map(|pending| pending.token).chain(self.earlier.past.give_up());
+        out.extend(tokens.map(|token| reply(token, Reply::Failed(Failure::SessionExpired(session)))));
         self.forget_session();
+        self.work_is_due = true;
     }
 }

@@ -56,21 +56,24 @@ impl LogClient {
     pub(super) fn tail_told(&mut self, request: u64, view: ViewNumber, tail: Position, out: &mut Out) {
         if let Some(answers) = self.tails.answers_in(request, view) {
             answers.tail = Some(tail);
-            self.answer_tail(request, out);
+            self.answer_tail(request, view, out);
         }
     }
 
     pub(super) fn tail_confirmed(&mut self, node: NodeId, request: u64, view: ViewNumber, out: &mut Out) {
         if let Some(answers) = self.tails.answers_in(request, view) {
             answers.missing.remove(&node);
-            self.answer_tail(request, out);
+            self.answer_tail(request, view, out);
         }
     }
 
-    fn answer_tail(&mut self, request: u64, out: &mut Out) {
+    fn answer_tail(&mut self, request: u64, view: ViewNumber, out: &mut Out) {
         let answers = self.tails.answers(request).filter(|answers| answers.missing.is_empty());
         if let Some(tail) = answers.and_then(|answers| answers.tail) {
-            out.extend(self.tails.answered(request).map(|token| reply(token, Reply::Tail(tail))));
+            match self.tails.answered(request) {
+                Some(token) => out.push(reply(token, Reply::Tail(tail))),
+                None => self.open_session(view, tail),
+            }
         }
     }
 

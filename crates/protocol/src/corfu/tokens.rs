@@ -43,6 +43,16 @@ impl Tokens {
         self.sessions.len()
     }
 
+    /// Whether a session was given positions, or asked for some.
+    pub(super) fn know(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// A session is given no more.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
     /// Positions for `count` numbers from `first` on; new ones from `next` on.
     pub(super) fn give(
         &mut self,

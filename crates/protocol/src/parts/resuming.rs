@@ -228,6 +228,22 @@ impl Resuming {
         self.successor.map(|_| self.pace.say_at)
     }
 
+    /// What is to be asked next is asked at once.
+    pub fn hurry(&mut self) {
+        self.pace.say_at = Time::ZERO;
+    }
+
+    /// An answer came, and more was asked.
+    pub fn was_heard(&mut self, now: Time) {
+        self.pace = Pace::said(now, self.pace.view);
+    }
+
+    /// The number that the application goes on with, counted from the end of the last session that has ended.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.ended.iter().fold(self.number, |left, ended| left.saturating_sub(ended.end))
+    }
+
     /// At which pace it was asked.
     #[must_use]
     pub fn pace(&self) -> Pace {

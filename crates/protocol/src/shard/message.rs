@@ -383,6 +383,32 @@ pub enum Message {
         /// The view that was written in.
         view: ViewNumber,
     },
+    /// Client to replica: where in `from..end` are records of this session?
+    Seek {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The first position.
+        from: Position,
+        /// The position after the last. Below it everything is to be final; otherwise there is no answer yet.
+        end: Position,
+    },
+    /// Replica to client: the answer to `Seek`.
+    Sought {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// Where the question began.
+        from: Position,
+        /// So far it was looked. No further than `from` if this replica cannot tell; another may.
+        upto: Position,
+        /// The trim point: what was below, nobody knows.
+        trim: Position,
+        /// The records of the session, in order.
+        found: Vec<(Position, RecordId)>,
+    },
     /// Sequencer to primary: positions were given out long ago that may not be written.
     Overdue {
         /// The view.
@@ -737,5 +763,7 @@ wire_enum! {
         52 => Cover { view, of, batch, backups, length as number, runs },
         53 => ReplicateCover { view, of, batch, incarnation, length as number, runs },
         54 => Pressed { view },
+        55 => Seek { view, session, from, end as end },
+        56 => Sought { view, session, from, upto, trim, found },
     }
 }

@@ -47,6 +47,7 @@ pub mod message;
 mod ordering;
 pub mod primary_backup;
 mod readers;
+mod seeking;
 mod trimming;
 mod unordered;
 mod unstored;

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Run, StorageCommand, Stored};
 use seriatim_model::{
-    Address, Endpoint, Member, NodeId, Placement, Position, RecordId, ShardId, Ticket, Time, ViewNumber,
-    limits,
+    Address, Endpoint, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time,
+    ViewNumber, limits,
 };
 
 use super::message::{Message, Span};
@@ -55,11 +55,13 @@ pub(super) struct Chain {
 }
 
 #[derive(Clone, Debug)]
-enum OwnRead {
+pub(super) enum OwnRead {
     /// A client writes what is final already.
     Check { client: Address, view: ViewNumber, wanted: Vec<(Position, RecordId)> },
     /// The primary wants to know what is here.
     Fill { primary: Address, view: ViewNumber },
+    /// A client looks for the records of a session, from a position on.
+    Seek { client: Address, view: ViewNumber, session: SessionId, from: Position },
     /// A controller wants it flushed.
     Flush,
 }
@@ -130,6 +132,11 @@ impl Chain {
         self.reads.clear();
     }
 
+    /// The number of a question that a client has the replica ask itself; none if there are so many already.
+    pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
+        (self.reads.len() < most).then(|| self.read(read))
+    }
+
     fn read(&mut self, read: OwnRead) -> u64 {
         self.last_read += 1;
         self.reads.insert(self.last_read, read);
@@ -187,6 +194,9 @@ impl Replica {
             Message::Bound { view, batch, .. } => self.flush_bound(view, batch, out),
             Message::Confirm { request, view } if self.serves(from, view, out) => {
                 send(from, Message::Confirmed { request, view }, out);
+            }
+            Message::Seek { view, session, from: first, end } if self.serves(from, view, out) => {
+                self.seek(from, (view, session), (first, end), out);
             }
             // The rest are answers to others, or belong to another view.
             _ => {}
@@ -331,6 +341,9 @@ impl Replica {
                 for run in runs {
                     self.gate.confirm(primary, Message::Filled { view, run }, out);
                 }
+            }
+            (Some(OwnRead::Seek { client, view, session, from }), outcome) => {
+                self.sought(client, (view, session), from, outcome, out);
             }
             (Some(OwnRead::Flush), outcome) => self.flush_read(outcome, out),
             (Some(OwnRead::Fill { .. }), Err(_)) | (None, _) => {}
@@ -579,6 +592,7 @@ pub(super) fn is_about(message: &Message) -> bool {
             | Message::Flush { .. }
             | Message::Bound { .. }
             | Message::Confirm { .. }
+            | Message::Seek { .. }
     )
 }
 
@@ -587,7 +601,7 @@ fn span_of(run: &Run) -> Span {
 }
 
 /// The positions in `from..end` that are the shard's.
-fn own_positions(
+pub(super) fn own_positions(
     placement: &Placement,
     shard: ShardId,
     from: Position,

@@ -22,7 +22,8 @@ fn others(others: &[(Position, RecordId)]) -> String {
 pub(crate) fn sequencing(message: &corfu::Message) -> String {
     use corfu::Message::*;
     match message {
-        Next { view, session: of, take, untold, first, count, patience_ms } => {
+        Close { .. } | Closed { .. } | Expired { .. } => format!("{message:?}"),
+        Next { view, session: of, take, untold, first, count, patience_ms, since: _ } => {
             let (take, untold) = (unless(0, "take", *take), unless(*first, "untold", *untold));
             let patience = unless(10, "patience", *patience_ms);
             format!("next v{view} {} first={first} count={count}{take}{untold}{patience}", session(*of))
@@ -156,7 +157,7 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Messag
             let (take, count) = (words.number("take")?, words.number("count")?);
             let untold = words.value("untold")?.unwrap_or(first);
             let patience_ms = words.value("patience")?.unwrap_or(10);
-            Next { view, session, take, untold, first, count, patience_ms }
+            Next { view, session, take, untold, first, count, patience_ms, since: Position::ZERO }
         }
         "given" => {
             let (view, session, first) = (words.view()?, words.session()?, words.number("first")?);

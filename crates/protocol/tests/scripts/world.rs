@@ -74,6 +74,7 @@ impl Default for World {
                 view: None,
                 history: ViewHistory::default(),
                 unavailable: None,
+                ended: control::EndedSessions::default(),
             },
             asked: None,
             issued: Ticket(0),

@@ -185,14 +185,8 @@ async fn an_interrupted_append_goes_on_in_scalog() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_sessions_are_not_remembered_nothing_is_resumed() {
-    with_log("corfu", async |cli, scratch| {
-        let progress = scratch.join("progress");
-        let (_, said) = cli.bad(&["append", "l", "--resume", path(&progress)]).await;
-        assert!(said.contains("corfu") && said.contains("without --resume"), "{said}");
-        assert!(!progress.exists(), "nothing was begun");
-    })
-    .await;
+async fn an_interrupted_append_goes_on_in_corfu() {
+    interrupted("corfu", &[Signal::KILL, Signal::INT, Signal::KILL]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,6 +17,9 @@ use crate::network::{Lane, Party};
 use crate::reader::{Reader, Style};
 use crate::subscription::Subscription;
 
+/// Clients that live on have numbers above.
+const SURVIVORS: u32 = 20_000;
+
 impl World {
     /// Starts the clients that the plan wants.
     pub fn add_clients(&mut self) {
@@ -150,6 +153,8 @@ impl World {
         let remembers = self.random.percent(workload.resume_percent) && !workload.unordered;
         let Some(client) = self.clients.remove(&number) else { return };
         self.coverage.expired += client.producers.values().map(Producer::expired).sum::<u64>();
+        let lives_on = remembers && self.random.percent(self.plan.workload.lives_on_percent);
+        let survivors = lives_on.then(|| client.survivors());
         let legacies: BTreeMap<u64, Legacy> = client
             .producers
             .into_iter()
@@ -159,6 +164,35 @@ impl World {
         self.dead_clients.insert(number, legacies);
         self.hang_up(Party::Client(number));
         self.schedule(self.now + down_for, Happening::ClientStarts(number));
+        if let Some(survivors) = survivors {
+            self.add_survivors(survivors);
+        }
+    }
+
+    /// The clients that may die: those that nobody took for dead before.
+    pub(super) fn mortal_clients(&self) -> Vec<u32> {
+        self.clients.keys().copied().filter(|number| *number <= SURVIVORS).collect()
+    }
+
+    /// A process that was taken for dead lives, and finds that its connections broke.
+    fn add_survivors(&mut self, producers: BTreeMap<u64, Producer>) {
+        let last = self.clients.keys().last().copied().unwrap_or_default();
+        let number = last.max(SURVIVORS) + 1;
+        let client = Client {
+            number,
+            producers,
+            reader: None,
+            subscription: None,
+            lookups: None,
+            trimmer: None,
+            wake_at: None,
+        };
+        self.trace.line(self.now, format_args!("it lives on as client {number}"));
+        self.clients.insert(number, client);
+        for node in self.nodes.keys().copied().collect::<Vec<NodeId>>() {
+            self.client_loses(number, Party::Node(node));
+        }
+        self.wake_client(number, self.now);
     }
 
     pub(super) fn client_starts(&mut self, number: u32) {

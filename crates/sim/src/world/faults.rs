@@ -95,7 +95,7 @@ impl World {
             FaultKind::Reset => self.reset_some(),
             FaultKind::SlowLinks => self.slow_links(fault),
             FaultKind::ClientCrash => {
-                let clients: Vec<u32> = self.clients.keys().copied().collect();
+                let clients = self.mortal_clients();
                 let client = self.random.pick(&clients);
                 self.kill_client(client, fault.lasting);
             }

@@ -38,20 +38,10 @@ pub(crate) async fn run(client: &Client, arguments: AppendArguments) -> Outcome 
     }
     let input = Input::open(&arguments)?;
     let progress = match earlier {
-        Some(earlier) => Some(begin(earlier, &log).await?),
+        Some(earlier) => Some(earlier.begin(&log).await?),
         None => None,
     };
     Run::new(log, &arguments, appending, input, progress)?.finish().await
-}
-
-/// Begins a run that another one can go on with.
-async fn begin(earlier: Earlier, log: &Log) -> Result<Progress, Failure> {
-    let order = log.entry().config.order;
-    if !order.remembers_sessions() {
-        let reason = format!("sessions of logs of order {order} cannot be resumed: append without --resume");
-        return Err(Failure::new(reason));
-    }
-    earlier.begin(log).await
 }
 
 /// Says what is wrong before the first line is read.

@@ -163,6 +163,7 @@ impl<'a> Bench<'a> {
             view: Some(view),
             history,
             unavailable: None,
+            ended: control::EndedSessions::default(),
         };
         let controller = Address::Node(NodeId(1), Endpoint::Controller);
         let (ordered, sessions) = (Position(0), Sessions::default());

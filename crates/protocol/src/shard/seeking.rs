@@ -1,0 +1,68 @@
+//! Where the records of a session are, for a run that goes on with another one's session where nobody remembers what that
+//! was given (`corfu`).
+//!
+//! A replica looks at what is final only, and reads it: names are with the records. It tells how far it has everything.
+
+use seriatim_model::{Address, Position, RecordId, SessionId, ViewNumber};
+
+use super::message::Message;
+use super::primary_backup::{Replica, send};
+use super::readers::OwnOutcome;
+use super::writing::{OwnRead, own_positions};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+
+impl Replica {
+    /// A client looks for the records of a session. While what it asks about is not final, it asks again.
+    pub(super) fn seek(
+        &mut self,
+        client: Address,
+        (view, session): (ViewNumber, SessionId),
+        (from, end): (Position, Position),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let is_early = end > self.stable && !self.options.deviates(Deviation::SoughtEarly);
+        if is_early || from >= end {
+            return;
+        }
+        let (trim, found) = (self.trim, vec![]);
+        if end <= trim {
+            return send(client, Message::Sought { view, session, from, upto: end, trim, found }, out);
+        }
+        let read = OwnRead::Seek { client, view, session, from };
+        if let Some(question) = self.chain.read_for_client(read, self.options.limits.waiting_reads) {
+            self.readers.read_own(question, from.max(trim), end, out);
+        }
+    }
+
+    /// What a client looks for was read. What the replica lacks, or has damaged, it does not know.
+    pub(super) fn sought(
+        &self,
+        client: Address,
+        (view, session): (ViewNumber, SessionId),
+        from: Position,
+        outcome: OwnOutcome,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let Some(known) = self.memory.view.as_ref() else { return };
+        let (mut upto, mut found, trim) = (from, vec![], self.trim);
+        if let Ok((records, end)) = outcome {
+            let mut there = records.into_iter().map(|stored| (stored.position, stored.id)).peekable();
+            upto = end;
+            for position in own_positions(&known.placement, self.shard, from.max(trim), end) {
+                while there.next_if(|(earlier, _)| *earlier < position).is_some() {}
+                match there.next_if(|(at, _)| *at == position) {
+                    Some((at, id)) if id.session == session => found.push((at, id)),
+                    Some(_) => {}
+                    None if self.options.deviates(Deviation::SoughtEarly) => {}
+                    None => {
+                        upto = position;
+                        break;
+                    }
+                }
+            }
+        }
+        let found: Vec<(Position, RecordId)> = found;
+        send(client, Message::Sought { view, session, from, upto, trim, found }, out);
+    }
+}
