@@ -87,7 +87,7 @@ pub const MUTATIONS: [Mutation; 81] = [
     mutation(Deviation::MendingWaits, "liveness", 50, |seed| profiles::mending(seed + 50)),
     mutation(Deviation::FormerNotAsked, "liveness", 110, profiles::mending),
     mutation(Deviation::TrimForgotten, "trim", 30, profiles::trimmed_absences),
-    mutation(Deviation::TrimmedFlushed, "total_order", 160, profiles::half_trimmed),
+    mutation(Deviation::TrimmedFlushed, "total_order", 280, profiles::half_trimmed),
     mutation(Deviation::VoidsForgotten, "durability", 20, profiles::lost_records),
     mutation(Deviation::VoidAcknowledged, "durability", 30, profiles::lost_records),
     mutation(Deviation::ScrubbedEarly, "durability", 20, profiles::lost_records),
@@ -111,7 +111,7 @@ pub const MUTATIONS: [Mutation; 81] = [
     mutation(Deviation::EndsForgotten, "at_most_once", 60, |seed| {
         profiles::resumed(seed).ordered(Order::Corfu)
     }),
-    mutation(Deviation::FencesForgotten, "at_most_once", 60, profiles::shut_out),
+    mutation(Deviation::FencesForgotten, "at_most_once", 120, profiles::shut_out),
     mutation(Deviation::SoughtEarly, "at_most_once", 60, |seed| {
         profiles::resumed(seed).ordered(Order::Corfu)
     }),
@@ -140,10 +140,12 @@ pub const MUTATIONS: [Mutation; 81] = [
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
     mutation(Deviation::FullDiskIgnored, "liveness", 40, profiles::full_for_good),
-    mutation(Deviation::JoinedForgotten, "liveness", 15, |seed| {
+    mutation(Deviation::JoinedForgotten, "liveness", 30, |seed| {
         profiles::fleeting_logs(seed).ordered(Order::Corfu)
     }),
-    mutation(Deviation::ReserveSpent, "liveness", 8, profiles::small_disks),
+    mutation(Deviation::ReserveSpent, "liveness", 24, |seed| {
+        profiles::small_disks(seed).ordered(Order::Corfu)
+    }),
     mutation(Deviation::SetBackUnnoticed, "no_gap", 40, profiles::set_back),
     mutation(Deviation::SnapshotAhead, "no_gap", 20, profiles::power_losses_in_checkpoints),
     mutation(Deviation::JournaledAgain, "amplification", 3, profiles::overload_resets),

@@ -63,6 +63,10 @@ fn st(seed: u64) -> Plan {
 
 #[test]
 fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
+    all_clean("shut out", profiles::shut_out, 0..20);
+    // The next view began below the tail that a session was opened at, and gave it positions there.
+    let corfu = |seed| profiles::resumed(seed).ordered(Order::Corfu);
+    all_clean("resumed, corfu", corfu, 206..207);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::Corfu);
     all_clean("all faults, corfu", of(Plan::from_seed), 0..150);
     all_clean("chains", profiles::chains, 0..20);
@@ -128,10 +132,6 @@ fn fixed_seeds_of_erwin_st_with_all_faults_are_clean() {
     all_clean("lookups", profiles::lookups, 0..20);
     all_clean("orphans", profiles::orphans, 0..20);
     all_clean("resumed", profiles::resumed, 0..20);
-    all_clean("shut out", profiles::shut_out, 0..20);
-    // The next view began below the tail that a session was opened at, and gave it positions there.
-    let corfu = |seed| profiles::resumed(seed).ordered(Order::Corfu);
-    all_clean("resumed, corfu", corfu, 206..207);
     let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(Order::ErwinSt);
     for (name, profile) in [
         ("churn", profiles::churn as fn(u64) -> Plan),

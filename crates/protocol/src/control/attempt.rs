@@ -513,6 +513,8 @@ impl Attempt {
         if self.places_first() {
             // Where the sequencer is does not matter: it keeps nothing.
             entry.sequencers = view.sequencers.iter().map(|member| member.node).collect();
+            // After an accepted loss it may begin below what an ended session was given.
+            entry.ended.cut(view.start);
         }
         entry.view = Some(view);
         entry

@@ -40,6 +40,11 @@ impl EndedSessions {
         *self == Self::default()
     }
 
+    /// A view starts there: whatever clients said, no session that has ended has anything beyond.
+    pub(super) fn cut(&mut self, start: Position) {
+        self.sessions.iter_mut().for_each(|ended| ended.below = ended.below.min(start));
+    }
+
     /// Where a session ended, if it is known to have.
     #[must_use]
     pub fn of(&self, session: SessionId) -> Option<EndedSession> {

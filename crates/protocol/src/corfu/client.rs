@@ -36,8 +36,10 @@ pub struct LogClient {
     /// The tail is being asked for, to put it into the session's id; or that one is known, and those of earlier runs are
     /// being ended.
     pub(super) is_opening: bool,
-    /// Where the session's last record is that is known to be in the log, or the tail was when it was opened.
+    /// Where the session's last record is that is known to be in the log, or the view started that it was opened in.
     pub(super) since: Position,
+    /// The tail when it was opened, in that view: in the next one what it bounds may be given out anew, also to the session.
+    opened_at: (ViewNumber, Position),
     pub(super) askers: Askers,
     pub(super) base: u64,
     pub(super) pending: VecDeque<Pending>,
@@ -187,6 +189,7 @@ impl LogClient {
             sessions_opened: 0,
             is_opening: false,
             since: Position::ZERO,
+            opened_at: (ViewNumber(0), Position::ZERO),
             askers: Askers::default(),
             base: 0,
             pending: VecDeque::new(),
@@ -432,7 +435,7 @@ impl LogClient {
         let start = self.log.view().map_or(Position::ZERO, |view| view.start);
         let session = self.config.session(start, self.sessions_opened);
         self.sessions_opened += 1;
-        self.since = if view == self.log.view_number() { tail } else { tail.min(start) };
+        (self.since, self.opened_at) = (start, (view, tail));
         match &mut self.earlier.resuming {
             Some(resuming) => resuming.begin(session),
             None => (self.session, self.is_opening) = (Some(session), false),
@@ -494,7 +497,7 @@ impl LogClient {
             first,
             count,
             patience_ms: self.patience.wanted().as_millis() as u32,
-            since: self.since,
+            since: if self.opened_at.0 == view { self.since.max(self.opened_at.1) } else { self.since },
         };
         out.push(send(leader, message));
     }
@@ -559,7 +562,7 @@ impl LogClient {
                 self.later(now, node, &spans, disk_full);
             }
             shard::Message::Sought { view, session, from, upto, trim, found } if view == current => {
-                self.sought(now, shard, session, (from, upto), (trim, &found), out);
+                self.sought(now, (node, shard), session, (from, upto), (trim, &found), out);
             }
             shard::Message::Pressed { view } if view == current => self.pressed(now),
             shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),

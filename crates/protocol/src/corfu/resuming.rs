@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use seriatim_model::{Address, Endpoint, Position, RecordId, SessionId, ShardId, Time};
+use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time};
 
 use super::client::{LogClient, Out, send};
 use super::message::Message;
@@ -186,7 +186,7 @@ impl LogClient {
     pub(super) fn sought(
         &mut self,
         now: Time,
-        shard: ShardId,
+        replica: (NodeId, ShardId),
         session: SessionId,
         span: (Position, Position),
         (trim, found): (Position, &[(Position, RecordId)]),
@@ -198,7 +198,7 @@ impl LogClient {
         if search.session() != session {
             return;
         }
-        let progress = search.answered(view, shard, span, trim, found);
+        let progress = search.answered(view, replica, span, trim, found);
         if progress != Progress::None
             && let Some(resuming) = &mut self.earlier.resuming
         {

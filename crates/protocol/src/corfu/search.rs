@@ -3,12 +3,16 @@
 //!
 //! Numbers rise with positions. So no append that is looked for is below a record with a lower number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{NodeId, Position, RecordId, SessionId, ShardId, View, limits};
 
 /// How many full batches a piece is long.
 const BATCHES: u64 = 8;
+
+/// So often all replicas of a shard cannot tell before nobody is asked any more: what one of them lacks it may be copying, and
+/// what is damaged it may be mending.
+const ROUNDS: u32 = 5;
 
 /// What is looked for, and what was found so far.
 #[derive(Clone, Debug)]
@@ -28,20 +32,21 @@ pub(super) struct Search {
     found: BTreeMap<u64, Position>,
     /// The session's last record.
     last: Option<(u64, Position)>,
-    /// Whether a number was seen that is lower than what is looked for.
-    is_passed: bool,
-    /// What is below was trimmed somewhere.
+    /// The last record whose number is lower than what is looked for.
+    passed: Option<Position>,
+    /// What is below was trimmed on some shard. Another one may still have it: that tells nothing of what the first one had.
     trim: Position,
 }
 
 /// How far a shard is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Asked {
     next: Position,
     /// Which of its replicas is asked.
     turn: usize,
-    /// How many of them could not tell, one after the other.
-    refusals: usize,
+    /// Which of them could not tell in this round, and how many rounds there were before.
+    refused: BTreeSet<NodeId>,
+    rounds: u32,
 }
 
 /// A question for a replica: where in a range are records of the session?
@@ -97,7 +102,7 @@ impl Search {
             shards,
             found,
             last: None,
-            is_passed: false,
+            passed: None,
             trim: Position::ZERO,
         }
     }
@@ -116,16 +121,21 @@ impl Search {
         !self.shards.is_empty()
     }
 
+    /// Whether a record was seen that no append which is looked for is below, or was trimmed with.
+    fn is_passed(&self) -> bool {
+        self.passed.is_some_and(|position| position >= self.trim)
+    }
+
     /// Goes on with the next piece, if there is one.
     pub(super) fn go_on(&mut self, view: &View) -> Progress {
         let (end, lowest) = (self.piece.0, self.lowest.max(self.trim));
-        if self.is_passed || end <= lowest {
+        if self.is_passed() || end <= lowest {
             return Progress::Done;
         }
         let first = Position(end.0.saturating_sub(self.most)).max(lowest);
         self.piece = (first, end);
-        let asked = Asked { next: first, turn: 0, refusals: 0 };
-        self.shards = view.shards.iter().map(|members| (members.shard, asked)).collect();
+        let asked = || Asked { next: first, turn: 0, refused: BTreeSet::new(), rounds: 0 };
+        self.shards = view.shards.iter().map(|members| (members.shard, asked())).collect();
         Progress::Ask(self.questions(view))
     }
 
@@ -145,11 +155,11 @@ impl Search {
         self.questions(view)
     }
 
-    /// A shard has these in `from..upto`, and nothing below `trim`.
+    /// A replica of a shard says that it has these in `from..upto`, and nothing below `trim`.
     pub(super) fn answered(
         &mut self,
         view: &View,
-        shard: ShardId,
+        (node, shard): (NodeId, ShardId),
         (from, upto): (Position, Position),
         trim: Position,
         found: &[(Position, RecordId)],
@@ -159,18 +169,26 @@ impl Search {
         };
         self.trim = self.trim.max(trim);
         if upto <= from {
-            (asked.turn, asked.refusals) = (asked.turn + 1, asked.refusals + 1);
-            let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
-            let may_know = asked.refusals < replicas;
-            let question = self.question(view, shard).filter(|_| may_know);
-            return question.map_or(Progress::Lost, |question| Progress::Ask(vec![question]));
+            asked.turn += 1;
+            asked.refused.insert(node);
+            let replicas = view.shard(shard).map_or(&[][..], |members| &members.replicas);
+            if !replicas.iter().all(|member| asked.refused.contains(&member.node)) {
+                return Progress::Ask(self.question(view, shard).into_iter().collect());
+            }
+            asked.refused.clear();
+            asked.rounds += 1;
+            // They are asked again when that is due.
+            return if asked.rounds < ROUNDS { Progress::Ask(vec![]) } else { Progress::Lost };
         }
-        (asked.next, asked.refusals) = (upto, 0);
+        asked.next = upto;
+        asked.refused.clear();
+        asked.rounds = 0;
         for (position, id) in found.iter().filter(|(_, id)| id.session == self.session) {
-            self.is_passed |= id.number < self.wanted;
             self.last = self.last.max(Some((id.number, *position)));
             if id.number >= self.wanted {
                 self.found.insert(id.number, *position);
+            } else {
+                self.passed = self.passed.max(Some(*position));
             }
         }
         if self.found.len() > limits::MAX_FOUND_AGAIN {
@@ -184,14 +202,16 @@ impl Search {
     }
 
     /// What was found, if that is all: an append that was looked for may have been trimmed. Without a record that tells, the
-    /// session ended at `end`, if that is known.
-    pub(super) fn findings(self, end: Option<u64>) -> Option<Findings> {
-        let is_whole = self.is_passed || self.trim <= self.lowest;
-        let last = self.last.map(|(number, _)| number + 1);
-        let end = end.or(last).or(is_whole.then_some(0))?;
-        let lowest = self.found.keys().next().copied().unwrap_or(end);
-        let since = self.last.map_or(self.lowest, |(_, position)| position);
-        (is_whole || lowest <= self.wanted).then_some(Findings { end, since, places: self.found })
+    /// session ended at `end`, if that is known. Shards are trimmed one after the other, so what one of them has below a
+    /// trim point does not tell.
+    pub(super) fn findings(mut self, end: Option<u64>) -> Option<Findings> {
+        let is_whole = self.is_passed() || self.trim <= self.lowest;
+        self.found.retain(|_, position| *position >= self.trim);
+        let last = self.last.filter(|(_, position)| *position >= self.trim);
+        let end = end.or(last.map(|(number, _)| number + 1)).or(is_whole.then_some(0))?;
+        let first = self.found.keys().next().copied().unwrap_or(end);
+        let since = last.map_or(self.lowest, |(_, position)| position);
+        (is_whole || first <= self.wanted).then_some(Findings { end, since, places: self.found })
     }
 }
 
@@ -237,9 +257,9 @@ mod tests {
     /// Both shards say all of a piece: the first one has these.
     fn piece(search: &mut Search, (from, end): (u64, u64), trim: u64, records: &[(u64, u64)]) -> Progress {
         let (view, span, trim) = (view(), (Position(from), Position(end)), Position(trim));
-        let first = search.answered(&view, ShardId(0), span, trim, &at(records));
+        let first = search.answered(&view, (NodeId(1), ShardId(0)), span, trim, &at(records));
         assert_eq!(first, Progress::Ask(vec![]));
-        search.answered(&view, ShardId(1), span, trim, &[])
+        search.answered(&view, (NodeId(3), ShardId(1)), span, trim, &[])
     }
 
     #[test]
@@ -278,18 +298,45 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_cannot_tell_is_not_asked_twice() {
+    fn what_only_one_shard_has_trimmed_is_not_taken_for_missing() {
+        // What was looked for may have been on the other one.
+        let trimmed = |records: &[(u64, u64)], end| {
+            let mut search = Search::new(SESSION, 5, (Position(3), Position(20)), 4);
+            search.go_on(&view());
+            let (span, view) = ((Position(3), Position(20)), view());
+            search.answered(&view, (NodeId(1), ShardId(0)), span, Position(0), &at(records));
+            let done = search.answered(&view, (NodeId(3), ShardId(1)), span, Position(12), &[]);
+            assert_eq!(done, Progress::Done);
+            search.findings(end)
+        };
+        assert_eq!(trimmed(&[(4, 4)], None), None, "number 5 may have been at 7");
+        assert_eq!(trimmed(&[(4, 5)], None), None, "number 6 may have been at 7");
+        assert_eq!(trimmed(&[(4, 5)], Some(7)), None);
+        let found = trimmed(&[(10, 4), (14, 5)], None).map(|found| (found.end, found.places.len()));
+        assert_eq!(found, Some((6, 1)));
+        assert_eq!(trimmed(&[(13, 4)], None).map(|found| found.end), Some(5));
+    }
+
+    #[test]
+    fn a_replica_that_cannot_tell_is_not_asked_twice_in_a_round() {
         let mut search = Search::new(SESSION, 0, (Position(3), Position(8)), 1);
         search.go_on(&view());
         let cannot = (Position(3), Position(3));
-        let answer =
-            |search: &mut Search, span| search.answered(&view(), ShardId(1), span, Position::ZERO, &[]);
-        assert_eq!(answer(&mut search, cannot), Progress::Ask(vec![question(1, 4, 3, 8)]));
+        let answer = |search: &mut Search, node, span| {
+            search.answered(&view(), (NodeId(node), ShardId(1)), span, Position::ZERO, &[])
+        };
+        assert_eq!(answer(&mut search, 3, cannot), Progress::Ask(vec![question(1, 4, 3, 8)]));
         let part = (Position(3), Position(5));
-        assert_eq!(answer(&mut search, part), Progress::Ask(vec![question(1, 4, 5, 8)]));
-        assert_eq!(answer(&mut search, part), Progress::None, "it came twice");
+        assert_eq!(answer(&mut search, 4, part), Progress::Ask(vec![question(1, 4, 5, 8)]));
+        assert_eq!(answer(&mut search, 4, part), Progress::None, "it came twice");
         let cannot = (Position(5), Position(5));
-        assert_eq!(answer(&mut search, cannot), Progress::Ask(vec![question(1, 3, 5, 8)]));
-        assert_eq!(answer(&mut search, cannot), Progress::Lost);
+        for round in 1..=ROUNDS {
+            // However often the first one says so, the other one is waited for.
+            for _ in 0..3 {
+                assert!(matches!(answer(&mut search, 3, cannot), Progress::Ask(_)));
+            }
+            let expected = if round < ROUNDS { Progress::Ask(vec![]) } else { Progress::Lost };
+            assert_eq!(answer(&mut search, 4, cannot), expected, "{round}");
+        }
     }
 }

@@ -77,7 +77,9 @@ impl Replica {
         if view <= self.view_number() && self.is_named() {
             return;
         }
-        let position = if self.has_local_log() { position.min(self.stable) } else { position };
+        // A view that is being formed counts on what it said is final, and may begin lower.
+        let is_counted_on = self.has_local_log() || self.memory.claim > view;
+        let position = if is_counted_on { position.min(self.stable) } else { position };
         let is_news = position > self.trim || position > self.stable || self.unnamed() > 0;
         self.trim_below(position, out);
         self.advance_stable(position, out);

@@ -23,10 +23,12 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
     use corfu::Message::*;
     match message {
         Close { .. } | Closed { .. } | Expired { .. } => format!("{message:?}"),
-        Next { view, session: of, take, untold, first, count, patience_ms, since: _ } => {
+        Next { view, session: of, take, untold, first, count, patience_ms, since } => {
             let (take, untold) = (unless(0, "take", *take), unless(*first, "untold", *untold));
             let patience = unless(10, "patience", *patience_ms);
-            format!("next v{view} {} first={first} count={count}{take}{untold}{patience}", session(*of))
+            let since = unless(0, "since", since.0);
+            let of = session(*of);
+            format!("next v{view} {of} first={first} count={count}{take}{untold}{patience}{since}")
         }
         Given { view, session: of, take, first, spans: of_them } => {
             let take = unless(0, "take", *take);
@@ -157,7 +159,8 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Messag
             let (take, count) = (words.number("take")?, words.number("count")?);
             let untold = words.value("untold")?.unwrap_or(first);
             let patience_ms = words.value("patience")?.unwrap_or(10);
-            Next { view, session, take, untold, first, count, patience_ms, since: Position::ZERO }
+            let since = Position(words.value("since")?.unwrap_or(0));
+            Next { view, session, take, untold, first, count, patience_ms, since }
         }
         "given" => {
             let (view, session, first) = (words.view()?, words.session()?, words.number("first")?);
