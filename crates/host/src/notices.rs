@@ -65,6 +65,20 @@ impl Notices {
         }
     }
 
+    /// The disk of this node is full, or is not any more, with so many bytes left.
+    fn disk_is(&mut self, is_full: bool, free: Option<u64>) {
+        let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+        let text = if is_full {
+            format!(
+                "the disk is full, {left} left: it takes no more records, and the logs go on without it where its other \
+                 replicas suffice; make room: trim logs ('seriatim trim'), delete other files, or use a larger disk"
+            )
+        } else {
+            format!("the disk has room again, {left}: it takes records as before")
+        };
+        self.about_nodes(Notice { is_warning: is_full, log: None, text });
+    }
+
     /// A view of this log was registered here.
     fn registered(&mut self, now: Time, entry: &LogEntry, took: Option<Duration>) {
         let Some(view) = &entry.view else { return };
@@ -154,6 +168,10 @@ impl Host {
 
     pub(crate) fn notice_back(&mut self, now: Time, node: NodeId) {
         self.notices.back(now, node);
+    }
+
+    pub(crate) fn notice_room(&mut self) {
+        self.notices.disk_is(self.has_full_disk(), self.free_bytes());
     }
 
     /// Takes note of what a controller registers.

@@ -170,6 +170,7 @@ impl Host {
     fn tell_room(&mut self, before: bool) {
         if self.room.is_full() != before {
             self.disk_is(self.config.node, self.room.is_full());
+            self.notice_room();
         }
         self.set_disk_full(self.lacks_room());
     }

@@ -292,7 +292,8 @@ impl Driver {
             self.syncer.sync(files);
         }
         self.host.take_unmet().into_iter().for_each(|unmet| self.pulse.meet(unmet));
-        self.tell_room();
+        // Others hear of it with the next heartbeats.
+        self.vitals.disk_is(self.host.has_full_disk());
         let has_joined = self.host.has_joined();
         self.health.send_if_modified(|health| {
             let changed = health.has_joined != has_joined;
@@ -307,15 +308,6 @@ impl Driver {
             let new = warnings(&self.host).split_off(self.told);
             self.told += new.len();
             self.warnings.send_modify(|warnings| warnings.extend(new));
-        }
-    }
-
-    /// Others hear of a disk that is full, or is not any more, with the next heartbeats; the operator at once.
-    fn tell_room(&self) {
-        let is_full = self.host.has_full_disk();
-        if self.vitals.disk_is(is_full) {
-            let text = room_text(self.host.node(), is_full, self.host.free_bytes());
-            self.warnings.send_modify(|warnings| warnings.push(text));
         }
     }
 
@@ -390,19 +382,6 @@ fn tell(node: NodeId, notice: &Notice) {
         (true, None) => tracing::warn!(node = node.0, "{text}"),
         (false, Some(log)) => tracing::info!(node = node.0, log, "{text}"),
         (false, None) => tracing::info!(node = node.0, "{text}"),
-    }
-}
-
-/// The words about a disk that is full, or is not any more: what it means, and what is to be done.
-fn room_text(node: NodeId, is_full: bool, free: Option<u64>) -> String {
-    let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
-    if is_full {
-        format!(
-            "node {node}: the disk is full, {left} left: it takes no more records, and the logs go on without it where \
-             its other replicas suffice; make room: trim logs ('seriatim trim'), delete other files, or use a larger disk"
-        )
-    } else {
-        format!("node {node}: the disk has room again, {left}: it takes records as before")
     }
 }
 

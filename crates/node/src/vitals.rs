@@ -46,9 +46,9 @@ impl Vitals {
         self.wrong_suspicions.store(times, Ordering::Relaxed);
     }
 
-    /// The disk has no room for records, or has enough. Says whether that is news.
-    pub(crate) fn disk_is(&self, is_full: bool) -> bool {
-        self.has_full_disk.swap(is_full, Ordering::Relaxed) != is_full
+    /// The disk has no room for records, or has enough.
+    pub(crate) fn disk_is(&self, is_full: bool) {
+        self.has_full_disk.store(is_full, Ordering::Relaxed);
     }
 
     pub(crate) fn wrong_suspicions(&self) -> u64 {
