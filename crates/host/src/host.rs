@@ -665,7 +665,7 @@ impl Host {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
         }
-        // What was refused leaves nothing to be written, and what comes after it must not wait for the next write of others.
+        // A refused command leaves nothing to be written, and the confirmations after it must not wait for the next write of others.
         let kept = outcome.unwrap_or(Kept::Nothing);
         if !journaled {
             self.awaited = self.last;

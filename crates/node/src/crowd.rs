@@ -12,7 +12,7 @@ use seriatim_net::{SendError, Sender, Together};
 /// up, and what waited for it dropped. It did not read what it asked for, and the others are to have what it took.
 pub(crate) struct Crowd {
     senders: BTreeMap<Peer, Sender>,
-    /// Those of clients that left, as long as something waits for them: it counts, and goes first.
+    /// The connections of clients that left, as long as something waits for them: it counts, and goes first.
     left: Vec<Sender>,
     together: Together,
     most: usize,

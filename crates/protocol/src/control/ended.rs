@@ -1,8 +1,8 @@
 //! The sessions of a log that other runs of their programs went on with, where nobody but the register's entry can
 //! remember them from view to view (`corfu`).
 //!
-//! A session that is forgotten must not come back: the first position that it could speak of is below the floor then. Who
-//! goes on with a session in a new view says where it appended last, and is refused if that is below the floor.
+//! A session that is forgotten must not come back: the first position that it could speak of is below the floor then. A
+//! client that goes on with one in a new view says where it appended last, and is refused if that is below the floor.
 
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Position, SessionId};
@@ -27,7 +27,7 @@ wire_struct! { EndedSession { session, end as number, below, successor } }
 pub struct EndedSessions {
     /// A session that is not remembered, and whose last record is below, may have ended.
     pub floor: Position,
-    /// Those that are remembered, in the order in which they ended.
+    /// The sessions that are remembered, in the order in which they ended.
     pub sessions: Vec<EndedSession>,
 }
 

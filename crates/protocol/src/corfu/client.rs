@@ -363,7 +363,7 @@ impl LogClient {
         self.talk_anew();
         let Some(view) = self.log.view() else { return };
         self.placed.clear();
-        // What was given out beyond, and not written, is given out anew.
+        // Positions beyond that were given out, and not written, are given out anew.
         self.since = self.since.min(view.start);
         let mut is_gone = false;
         for (number, pending) in (self.base..).zip(&mut self.pending).filter(|(_, pending)| !pending.settled)

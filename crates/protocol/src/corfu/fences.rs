@@ -6,8 +6,8 @@ use seriatim_model::{Position, SessionId};
 
 use crate::control::EndedSessions;
 
-/// What ended before the view began, as the register has it, and what clients closed in the view. Closed is a session for
-/// as long as the view lasts, whatever becomes of who closed it; ended it is when the register says so.
+/// The sessions that ended before the view began, as the register has it, and those that clients closed in it. Closed is
+/// a session for as long as the view lasts, whatever becomes of its closer; ended it is when the register says so.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fences {
     /// All positions that a session was ever given are below.
@@ -17,8 +17,8 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// Those of a view that starts there. Whatever clients said of sessions that had ended by then, nothing was given out
-    /// beyond.
+    /// The fences of a view that starts there. Whatever clients said of sessions that had ended by then, nothing was
+    /// given out beyond.
     pub(super) fn new(ended: &EndedSessions, start: Position) -> Self {
         let closed = ended.sessions.iter().map(|ended| (ended.session, ended.below.min(start))).collect();
         Self { closed, floor: ended.floor.min(start.next()) }

@@ -3,7 +3,7 @@
 //!
 //! A replica looks at what is final only, and reads it: names are with the records. It tells how far it has everything.
 
-use seriatim_model::{Address, Position, RecordId, SessionId, ViewNumber};
+use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
 use super::message::Message;
 use super::primary_backup::{Replica, send};
@@ -62,7 +62,6 @@ impl Replica {
                 }
             }
         }
-        let found: Vec<(Position, RecordId)> = found;
         send(client, Message::Sought { view, session, from, upto, trim, found }, out);
     }
 }
