@@ -322,6 +322,8 @@ pub struct History {
     pub observations: Vec<Observation>,
     /// How they got it.
     pub served: Vec<Served>,
+    /// Which shard gave out what is at a position, when anybody first read it.
+    owners: BTreeMap<Position, ShardId>,
     /// What subscriptions and reads delivered, over all shards.
     pub delivered: Vec<Delivered>,
     /// What readers were told of the shards of positions.
@@ -396,6 +398,7 @@ impl History {
             by_payload: BTreeMap::new(),
             observations: vec![],
             served: vec![],
+            owners: BTreeMap::new(),
             delivered: vec![],
             maps: vec![],
             holes: vec![],
@@ -519,6 +522,9 @@ impl History {
     pub fn serve(&mut self, mut served: Served, records: &[Stored]) -> std::ops::Range<usize> {
         served.at = self.tick();
         served.records = self.observe(served.at, records, false);
+        for stored in records {
+            self.owners.entry(stored.position).or_insert(served.shard);
+        }
         self.served.push(served.clone());
         served.records
     }
@@ -644,15 +650,20 @@ impl History {
         self.accepted.as_ref().is_some_and(|loss| position >= loss.certain) || self.is_in_gap(position)
     }
 
-    /// Whether an operator was told that nobody is known to hold a position.
+    /// Whether an operator was told that nobody is known to hold a position. A gap of one shard says nothing of what
+    /// another gave out.
     #[must_use]
     pub fn is_in_gap(&self, position: Position) -> bool {
         if self.accepted.is_none() {
             return false;
         }
-        match self.config.order.places_by_position() {
-            true => self.is_gap_of(self.placement().stripe_at(position).0, position),
-            false => self.shards().any(|shard| self.is_gap_of(shard, position)),
+        let owner = match self.config.order.places_by_position() {
+            true => Some(self.placement().stripe_at(position).0),
+            false => self.owners.get(&position).copied(),
+        };
+        match owner {
+            Some(owner) => self.is_gap_of(owner, position),
+            None => self.shards().any(|shard| self.is_gap_of(shard, position)),
         }
     }
 
