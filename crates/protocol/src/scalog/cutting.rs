@@ -1,6 +1,6 @@
 //! How the leader makes cuts of what the replicas of the shards report, and commits them (Scalog §3.3).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::{
@@ -34,7 +34,7 @@ pub(super) struct Leader {
     is_behind: bool,
     /// Where the last cut ended.
     end: Position,
-    /// How far the followers hold them, and when they were told last.
+    /// How far the followers hold them.
     followers: BTreeMap<NodeId, Follower>,
     /// How far they are durable here, and those that are not yet.
     own: Position,
@@ -52,13 +52,18 @@ pub(super) struct Leader {
 #[derive(Clone, Copy, Debug)]
 struct Follower {
     held: Position,
-    told_at: Time,
+    /// When it is told again what it does not hold.
+    again_at: Time,
+    /// Whether it is known to have entered the view. Before, it takes nothing.
+    is_there: bool,
 }
 
 /// What the replicas of a shard reported.
 #[derive(Clone, Debug, Default)]
 struct Reports {
     lengths: BTreeMap<NodeId, u64>,
+    /// The replicas that are known to have entered the view. Before, they take nothing.
+    there: BTreeSet<NodeId>,
     primary: NodeId,
     /// The names of the local log from `decided` on, up to index `named`.
     names: VecDeque<Submitted>,
@@ -101,7 +106,7 @@ impl Leader {
             let primary = members.primary().node;
             (members.shard, Reports { lengths, primary, ..Reports::default() })
         };
-        let follower = Follower { held: view.start, told_at: Time::ZERO };
+        let follower = Follower { held: view.start, again_at: Time::ZERO, is_there: false };
         let others = view.sequencers.iter().map(|member| member.node).filter(|node| *node != me);
         Self {
             options,
@@ -124,6 +129,22 @@ impl Leader {
         }
     }
 
+    /// What the replicas of the shards reported before this member led they report again.
+    pub(super) fn ask_for_reports(&self, out: &mut Vec<RoleEffect>) {
+        for (shard, reports) in &self.shards {
+            for node in reports.lengths.keys() {
+                self.say_decided((*shard, *node), 0, out);
+            }
+        }
+    }
+
+    /// Tells a replica how much of its local log is decided.
+    fn say_decided(&self, (shard, node): (ShardId, NodeId), length: u64, out: &mut Vec<RoleEffect>) {
+        let message = shard::Message::Decided { view: self.view.number, end: self.end, length };
+        let to = Address::Node(node, Endpoint::Shard(shard));
+        out.push(RoleEffect::Send { to, message: message.into() });
+    }
+
     /// Positions below are in committed cuts.
     pub(super) fn committed(&self) -> Position {
         self.committed
@@ -140,7 +161,8 @@ impl Leader {
         }
     }
 
-    /// A replica of a shard reports. One that says again what is decided is told so.
+    /// A replica of a shard reports. One that says again what is decided is told so; one that reports for the first time
+    /// may have missed what was sent before.
     pub(super) fn reported(
         &mut self,
         from: (ShardId, NodeId),
@@ -152,15 +174,17 @@ impl Leader {
         let Some(reports) = self.shards.get_mut(&shard) else { return };
         let Some(known) = reports.lengths.get_mut(&node) else { return };
         let misses_names = node == reports.primary && names.0 > reports.named;
-        if length <= reports.decided || misses_names {
-            let message =
-                shard::Message::Decided { view: self.view.number, end: self.end, length: reports.decided };
-            let to = Address::Node(node, Endpoint::Shard(shard));
-            out.push(RoleEffect::Send { to, message: message.into() });
-        }
+        let says_again = reports.decided > 0 && length <= reports.decided;
+        let decided = reports.decided;
         *known = length.max(*known);
         if node == reports.primary {
             reports.tell(names.0, names.1);
+        }
+        if reports.there.insert(node) {
+            self.pusher.send_again(shard, out);
+        }
+        if says_again || misses_names {
+            self.say_decided(from, decided, out);
         }
     }
 
@@ -238,17 +262,21 @@ impl Leader {
         let bound = self.pusher.bound();
         for (node, follower) in &mut self.followers {
             if follower.held == cut.from {
-                follower.told_at = now;
+                follower.again_at = now + limits::RESEND_AFTER;
             }
             send_cut(*node, self.view.number, bound, &cut, out);
         }
         self.uncommitted.push_back(cut);
     }
 
-    /// A follower holds all cuts up to `end`.
+    /// A follower holds all cuts up to `end`. One that says so for the first time may have missed what was sent before.
     pub(super) fn is_held(&mut self, now: Time, node: NodeId, end: Position) {
-        if let Some(follower) = self.followers.get_mut(&node).filter(|follower| end > follower.held) {
-            *follower = Follower { held: end, told_at: now };
+        let Some(follower) = self.followers.get_mut(&node) else { return };
+        if !follower.is_there {
+            (follower.is_there, follower.again_at) = (true, now);
+        }
+        if end > follower.held {
+            (follower.held, follower.again_at) = (end, now + limits::RESEND_AFTER);
         }
     }
 
@@ -282,8 +310,8 @@ impl Leader {
         self.pusher.resend(now, out);
         let (view, bound, end) = (self.view.number, self.pusher.bound(), self.end);
         for (node, follower) in &mut self.followers {
-            if follower.held < end && now >= follower.told_at + limits::RESEND_AFTER {
-                follower.told_at = now;
+            if follower.held < end && now >= follower.again_at {
+                follower.again_at = now + limits::RESEND_AFTER;
                 for cut in cuts.iter().filter(|cut| cut.from >= follower.held) {
                     send_cut(*node, view, bound, cut, out);
                 }
@@ -294,7 +322,7 @@ impl Leader {
     /// When a cut is due, or something is to be sent again.
     pub(super) fn deadline(&self) -> Option<Time> {
         let behind = self.followers.values().filter(|follower| follower.held < self.end);
-        let again = behind.map(|follower| follower.told_at + limits::RESEND_AFTER).min();
+        let again = behind.map(|follower| follower.again_at).min();
         [self.due_at(), again, self.pusher.deadline()].into_iter().flatten().min()
     }
 }

@@ -86,18 +86,26 @@ impl Pusher {
 
     fn send(&self, index: usize, out: &mut Vec<RoleEffect>) {
         let push = &self.cuts[index];
-        for shard in &push.unanswered {
-            let Route { primary, backups } = &self.routes[shard];
-            let message = shard::Message::Cover {
-                view: self.view,
-                of: self.of,
-                batch: push.cut.from,
-                backups: backups.clone(),
-                length: push.cut.length(*shard),
-                runs: push.cut.runs(),
-            };
-            out.push(RoleEffect::Send { to: *primary, message: message.into() });
-        }
+        push.unanswered.iter().for_each(|shard| self.send_to(*shard, &push.cut, out));
+    }
+
+    fn send_to(&self, shard: ShardId, cut: &Cut, out: &mut Vec<RoleEffect>) {
+        let Route { primary, backups } = &self.routes[&shard];
+        let message = shard::Message::Cover {
+            view: self.view,
+            of: self.of,
+            batch: cut.from,
+            backups: backups.clone(),
+            length: cut.length(shard),
+            runs: cut.runs(),
+        };
+        out.push(RoleEffect::Send { to: *primary, message: message.into() });
+    }
+
+    /// Sends a shard again what it did not answer, since a replica of it may not have been there.
+    pub(super) fn send_again(&self, shard: ShardId, out: &mut Vec<RoleEffect>) {
+        let unanswered = self.cuts.iter().filter(|push| push.unanswered.contains(&shard));
+        unanswered.for_each(|push| self.send_to(shard, &push.cut, out));
     }
 
     /// A shard holds a cut on all replicas.

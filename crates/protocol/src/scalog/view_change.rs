@@ -1,7 +1,7 @@
 //! What a member of the ordering layer does in a view change: it is sealed, the chosen one completes on the shards what
 //! it holds, and those that are to be members are staged.
 
-use seriatim_model::{Address, Member, Position, ShardId, Time, View, ViewNumber, limits};
+use seriatim_model::{Address, Endpoint, Member, Position, ShardId, Time, View, ViewNumber, limits};
 
 use super::memory::JournalRecord;
 use super::pushing::Pusher;
@@ -153,6 +153,7 @@ impl Sequencer {
             Registered::Starts => {
                 let started = self.persist(&JournalRecord::Started { view: view.clone() }, out);
                 self.start(&view, started);
+                self.say_open(&view, out);
             }
             Registered::Ends => {
                 (self.flush, self.leader) = (None, None);
@@ -160,6 +161,16 @@ impl Sequencer {
             }
             Registered::Known | Registered::CannotStart => {}
         }
+    }
+
+    /// What others sent before this member knew of the view it did not take. The leader asks for it; a follower says that
+    /// it is there, and gets it.
+    fn say_open(&mut self, view: &View, out: &mut Vec<RoleEffect>) {
+        if let Some(leader) = &self.leader {
+            return leader.ask_for_reports(out);
+        }
+        let held = super::message::Message::Held { view: view.number, end: self.end() };
+        self.gate.confirm(Address::Node(view.leader, Endpoint::Sequencer), held, out);
     }
 
     /// The staged state becomes the member's own, in place of that of the view before.

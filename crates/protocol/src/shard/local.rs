@@ -220,6 +220,7 @@ impl Replica {
             Message::Decided { view, end, length } if self.is_open() && view == self.view_number() => {
                 // The leader may have missed what came in between.
                 self.local.told = self.local.told.min(length);
+                self.local.reported = self.local.reported.min(length);
                 self.decided_at(end, length, out);
             }
             Message::Cover { view, of, batch, backups, length, runs }
@@ -373,7 +374,8 @@ impl Replica {
         }
     }
 
-    /// A view that is registered begins: the local log begins anew.
+    /// A view that is registered begins: the local log begins anew. The leader is told, since it may have sent something
+    /// before the replica could take it.
     pub(super) fn begin_local_log(&mut self, now: Time, out: &mut Out) {
         if !self.has_local_log() || !self.is_open() {
             return;
@@ -382,6 +384,7 @@ impl Replica {
         self.unordered.forget_placed();
         self.leave_unordered(out);
         let Some(members) = self.members().cloned() else { return };
+        self.tell_leader((0, 0), vec![], out);
         if self.is_primary() {
             let backup = |member: &Member| {
                 let incarnation = member.incarnation;
@@ -500,7 +503,6 @@ impl Replica {
         if self.local.report_at(interval).is_none_or(|at| now < at) {
             return;
         }
-        let Some(view) = self.memory.view.as_ref() else { return };
         let length = self.local.durable();
         // What was told before is told again if it is late.
         let from = if length > self.local.reported { self.local.told } else { self.local.decided };
@@ -511,9 +513,14 @@ impl Replica {
             true => new.map(|chunk| chunk.names).collect(),
             false => vec![],
         };
+        self.tell_leader((length, from), names, out);
+        (self.local.told, self.local.reported, self.local.reported_at) = (length, length, Some(now));
+    }
+
+    fn tell_leader(&self, (length, from): (u64, u64), names: Vec<Submitted>, out: &mut Out) {
+        let Some(view) = self.memory.view.as_ref() else { return };
         let leader = Address::Node(view.leader, Endpoint::Sequencer);
         send(leader, Message::Report { view: view.number, length, from, names }, out);
-        (self.local.told, self.local.reported, self.local.reported_at) = (length, length, Some(now));
     }
 }
 
