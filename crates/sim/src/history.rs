@@ -270,8 +270,8 @@ pub struct Load {
     pub nodes: u32,
     /// How much a sequencing replica holds before it says that it is busy, in bytes.
     pub ring_bytes: u64,
-    /// How many records it holds before it says so.
-    pub ring_records: u64,
+    /// How many records one batch has at most.
+    pub batch_records: u64,
     /// How long each record is, in bytes.
     pub record_bytes: u64,
     /// Whether a second log is appended to, for which room is kept on each disk.

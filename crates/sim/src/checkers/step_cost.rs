@@ -21,9 +21,9 @@ const READ_PIECES: u64 = (32 << 10) + (256 << 10) + 8 * 2 * 3 * (64 << 10);
 /// How much a step may read besides for each subscription, in bytes: records that lie around those it is given, which are
 /// read together with them.
 const READER_BYTES: u64 = 128 << 10;
-/// How many entries a step may look at for each record that may be on its way: the record is looked up in the index and in
-/// the map, and others that stand before it in their blocks are passed over.
-const VISITS: u64 = 8;
+/// How many entries a step may look at for each record of a batch, which is what one step handles: the record is looked up
+/// in the index and in the map, and others that stand before it in their blocks are passed over.
+const VISITS: u64 = 4;
 /// How many entries a step may look at besides: what a trim has forgotten at once.
 const VISITED_PIECE: u64 = 1000;
 /// How many blocks of entries a step may go through besides, of what grows with the log: in the index and in the map one
@@ -38,7 +38,7 @@ pub(super) fn check(history: &History) -> Finding {
     let read = READ_RINGS * load.ring_bytes + READ_PIECES + READER_BYTES * u64::from(load.readers);
     within("read", step.read, "bytes", read)?;
     let blocks = VISITED_BLOCKS * ShardStore::BLOCK_ENTRIES as u64;
-    within("looked at", step.visited, "entries", VISITS * load.ring_records + VISITED_PIECE + blocks)
+    within("looked at", step.visited, "entries", VISITS * load.batch_records + VISITED_PIECE + blocks)
 }
 
 fn within(what: &str, cost: u64, of: &str, most: u64) -> Finding {

@@ -61,7 +61,7 @@ impl World {
             capacity,
             nodes: self.plan.nodes,
             ring_bytes: self.plan.options.limits.ring_bytes as u64,
-            ring_records: self.plan.options.limits.ring_records as u64,
+            batch_records: self.plan.options.limits.batch_records as u64,
             record_bytes: workload.payload_bytes,
             has_resets: self.plan.workload.reset_every.is_some(),
             is_shared: self.plan.second_log_every.is_some(),
