@@ -213,7 +213,8 @@ pub const REPLACE_AFTER: Duration = Duration::from_secs(10);
 /// How long a replica that takes part in no view waits before it asks for one again; doubled while nothing comes of it.
 pub const REPORT_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a controller gathers answers beyond those that it needs.
+/// How long a controller gathers answers beyond those that it needs; longer, up to half of [`ATTEMPT_FOR`], where views follow
+/// each other.
 pub const GATHER_FOR: Duration = Duration::from_millis(200);
 
 /// After how long a controller gives up an attempt and claims anew.

@@ -32,8 +32,9 @@ pub struct Capacity {
     pub stall: Duration,
     /// How often that happens, on average.
     pub stall_every: Duration,
-    /// For how long clients ask for more.
-    pub load_for: Duration,
+    /// For how long clients ask for more. None if they ask for what they always ask for, while all faults strike: then
+    /// nothing is judged by what it costs or how long it takes.
+    pub load_for: Option<Duration>,
     /// Whether they ask for more than there is, all the time.
     pub saturates: bool,
 }
@@ -80,7 +81,11 @@ impl Capacity {
     #[must_use]
     pub fn goodput(&self, config: &LogConfig, record_bytes: u64, ring_bytes: u64, faults: u32) -> u64 {
         let rate = self.records_bytes(config, record_bytes) as f64;
-        let time = self.load_for.saturating_sub(RAMP + Duration::from_secs(1) * faults).as_secs_f64();
+        let time = self
+            .load_for
+            .unwrap_or_default()
+            .saturating_sub(RAMP + Duration::from_secs(1) * faults)
+            .as_secs_f64();
         ((rate * time - ring_bytes as f64).max(0.0) * GOODPUT) as u64
     }
 

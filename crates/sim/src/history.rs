@@ -270,7 +270,7 @@ pub struct Load {
     pub nodes: u32,
     /// How much a sequencing replica holds before it says that it is busy, in bytes.
     pub ring_bytes: u64,
-    /// How many records one batch has at most.
+    /// How many records one batch has at most: no more than there may be on their way.
     pub batch_records: u64,
     /// How long each record is, in bytes.
     pub record_bytes: u64,

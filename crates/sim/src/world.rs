@@ -269,7 +269,7 @@ impl World {
         if self.plan.has_operator {
             self.schedule(self.now, Happening::OperatorLooks);
         }
-        let busy_for = self.plan.capacity.map_or(BUSY_FOR, |capacity| capacity.load_for);
+        let busy_for = self.plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
         let end = self.began + busy_for;
         while self.now < end.max(self.busy_until) && !(self.all_done() && self.faults_are_over()) {
             self.run_for(Duration::from_millis(20));

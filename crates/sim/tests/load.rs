@@ -24,6 +24,13 @@ fn a_busy_cluster_is_a_well_one() {
 }
 
 #[test]
+fn faults_strike_nodes_that_take_their_time() {
+    all_clean("taking time", profiles::taking_time, &ORDERS, 0..60);
+    // Each view left out a node that took more than 200 ms to answer, and the next one took it back and left out another.
+    all_clean("taking time", profiles::taking_time, &[Order::ErwinBb, Order::Scalog], 229..230);
+}
+
+#[test]
 fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
     all_clean("overload", profiles::overload, &ORDERS, 0..3);
     all_clean("burst", profiles::burst, &ORDERS, 0..3);

@@ -1,10 +1,11 @@
 //! One attempt to form a view: what was asked, what was answered, and what that is enough for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use seriatim_model::{
     Address, Endpoint, Gap, Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View,
-    ViewNumber, limits,
+    ViewNumber,
 };
 
 use super::ended::EndedSessions;
@@ -111,6 +112,8 @@ pub(super) struct Purpose {
     pub(super) replaces: bool,
     /// Whether shards may join.
     pub(super) joins: bool,
+    /// How long answers are gathered beyond those that are needed.
+    pub(super) gather_for: Duration,
     /// The defect of counting on replicas that lack something.
     pub(super) counts_lacking: bool,
     /// The defect of writing anew what was trimmed.
@@ -282,7 +285,7 @@ impl Attempt {
         go_on: bool,
     ) -> bool {
         let awaited = candidates.iter().any(|node| !answered(*node) && around.answers(*node));
-        !awaited || go_on && now >= self.since + limits::GATHER_FOR
+        !awaited || go_on && now >= self.gathers_until()
     }
 
     /// How many nodes are asked to stand in for others.
@@ -292,7 +295,7 @@ impl Attempt {
 
     /// When waiting for more than enough ends.
     pub(super) fn gathers_until(&self) -> Time {
-        self.since + limits::GATHER_FOR
+        self.since + self.purpose.gather_for
     }
 
     /// The step to go on with, if the present one is complete; or why there can be no view.

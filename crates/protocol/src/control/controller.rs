@@ -451,6 +451,7 @@ impl Controller {
             accepts_loss: self.orders.accepts_at(now),
             replaces: short,
             joins: !self.is_joining_hard,
+            gather_for: self.growth.gather_for(self.options.limits.attempt_for),
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
             flushes_trimmed: self.options.deviates(Deviation::TrimmedFlushed),
             turns: self.unreadable.clone(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::Time;
+use seriatim_model::{Time, limits};
 
 /// How long a view that grew has to last before the next one may grow at once.
 const GROWN_WELL: Duration = Duration::from_secs(10);
@@ -37,5 +37,36 @@ impl Growth {
         self.pause = if lasted { GROW_PAUSE.0 } else { (self.pause * 2).min(GROW_PAUSE.1) };
         self.last = now;
         self.not_before = now + self.pause;
+    }
+
+    /// How long answers are gathered beyond those that are needed: longer, the more views followed each other. A node that
+    /// is well and took longer was left out of them, and asked to be taken back. An attempt goes on for at most
+    /// `attempt_for` without news, and is not given up for this.
+    pub(super) fn gather_for(&self, attempt_for: Duration) -> Duration {
+        let times = (self.pause.as_millis() / (4 * GROW_PAUSE.0.as_millis())).max(1) as u32;
+        (limits::GATHER_FOR * times).min(attempt_for / 2).max(limits::GATHER_FOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_views_follow_each_other_the_longer_answers_are_gathered() {
+        let mut growth = Growth::default();
+        let gathered = |growth: &Growth| growth.gather_for(limits::ATTEMPT_FOR).as_millis();
+        assert_eq!(gathered(&growth), 200);
+        let waits: Vec<u128> = (1..=6)
+            .map(|view| {
+                growth.happened(Time::ZERO + Duration::from_millis(view));
+                gathered(&growth)
+            })
+            .collect();
+        assert_eq!(waits, [200, 200, 400, 800, 1000, 1000]);
+        growth.happened(Time::ZERO + Duration::from_secs(60));
+        assert_eq!(gathered(&growth), 200);
+        // An attempt that is given up sooner gathers no longer than it always did.
+        assert_eq!(growth.gather_for(Duration::from_millis(100)), limits::GATHER_FOR);
     }
 }

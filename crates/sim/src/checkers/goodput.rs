@@ -27,6 +27,6 @@ pub(super) fn check(history: &History) -> Finding {
     Err(format!(
         "{bytes} bytes are stable after {:?} of load; at least {least} have to be, of {possible} that are possible in a \
          second",
-        load.capacity.load_for
+        load.capacity.load_for.unwrap_or_default()
     ))
 }

@@ -10,7 +10,7 @@ use crate::history::History;
 const WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(history: &History) -> Finding {
-    let Some(load) = history.load.as_ref().filter(|load| load.capacity.load_for > Duration::ZERO) else {
+    let Some(load) = &history.load else {
         return Ok(());
     };
     let brought_over = load.ring_bytes * u64::from(load.faults);

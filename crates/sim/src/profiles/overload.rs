@@ -42,7 +42,7 @@ fn small(seed: u64) -> Plan {
         queue_bytes: ring_bytes,
         stall: random.pick(&[0, 20, 40].map(Duration::from_millis)),
         stall_every: Duration::from_millis(200),
-        load_for: LOAD_FOR,
+        load_for: Some(LOAD_FOR),
         saturates: true,
     };
     let mut plan = quiet(seed);
@@ -90,6 +90,29 @@ fn small(seed: u64) -> Plan {
         reads: random.percent(25),
         ..plan.workload
     };
+    plan
+}
+
+/// All faults, on nodes whose processors, disks and links take their time, and that are not scheduled now and then: messages
+/// queue, and what comes in one order without that comes in another.
+#[must_use]
+pub fn taking_time(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x7173);
+    let mut plan = Plan::from_seed(seed);
+    plan.capacity = Some(Capacity {
+        message_ns: random.pick(&[5_000, 50_000, 200_000]),
+        byte_ns: random.pick(&[30, 300]),
+        client_message_ns: 5_000,
+        disk_bytes: random.pick(&[200_000, 2_000_000, 20_000_000]),
+        slow_disk: None,
+        link_bytes: random.pick(&[1_000_000, 4_000_000]),
+        socket_bytes: random.pick(&[8 << 10, 256 << 10]),
+        queue_bytes: 8 << 20,
+        stall: random.pick(&[0, 20, 200].map(Duration::from_millis)),
+        stall_every: Duration::from_millis(300),
+        load_for: None,
+        saturates: false,
+    });
     plan
 }
 
@@ -152,7 +175,7 @@ pub fn long_view_change(seed: u64) -> Plan {
     plan.capacity = plan.capacity.map(|capacity| Capacity {
         message_ns: 5_000,
         disk_bytes: ring_bytes / 2,
-        load_for: Duration::from_secs(4),
+        load_for: Some(Duration::from_secs(4)),
         saturates: false,
         ..capacity
     });
@@ -201,7 +224,7 @@ pub fn long_log(seed: u64) -> Plan {
     plan.capacity = plan.capacity.map(|capacity| Capacity {
         message_ns: 2_000,
         disk_bytes: 8_000_000,
-        load_for: Duration::from_millis(800),
+        load_for: Some(Duration::from_millis(800)),
         saturates: false,
         ..capacity
     });

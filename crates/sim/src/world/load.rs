@@ -54,14 +54,18 @@ impl World {
     /// Clients begin to ask for more than usual, if the plan wants that.
     pub(super) fn begin_load(&mut self) {
         let Some(capacity) = self.plan.capacity else { return };
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.schedule_stall(node));
+        let Some(load_for) = capacity.load_for else { return };
         let workload = self.plan.workload;
         self.trace.line(self.now, format_args!("the load begins: {workload:?}, {capacity:?}"));
         let appends = workload.clients * workload.sessions * workload.window;
+        let limits = self.plan.options.limits;
         self.history.load = Some(Load {
             capacity,
             nodes: self.plan.nodes,
             ring_bytes: self.plan.options.limits.ring_bytes as u64,
-            batch_records: self.plan.options.limits.batch_records as u64,
+            batch_records: limits.batch_records.min(limits.ring_records) as u64,
             record_bytes: workload.payload_bytes,
             has_resets: self.plan.workload.reset_every.is_some(),
             is_shared: self.plan.second_log_every.is_some(),
@@ -78,11 +82,7 @@ impl World {
             costs: Costs::default(),
             is_over: false,
         });
-        self.schedule(self.now + capacity.load_for, Happening::LoadEnds);
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        for node in nodes {
-            self.schedule_stall(node);
-        }
+        self.schedule(self.now + load_for, Happening::LoadEnds);
         let clients: Vec<u32> = self.clients.keys().copied().collect();
         clients.into_iter().for_each(|client| self.schedule_reset(client));
     }
@@ -250,7 +250,8 @@ impl World {
 
     /// A node is not scheduled for a while.
     pub(super) fn node_stalls(&mut self, id: NodeId) {
-        if self.history.load.as_ref().is_none_or(|load| load.ended <= self.now) {
+        let load_is_over = self.history.load.as_ref().is_some_and(|load| load.ended <= self.now);
+        if load_is_over || self.history.calm_since.is_some() {
             return;
         }
         let most = self.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.stall);

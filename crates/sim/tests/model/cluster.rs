@@ -397,7 +397,7 @@ impl State {
 
     /// A controller has waited long enough for more answers than it needs. Says whether anything changed.
     pub(crate) fn gathered(&mut self, index: usize) -> bool {
-        let at = self.machines[index].clock + limits::GATHER_FOR;
+        let at = self.machines[index].clock + limits::ATTEMPT_FOR / 2;
         self.tell(index, &Told::Late(at))
     }
 
