@@ -509,9 +509,22 @@ impl History {
         }
     }
 
-    /// An append was acknowledged under this name, maybe with its position.
+    /// An append was acknowledged under this name, maybe with its position. What was acknowledged, and may be gone since an
+    /// operator accepted a loss, another run of its application may append again under another name.
     pub fn acknowledge(&mut self, now: Time, index: usize, id: RecordId, position: Option<Position>) {
         self.complete(now, index, Outcome::Acknowledged);
+        let append = &self.appends[index];
+        let is_other = append.ids.first().is_some_and(|known| *known != id);
+        let is_lost = append.completed.is_some_and(|before| match append.position {
+            Some(position) => self.was_lost(position, before, Moment::MAX),
+            None => self.is_accepted_between(before, Moment::MAX),
+        });
+        if is_other && self.excuse(Excuse::Moved, is_lost) {
+            let moment = self.tick();
+            let append = &mut self.appends[index];
+            append.ids.clear();
+            (append.position, append.completed) = (None, Some(moment));
+        }
         self.appends[index].ids.insert(id);
         if position.is_some() {
             self.appends[index].position = position;

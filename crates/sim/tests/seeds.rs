@@ -64,6 +64,7 @@ fn st(seed: u64) -> Plan {
 #[test]
 fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("shut out", profiles::shut_out, 0..20);
+    all_clean("resumed, and accepted losses", profiles::resumed_losses, 0..40);
     // The next view began below the tail that a session was opened at, and gave it positions there.
     let corfu = |seed| profiles::resumed(seed).ordered(Order::Corfu);
     all_clean("resumed, corfu", corfu, 206..207);

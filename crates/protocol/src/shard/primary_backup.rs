@@ -497,7 +497,8 @@ impl Replica {
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, lacks, reach } = before;
-            (self.memory, self.stable, self.reach) = (memory, stable, reach);
+            // What was trimmed meanwhile was final.
+            (self.memory, self.stable, self.reach) = (memory, stable.max(self.trim), reach);
             // Where appends wait for the shards, what came in this view is not known any more.
             self.restarted = restarted || !self.memory.config.order.is_lazy();
             self.lacks = lacks;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use seriatim_model::RecordId;
 
 use super::Finding;
-use crate::history::History;
+use crate::excuses::Excuse;
+use crate::history::{History, Moment};
 
 pub(super) fn check(history: &History) -> Finding {
     // How many appends of an application came before number 0 of a session: an application that is restarted may go on
@@ -48,7 +49,9 @@ pub(super) fn check(history: &History) -> Finding {
             ));
         };
         let append = &history.appends[append];
-        if append.ids.first().is_some_and(|id| *id != seen.id) {
+        let differs = append.ids.first().is_some_and(|id| *id != seen.id);
+        let is_lost = || history.was_lost(seen.position, seen.at, Moment::MAX);
+        if differs && !history.excuse(Excuse::Moved, is_lost()) {
             return Err(format!(
                 "{:?} was acknowledged as {:?}, and is at position {} as {}",
                 append.payload, append.ids, seen.position, seen.id

@@ -1,7 +1,9 @@
 //! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages come back late, other logs
 //! come and go, and what goes wrong lasts.
 
-use super::{at, busy, disk_losses, quiet};
+use seriatim_model::Order;
+
+use super::{accepted_losses, at, busy, disk_losses, quiet};
 use crate::coverage::FaultKind;
 use crate::plan::{Plan, Target, Trigger, Workload};
 use crate::random::Random;
@@ -98,6 +100,23 @@ pub fn fleeting_logs(seed: u64) -> Plan {
             FaultKind::PowerCut,
         ]);
         plan.faults.push(at(&mut random, kind, Target::Any, 20, 2000));
+    }
+    plan
+}
+
+/// Clients die and go on with their sessions, which end, while more memory is lost than the log can bear: what an ended
+/// session was given may be gone after that, and its positions are given out again. For logs whose register remembers ends.
+#[must_use]
+pub fn resumed_losses(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5E10);
+    let mut plan = accepted_losses(seed).ordered(Order::Corfu);
+    plan.workload =
+        Workload { resume_percent: 100, ends: random.percent(30), think_us: 10_000, ..plan.workload };
+    for round in 0..6 {
+        let from = 20 + round * 250;
+        for _ in 0..random.between(1, 3) {
+            plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, from + 200));
+        }
     }
     plan
 }
