@@ -243,10 +243,10 @@ impl Sequencer {
         }
         let is_bound = number < self.sessions.next(session).unwrap_or(0)
             && self.ring.first_number(session).is_none_or(|first| number < first);
-        let voids = self.sessions.voids(IdRun { session, first: number, count: 1 });
-        if is_bound && !voids.is_empty() {
-            let view = self.membership.number;
-            reply(asker, Message::NotAppended { view, session, next: number + 1, voids }, out);
+        let is_void = !self.sessions.voids(IdRun { session, first: number, count: 1 }).is_empty();
+        if is_bound && is_void {
+            // It says that all numbers below are in the log but the no-ops: so it names those before this one, too.
+            reply(asker, self.acknowledgement(session, 0, number + 1), out);
         } else if is_bound && self.sessions.position(session, number).is_none() {
             // It is in the log, but where was not worth remembering any more.
             reply(asker, Message::Stale { session, number }, out);
