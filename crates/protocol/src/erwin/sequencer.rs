@@ -245,8 +245,10 @@ impl Sequencer {
             && self.ring.first_number(session).is_none_or(|first| number < first);
         let is_void = !self.sessions.voids(IdRun { session, first: number, count: 1 }).is_empty();
         if is_bound && is_void {
-            // It says that all numbers below are in the log but the no-ops: so it names those before this one, too.
-            reply(asker, self.acknowledgement(session, 0, number + 1), out);
+            // It says that all numbers below are in the log but the no-ops: so it names those before this one, too, as far
+            // as the client waits for them.
+            let lowest = self.sessions.lowest(session).unwrap_or(0);
+            reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
         } else if is_bound && self.sessions.position(session, number).is_none() {
             // It is in the log, but where was not worth remembering any more.
             reply(asker, Message::Stale { session, number }, out);

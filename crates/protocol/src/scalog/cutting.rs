@@ -129,7 +129,7 @@ impl Leader {
         }
     }
 
-    /// What the replicas of the shards reported before this member led they report again.
+    /// Asks the replicas of the shards to report again: this member did not take their reports before it led.
     pub(super) fn ask_for_reports(&self, out: &mut Vec<RoleEffect>) {
         for (shard, reports) in &self.shards {
             for node in reports.lengths.keys() {

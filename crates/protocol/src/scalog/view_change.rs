@@ -163,8 +163,8 @@ impl Sequencer {
         }
     }
 
-    /// What others sent before this member knew of the view it did not take. The leader asks for it; a follower says that
-    /// it is there, and gets it.
+    /// This member took nothing that others sent before it knew of the view. As the leader it asks for that; as a follower it
+    /// says that it is there, and gets it.
     fn say_open(&mut self, view: &View, out: &mut Vec<RoleEffect>) {
         if let Some(leader) = &self.leader {
             return leader.ask_for_reports(out);

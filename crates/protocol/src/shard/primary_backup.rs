@@ -497,7 +497,7 @@ impl Replica {
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {
             let Before { memory, stable, restarted, lacks, reach } = before;
-            // What was trimmed meanwhile was final.
+            // Positions that were trimmed meanwhile were final.
             (self.memory, self.stable, self.reach) = (memory, stable.max(self.trim), reach);
             // Where appends wait for the shards, what came in this view is not known any more.
             self.restarted = restarted || !self.memory.config.order.is_lazy();

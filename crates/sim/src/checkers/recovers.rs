@@ -10,9 +10,7 @@ use crate::history::History;
 const WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) fn check(history: &History) -> Finding {
-    let Some(load) = &history.load else {
-        return Ok(());
-    };
+    let Some(load) = &history.load else { return Ok(()) };
     let brought_over = load.ring_bytes * u64::from(load.faults);
     let bytes = load.in_flight_bytes + brought_over;
     let work = load.capacity.time_for(&history.config, load.record_bytes, bytes);

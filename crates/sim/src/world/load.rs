@@ -64,7 +64,7 @@ impl World {
         self.history.load = Some(Load {
             capacity,
             nodes: self.plan.nodes,
-            ring_bytes: self.plan.options.limits.ring_bytes as u64,
+            ring_bytes: limits.ring_bytes as u64,
             batch_records: limits.batch_records.min(limits.ring_records) as u64,
             record_bytes: workload.payload_bytes,
             has_resets: self.plan.workload.reset_every.is_some(),
