@@ -260,7 +260,9 @@ impl Fetch {
                 let failure = Failure::Deleted(self.entry().name.clone());
                 self.for_each(out, |_, _, _| Some(Reply::Failed(failure.clone())));
             }
-            Learned::Same(answer) => self.for_each(out, |read, _, _| read.is_in_latest_view(answer)),
+            Learned::Same(answer) => {
+                self.for_each(out, |read, shared, out| read.view_confirmed(now, answer, shared, out));
+            }
             Learned::Nothing => {}
         }
     }

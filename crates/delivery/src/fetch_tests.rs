@@ -216,8 +216,29 @@ fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     script.read(0, 8, Duration::ZERO);
     assert_eq!(script.answer(0, run([1]), 2), []);
     script.wait(Duration::ZERO);
+    // What the shard said may have been of another view: it is asked again.
+    assert_eq!(script.found(entry(1, 1, 64)), []);
+    assert_eq!(script.answer(0, run([1]), 2), []);
+    script.wait(Duration::ZERO);
     let gap = Failure::Gap { position: Position(0), shard: ShardId(0) };
     assert_eq!(script.found(entry(1, 1, 64)), [Reply::Failed(gap)]);
+}
+
+#[test]
+fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
+    let mut script = Script::new(entry(1, 2, 1));
+    script.read(0, 2, Duration::ZERO);
+    assert_eq!(script.answer(1, run([1]), 2), []);
+    // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
+    let mut newer = entry(2, 2, 1);
+    let view = newer.view.as_mut().unwrap();
+    view.placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
+    assert_eq!(script.found(newer.clone()), []);
+    assert_eq!(script.answer(0, vec![], 0), []);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.found(newer), []);
+    let first = Position(2);
+    assert_eq!(script.fail(1, ReadError::Trimmed { first }), [Reply::Failed(Failure::Trimmed { first })]);
 }
 
 #[test]

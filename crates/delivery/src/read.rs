@@ -68,10 +68,13 @@ pub(crate) struct Read {
     owners: Option<Vec<Run>>,
     parts: BTreeMap<ShardId, Part>,
     doubt: Option<Doubt>,
+    /// Whether all were asked again in the present view for a first position that did not come.
+    asked_again: bool,
 }
 
 /// A shard did not give out the first position although it should have it, by the view that is known.
-/// Before anybody is blamed, the register is asked whether there is a newer one.
+/// Before anybody is blamed, the register is asked whether there is a newer one, and then the shards again: what they said
+/// before may be of a view that placed the position elsewhere.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     shard: ShardId,
@@ -108,7 +111,17 @@ impl Read {
         (until, give_up): (Time, Time),
         owners: Option<Vec<Run>>,
     ) -> Self {
-        Self { token, from, end, until, give_up, owners, parts: BTreeMap::new(), doubt: None }
+        Self {
+            token,
+            from,
+            end,
+            until,
+            give_up,
+            owners,
+            parts: BTreeMap::new(),
+            doubt: None,
+            asked_again: false,
+        }
     }
 
     pub(crate) fn deadline(&self) -> Time {
@@ -271,18 +284,36 @@ impl Read {
         // asked again.
         let must_ask_again = self.doubt.take().is_some()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
+        self.asked_again = must_ask_again;
         if must_ask_again {
-            self.cancel(shared, out);
-            self.parts.clear();
+            self.forget_answers(shared, out);
         }
         self.ask_shards(now, shared);
         self.ask_due(now, shared, out);
     }
 
     /// The register says, in answer to this question, that there is no newer view.
-    pub(crate) fn is_in_latest_view(&self, answer: u64) -> Option<Reply> {
-        let Doubt { shard, .. } = self.doubt.filter(|doubt| answer > doubt.asked)?;
-        Some(Reply::Failed(Failure::Gap { position: self.from, shard }))
+    pub(crate) fn view_confirmed(
+        &mut self,
+        now: Time,
+        answer: u64,
+        shared: &mut Shared,
+        out: &mut Out,
+    ) -> Option<Reply> {
+        let Doubt { shard, .. } = self.doubt.take_if(|doubt| answer > doubt.asked)?;
+        if std::mem::replace(&mut self.asked_again, true) {
+            return Some(Reply::Failed(Failure::Gap { position: self.from, shard }));
+        }
+        self.forget_answers(shared, out);
+        self.ask_shards(now, shared);
+        self.ask_due(now, shared, out);
+        None
+    }
+
+    /// All are to be asked anew.
+    fn forget_answers(&mut self, shared: &mut Shared, out: &mut Out) {
+        self.cancel(shared, out);
+        self.parts.clear();
     }
 
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId, shared: &mut Shared) {

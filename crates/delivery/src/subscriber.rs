@@ -72,6 +72,8 @@ pub struct Subscriber {
     entered: ViewNumber,
     last_request: u64,
     doubt: Option<Doubt>,
+    /// The position for which all were asked again in the present view, since it did not come.
+    asked_again: Option<Position>,
     is_over: bool,
 }
 
@@ -148,6 +150,7 @@ impl Subscriber {
             entered: ViewNumber::NONE,
             last_request: 0,
             doubt: None,
+            asked_again: None,
             is_over: false,
         };
         subscriber.enter_view(Time::ZERO, &mut vec![]);
@@ -280,18 +283,32 @@ impl Subscriber {
         match self.directory.receive(message) {
             Learned::Nothing => {}
             Learned::NewView => {
-                self.doubt = None;
+                (self.doubt, self.asked_again) = (None, None);
                 self.enter_view(now, out);
                 self.hand_over(now, out);
             }
             Learned::Same(answer) => {
                 if let Some(Doubt { position, shard, .. }) = self.doubt.take_if(|doubt| answer > doubt.asked)
                 {
-                    self.fail(Failure::Gap { position, shard }, out);
+                    self.view_confirmed(now, position, shard, out);
                 }
             }
             Learned::Deleted => self.fail(Failure::Deleted(self.directory.entry().name.clone()), out),
         }
+    }
+
+    /// There is no newer view in which another shard would have the position. What the shards said may still be of a view
+    /// that placed it elsewhere: they are asked again, and blamed if it does not come then.
+    fn view_confirmed(&mut self, now: Time, position: Position, shard: ShardId, out: &mut Out) {
+        if self.asked_again.replace(position) == Some(position) {
+            return self.fail(Failure::Gap { position, shard }, out);
+        }
+        let shards: Vec<ShardId> = self.feeds.keys().copied().collect();
+        for shard in shards {
+            self.drop_subscription(now, shard, out);
+        }
+        self.feeds.values_mut().for_each(|feed| feed.forget_from(position));
+        self.compare(now);
     }
 
     /// Asks the primaries of the view. What came from others before stays good: it is stable. Only where an

@@ -247,6 +247,11 @@ fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     script.want(100);
     assert_eq!(positions(&script.deliver(0, 0, run([0, 2]), 3)), [0]);
     script.wait(Duration::ZERO);
+    // What the shard said may have been of another view: it is asked again.
+    assert_eq!(script.found(entry(1, 1, 64)), []);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.deliver(0, 1, run([2]), 3), []);
+    script.wait(Duration::ZERO);
     let gap = Failure::Gap { position: Position(1), shard: ShardId(0) };
     assert_eq!(script.found(entry(1, 1, 64)), [Event::Failed(gap)]);
     assert!(script.subscriber.is_over() && script.asked.is_empty());
@@ -276,6 +281,25 @@ fn a_shard_that_left_is_let_go() {
     script.wait(Duration::ZERO);
     assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1]);
     assert_eq!(positions(&script.deliver(1, 4, run([4, 5, 6]), 7)), [4, 5, 6]);
+}
+
+#[test]
+fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
+    let mut script = Script::new(entry(1, 2, 1), 0, None);
+    script.want(100);
+    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
+    // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
+    let mut newer = entry(2, 2, 1);
+    newer.view.as_mut().unwrap().placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
+    assert_eq!(script.found(newer.clone()), []);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.found(newer), []);
+    script.wait(Duration::ZERO);
+    let (node, request, ..) = script.asked[&1];
+    let error = ReadError::Trimmed { first: Position(4) };
+    let events = script.step(from_shard(node, 1, shard::Message::ReadFailed { request, error }));
+    assert_eq!(events, [Event::Trimmed { first: Position(4) }]);
+    assert!(!script.subscriber.is_over());
 }
 
 #[test]
