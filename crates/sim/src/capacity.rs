@@ -19,6 +19,8 @@ pub struct Capacity {
     pub client_message_ns: u64,
     /// How much a disk writes in a second, in bytes. The journal and all other files share it.
     pub disk_bytes: u64,
+    /// What a write of a journal is padded to a multiple of, in bytes.
+    pub block_bytes: u64,
     /// A node whose disk is so many times slower than the others'.
     pub slow_disk: Option<(NodeId, u32)>,
     /// How much goes over one connection in one direction in a second, in bytes.
@@ -70,7 +72,10 @@ impl Capacity {
     #[must_use]
     pub fn records_bytes(&self, config: &LogConfig, record_bytes: u64) -> u64 {
         let slowest = self.slow_disk.map_or(1, |(_, times)| u64::from(times));
-        let disk = self.disk_bytes / slowest / Self::copies_on_a_disk(config);
+        // All copies but one are in journals, whose writes are padded: by half a block on average, and a record may go alone.
+        let copies = Self::copies_on_a_disk(config);
+        let written = copies * record_bytes + (copies - 1) * self.block_bytes / 2;
+        let disk = self.disk_bytes / slowest * record_bytes / written.max(1);
         let record_ns = MESSAGES * self.message_ns + PASSES * self.byte_ns * record_bytes;
         let processor = record_bytes * 1_000_000_000 / record_ns.max(1);
         disk.min(processor).min(self.link_bytes)

@@ -80,7 +80,7 @@ pub struct JournalOptions {
     pub file_bytes: u64,
     /// How many bytes of entries one write carries at most, unless a single entry is larger.
     pub batch_bytes: usize,
-    /// After how many bytes a checkpoint is due: those of the entries, and what they are padded by.
+    /// After how many bytes a checkpoint is due at the earliest: those of the entries, and what they are padded by.
     pub checkpoint_bytes: u64,
     /// How many bytes of snapshots a checkpoint adds at once.
     pub snapshot_bytes: usize,
@@ -283,11 +283,12 @@ impl Journal {
         queued + self.offered.as_ref().map_or(0, |offered| offered.bytes)
     }
 
-    /// Whether enough was appended since the last checkpoint, and none is in progress.
+    /// Whether enough was appended since the last checkpoint, and none is in progress: as much as the last one took, at
+    /// least. Where roles hold much for long, checkpoints then take no more of the disk than what is appended.
     #[must_use]
     pub fn checkpoint_due(&self) -> bool {
         let is_idle = self.checkpoint.begun.is_none() && self.checkpoint.ending.is_none();
-        is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes
+        is_idle && self.checkpoint.bytes_since >= self.options.checkpoint_bytes.max(2 * self.checkpoint.said)
     }
 
     /// Gives room back: of the files that are ready for their next use so many stay.

@@ -12,6 +12,8 @@ use crate::coverage::FaultKind;
 use crate::plan::{Fault, NetworkPlan, Plan, Target, Workload};
 use crate::random::Random;
 
+/// A hundredth of a disk has small sectors, too. A piece of a checkpoint is some of them long: it is padded to a whole one.
+const BLOCK_BYTES: u64 = 512;
 /// How long clients ask for more.
 const LOAD_FOR: Duration = Duration::from_millis(2500);
 /// After how long without a sign a way is probed, and how long it may be mute then, where it is.
@@ -36,6 +38,7 @@ fn small(seed: u64) -> Plan {
         byte_ns,
         client_message_ns: 5_000,
         disk_bytes,
+        block_bytes: BLOCK_BYTES,
         slow_disk: None,
         link_bytes: random.pick(&[4_000_000, 20_000_000]),
         socket_bytes: ring_bytes / 8,
@@ -64,11 +67,10 @@ fn small(seed: u64) -> Plan {
     plan.journal = JournalOptions {
         file_bytes: ring_bytes as u64 / 4,
         batch_bytes: ring_bytes / 8,
-        checkpoint_bytes: ring_bytes as u64,
-        snapshot_bytes: ring_bytes / 256,
+        checkpoint_bytes: 2 * ring_bytes as u64,
+        snapshot_bytes: ring_bytes / 16,
         spare_files: 8,
-        // A hundredth of a disk has small sectors, too.
-        block_bytes: 512,
+        block_bytes: BLOCK_BYTES,
     };
     plan.shard_options = ShardOptions::new(ring_bytes as u64);
     plan.network = NetworkPlan { delay_us: (20, 80), ..plan.network };
@@ -104,6 +106,7 @@ pub fn taking_time(seed: u64) -> Plan {
         byte_ns: random.pick(&[30, 300]),
         client_message_ns: 5_000,
         disk_bytes: random.pick(&[200_000, 2_000_000, 20_000_000]),
+        block_bytes: plan.journal.block_bytes,
         slow_disk: None,
         link_bytes: random.pick(&[1_000_000, 4_000_000]),
         socket_bytes: random.pick(&[8 << 10, 256 << 10]),
