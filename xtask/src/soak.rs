@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 /// Every ordering.
 const ORDERS: [&str; 4] = ["erwin-bb", "erwin-st", "corfu", "scalog"];
 /// The simulator's profiles in which something in particular goes wrong.
-const FAULTS: [&str; 12] = [
+const FAULTS: [&str; 14] = [
     "one-fault",
     "lost-for-good",
     "full-for-good",
@@ -23,6 +23,8 @@ const FAULTS: [&str; 12] = [
     "own-bytes",
     "long-faults",
     "fleeting-logs",
+    "resumed-losses",
+    "taking-time",
 ];
 /// The profiles in which more is asked for than there is capacity.
 const LOADS: [&str; 11] = [

@@ -98,4 +98,23 @@ mod tests {
         assert!(!known.add(ended(4, 20), Position(5), 2));
         assert!(known.add(ended(5, 20), Position(6), 2));
     }
+
+    #[test]
+    fn what_a_lost_end_was_given_raises_no_floor_above_the_start_of_the_next_view() {
+        let ends_two = |mut known: EndedSessions| {
+            (2..4).for_each(|session| assert!(known.add(ended(session, 12), Position(11), 2)));
+            known
+        };
+        let mut known = EndedSessions::default();
+        known.add(ended(1, 50), Position(2), 2);
+        known.cut(Position(10));
+        assert_eq!(known.of(SessionId(1)).map(|ended| ended.below), Some(Position(10)));
+        let known = ends_two(known);
+        assert_eq!((known.floor, known.of(SessionId(1))), (Position(11), None));
+        // With the end that the lost position gave it, nobody could go on with a session below 51 any more.
+        let mut uncut = EndedSessions::default();
+        uncut.add(ended(1, 50), Position(2), 1);
+        uncut.add(ended(2, 60), Position(11), 1);
+        assert!(!uncut.add(ended(3, 60), Position(12), 1));
+    }
 }

@@ -15,6 +15,8 @@ use crate::reader::{Reader, Style};
 
 /// How long a log must have been saying that it is unavailable.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
+/// And where work takes time: it says so until a view is registered, and forming one may take that long.
+const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
 /// How long reading one replica may take.
 const READING_FOR: Duration = Duration::from_secs(20);
 
@@ -153,7 +155,8 @@ impl World {
     fn has_given_up(&self) -> bool {
         let calm = self.history.calm_since.unwrap_or(Time(u64::MAX));
         let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
-        says_so && !self.plan.has_operator && self.now >= calm + UNAVAILABLE_FOR
+        let enough = self.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
+        says_so && !self.plan.has_operator && self.now >= calm + enough
     }
 
     /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
