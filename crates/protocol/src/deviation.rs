@@ -150,6 +150,10 @@ pub enum Deviation {
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.
     ResentWithoutBackoff,
+    /// A shard replica that a view does without keeps what that view's replicas trimmed.
+    OutsideUntrimmed,
+    /// A client sends everything again from a gap on for each message that came behind it.
+    WentBackForEach,
     /// A sequencing replica journals again what it holds when it is sent again.
     JournaledAgain,
     /// A node journals each command of a shard replica in full, whatever of it the replica's store has already.

@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 81] = [
+pub const MUTATIONS: [Mutation; 83] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -62,7 +62,7 @@ pub const MUTATIONS: [Mutation; 81] = [
     mutation(Deviation::FlushReversed, "session_order", 3, profiles::churn),
     mutation(Deviation::AmnesiaAcknowledges, "amnesia", 40, Plan::from_seed),
     mutation(Deviation::ConfirmBeforeSync, "durability", 30, profiles::power_losses),
-    mutation(Deviation::MixedViews, "durability", 40, profiles::half_seen),
+    mutation(Deviation::MixedViews, "durability", 20, profiles::churn),
     mutation(Deviation::OneAcknowledgement, "durability", 20, profiles::dying_leaders),
     mutation(Deviation::TailFromLeader, "tail_above_acknowledged", 10, profiles::leader_cut_off),
     mutation(Deviation::TailIsMinimum, "tail_above_acknowledged", 5, profiles::half_seen),
@@ -141,6 +141,10 @@ pub const MUTATIONS: [Mutation; 81] = [
         profiles::overload(seed).ordered(Order::Corfu)
     }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
+    mutation(Deviation::OutsideUntrimmed, "liveness", 10, |seed| {
+        profiles::small_disks(seed).ordered(Order::Corfu)
+    }),
+    mutation(Deviation::WentBackForEach, "liveness", 1, |seed| profiles::taking_time(700_000_924 + seed)),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
     mutation(Deviation::FullDiskIgnored, "liveness", 40, profiles::full_for_good),
     mutation(Deviation::JoinedForgotten, "liveness", 30, |seed| {

@@ -30,6 +30,10 @@ fn faults_strike_nodes_that_take_their_time() {
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb, Order::Scalog], 229..230);
     // The answer about the position of a no-op did not name the no-ops before it, and these passed for appended.
     all_clean("taking time", profiles::taking_time, &[Order::ErwinSt], 700_018_366..700_018_367);
+    // Clients sent everything again from a gap on, for each message that had come behind it.
+    all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 700_000_924..700_000_925);
+    // A shard was blamed for what it had said before a view gave it places that another had had, all trimmed.
+    all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 700_011_473..700_011_474);
 }
 
 #[test]

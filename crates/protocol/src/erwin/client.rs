@@ -291,8 +291,11 @@ impl LogClient {
                     Some(member) if expected < member.acknowledged => {}
                     _ if expected < self.base => self.session_lost(session, out),
                     Some(member) => {
-                        member.sent = member.sent.min(expected);
-                        self.work_is_due = true;
+                        let is_news = member.pace.goes_back_to(expected);
+                        if is_news || self.config.options.deviates(Deviation::WentBackForEach) {
+                            member.sent = member.sent.min(expected);
+                            self.work_is_due = true;
+                        }
                     }
                     None => {}
                 }
@@ -356,7 +359,9 @@ impl LogClient {
     fn pause(&mut self, now: Time, node: NodeId, next: u64, disk_full: bool) {
         let jitter = self.jitter.draw();
         let Some(member) = self.members.get_mut(&node) else { return };
-        member.sent = next.max(self.base).min(member.sent);
+        let next = next.max(member.acknowledged).max(self.base);
+        member.sent = member.sent.min(next);
+        member.pace.goes_back_to(next);
         member.pace.refused(now, disk_full, jitter);
     }
 

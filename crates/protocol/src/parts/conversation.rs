@@ -29,6 +29,8 @@ pub struct Conversation {
     pace: Duration,
     /// Whether the replica had no room when it was last heard of, and if so, whether because of its disk.
     busy: Option<bool>,
+    /// The number that what was sent last began with, where the replica had said that it took nothing from there on.
+    went_back_to: Option<u64>,
     window: Window,
 }
 
@@ -44,6 +46,7 @@ impl Conversation {
             took_at: now,
             pace: Duration::ZERO,
             busy: None,
+            went_back_to: None,
             window: Window::new(batch_bytes),
         }
     }
@@ -81,6 +84,7 @@ impl Conversation {
         let is_silent = now >= self.heard_at + self.patience;
         if is_silent {
             self.heard_at = now;
+            self.went_back_to = None;
             self.patience = (self.patience * 2).min(RESEND_MOST);
         }
         is_silent
@@ -119,6 +123,13 @@ impl Conversation {
         self.heard_at = now;
     }
 
+    /// The replica takes nothing of what was sent from this number on. Says whether that is news: a replica that misses one
+    /// message answers so to each that was on its way behind it, and what is sent next comes after them all. If it were sent
+    /// anew for each of them, each of these would be answered so, too.
+    pub fn goes_back_to(&mut self, number: u64) -> bool {
+        self.went_back_to.replace(number) != Some(number)
+    }
+
     /// The replica had no room. Several messages that were on their way at once are refused at once, and that counts once.
     pub fn refused(&mut self, now: Time, disk_full: bool, jitter: f64) {
         self.heard_at = now;
@@ -153,6 +164,7 @@ impl Conversation {
 
     /// The connection broke.
     pub fn disconnected(&mut self, now: Time) {
+        self.went_back_to = None;
         self.not_before = now + RECONNECT_AFTER;
     }
 }
@@ -198,6 +210,17 @@ mod tests {
         });
         conversation.refused(after(900_000), false, 1.0);
         assert_eq!(conversation.resumes_at(), Some(after(900_000) + BUSY_FIRST));
+    }
+
+    #[test]
+    fn a_gap_is_news_once_unless_what_filled_it_may_be_lost() {
+        let mut conversation = Conversation::new(Time::ZERO, 1 << 20);
+        assert!(conversation.goes_back_to(6) && !conversation.goes_back_to(6));
+        assert!(conversation.goes_back_to(8) && !conversation.goes_back_to(8));
+        conversation.disconnected(after(1));
+        assert!(conversation.goes_back_to(8) && !conversation.goes_back_to(8));
+        assert!(conversation.falls_silent(after(60_000)));
+        assert!(conversation.goes_back_to(8));
     }
 
     #[test]

@@ -258,7 +258,10 @@ impl LogClient {
                 self.pace.takes(now, before - self.in_flight);
             }
             shard::Message::OutOfOrder { view, session, expected }
-                if view == current && Some(session) == self.session && Some(shard) == self.at =>
+                if view == current
+                    && Some(session) == self.session
+                    && Some(shard) == self.at
+                    && self.pace.goes_back_to(expected) =>
             {
                 self.sent_below(expected);
                 self.work_is_due = true;
@@ -282,6 +285,7 @@ impl LogClient {
     fn was_refused(&mut self, now: Time, first: u64, disk_full: bool) {
         let jitter = self.jitter.draw();
         self.sent_below(first);
+        self.pace.goes_back_to(first);
         self.pace.refused(now, disk_full, jitter);
     }
 

@@ -5,6 +5,7 @@ use seriatim_model::{Address, Endpoint, Position, ViewNumber};
 
 use super::message::{Message, ReadError};
 use super::primary_backup::{Replica, send};
+use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 
 impl Replica {
@@ -74,7 +75,8 @@ impl Replica {
     /// A view does without it, and that view's replicas trimmed: what it holds below goes as well, and is final there. One
     /// that gives out what it has itself goes by its own word.
     fn trim_outside(&mut self, view: ViewNumber, position: Position, out: &mut Vec<RoleEffect>) {
-        if view <= self.view_number() && self.is_named() {
+        let is_a_members_own = view <= self.view_number() && self.is_named();
+        if is_a_members_own || self.options.deviates(Deviation::OutsideUntrimmed) {
             return;
         }
         // A view that is being formed counts on what it said is final, and may begin lower.
