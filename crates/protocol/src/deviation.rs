@@ -150,6 +150,8 @@ pub enum Deviation {
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.
     ResentWithoutBackoff,
+    /// Nobody gets the place of a sequencing replica that is lost for good.
+    SequencersUnreplaced,
     /// A shard replica that a view does without keeps what that view's replicas trimmed.
     OutsideUntrimmed,
     /// A client sends everything again from a gap on for each message that came behind it.

@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 83] = [
+pub const MUTATIONS: [Mutation; 84] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -144,6 +144,7 @@ pub const MUTATIONS: [Mutation; 83] = [
     mutation(Deviation::OutsideUntrimmed, "liveness", 10, |seed| {
         profiles::small_disks(seed).ordered(Order::Corfu)
     }),
+    mutation(Deviation::SequencersUnreplaced, "liveness", 10, profiles::lost_for_good),
     mutation(Deviation::WentBackForEach, "liveness", 1, |seed| profiles::taking_time(700_000_924 + seed)),
     mutation(Deviation::MutenessUnnoticed, "recovers", 10, profiles::mute),
     mutation(Deviation::FullDiskIgnored, "liveness", 40, profiles::full_for_good),

@@ -235,6 +235,9 @@ fn everything_is_done_without_a_node_that_is_lost_for_good() {
         let lost = |seed| profiles::lost_for_good(seed).ordered(order);
         all_clean(&format!("lost for good, {order}"), lost, 0..16);
     }
+    // A controller that did not hear the nodes which were needed claimed again before it was another's turn.
+    let lost = |seed| profiles::lost_for_good(seed).ordered(Order::Scalog);
+    all_clean("lost for good, unheard by one", lost, 30_000_217..30_000_218);
 }
 
 /// Each kind of fault, alone and early.

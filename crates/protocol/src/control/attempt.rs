@@ -110,6 +110,8 @@ pub(super) struct Purpose {
     pub(super) accepts_loss: bool,
     /// Whether replicas that are away are replaced, not only as many as the log needs to go on.
     pub(super) replaces: bool,
+    /// The defect of leaving the places of lost sequencing replicas empty.
+    pub(super) leaves_sequencers: bool,
     /// Whether shards may join.
     pub(super) joins: bool,
     /// How long answers are gathered beyond those that are needed.
@@ -312,7 +314,11 @@ impl Attempt {
                 Ok(Some(Step::Flush))
             }
             Step::Fence => self.after_fence(now, around, options),
-            Step::Flush => Ok((self.flushed.is_some() && self.have_shards_flushed()).then_some(Step::Stage)),
+            Step::Flush if self.flushed.is_some() && self.have_shards_flushed() => {
+                self.replace_sequencers(around);
+                Ok(Some(Step::Stage))
+            }
+            Step::Flush => Ok(None),
             Step::Stage => self.after_stage(now, around),
             Step::Register => Ok(None),
         }
@@ -436,6 +442,10 @@ impl Attempt {
         let least = self.entry.config.least_sequencers();
         let candidates = self.to_stage(around);
         let spare: Vec<NodeId> = around.spares(&candidates).collect();
+        if self.replace_sequencers(around) {
+            self.since = now;
+            return Ok(None);
+        }
         let enough = self.staged.len() >= least;
         // One whose node is heard may be mute all the same: others can stand in for it.
         let go_on = enough || !spare.is_empty();
@@ -453,6 +463,19 @@ impl Attempt {
         self.spare_sequencers.extend(spare.into_iter().take(missing));
         self.since = now;
         Ok(None)
+    }
+
+    /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is for. Says whether there are
+    /// some that were not asked yet.
+    fn replace_sequencers(&mut self, around: Around<'_>) -> bool {
+        let take_part = self.to_stage(around);
+        let lost = (self.entry.config.sequencers as usize).saturating_sub(take_part.len());
+        let spare: Vec<NodeId> = around.spares(&take_part).take(lost).collect();
+        let replaces = self.purpose.replaces && !self.purpose.leaves_sequencers && !spare.is_empty();
+        if replaces {
+            self.spare_sequencers.extend(spare);
+        }
+        replaces
     }
 
     /// Who is to be a sequencing replica of the new view: those that are meant to, and spares if those are
@@ -513,11 +536,17 @@ impl Attempt {
         if options.deviates(Deviation::EndsForgotten) {
             entry.ended = EndedSessions::default();
         }
+        let take_part = view.sequencers.iter().map(|member| member.node);
         if self.places_first() {
             // Where the sequencer is does not matter: it keeps nothing.
-            entry.sequencers = view.sequencers.iter().map(|member| member.node).collect();
+            entry.sequencers = take_part.collect();
             // After an accepted loss it may begin below what an ended session was given.
             entry.ended.cut(view.start);
+        } else if self.purpose.replaces {
+            // All that take part hold the same. Those that are away lose their places to others, as far as there are any.
+            let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
+            let away = entry.sequencers.iter().copied().filter(is_away);
+            entry.sequencers = take_part.chain(away).take(entry.config.sequencers as usize).collect();
         }
         entry.view = Some(view);
         entry

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber, limits,
+    Address, Endpoint, Input, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
 };
 
 use super::attempt::{Around, Attempt, Purpose, Step};
 use super::behind::{Known, Verdict};
 use super::growth::Growth;
 use super::loss::Trouble;
-use super::members::{Wish, dismiss, left_out, named, view_nodes};
+use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
 use super::message::{LogEntry, Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
@@ -450,6 +450,7 @@ impl Controller {
         Purpose {
             accepts_loss: self.orders.accepts_at(now),
             replaces: short,
+            leaves_sequencers: self.options.deviates(Deviation::SequencersUnreplaced),
             joins: !self.is_joining_hard,
             gather_for: self.growth.gather_for(self.options.limits.attempt_for),
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
@@ -469,9 +470,8 @@ impl Controller {
         if self.wanted.is_some_and(|unwanted| unwanted < view.number) {
             self.wanted = None;
         }
-        let wanted = entry.config.replicas as usize;
-        let short = view.shards.iter().any(|members| members.replicas.len() < wanted);
-        self.short_since = short.then(|| self.short_since.unwrap_or(now));
+        let is_short = members::short(entry).next().is_some();
+        self.short_since = is_short.then(|| self.short_since.unwrap_or(now));
         if known.is_none_or(|(known, _)| view.number > known) {
             self.tolerated = view_nodes(view).into_iter().filter(|node| self.silent.contains(node)).collect();
             self.look_at = None;
@@ -483,7 +483,7 @@ impl Controller {
         self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
         self.dropped.retain(|role| named(entry).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
-        if !self.tolerated.is_empty() || self.are_some_away() || short || self.full.is_in(entry) {
+        if !self.tolerated.is_empty() || self.are_some_away() || is_short || self.full.is_in(entry) {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
         if self.rival.is_some() && entry.view_number() >= self.stood_back_for {
@@ -634,14 +634,9 @@ impl Controller {
         needed || grows
     }
 
-    /// Whether a shard that lacks a replica could have one on another node.
+    /// Whether somebody that the view lacks could be replaced by another node.
     fn has_spares(&self, entry: &LogEntry) -> bool {
-        let Some(view) = &entry.view else { return false };
-        view.shards.iter().any(|members| {
-            let take_part = members.replicas.iter().map(|member| member.node).collect();
-            members.replicas.len() < entry.config.replicas as usize
-                && self.around().spares(&take_part).next().is_some()
-        })
+        members::short(entry).any(|take_part| self.around().spares(&take_part).next().is_some())
     }
 
     fn sequencer_answered(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
@@ -752,6 +747,8 @@ impl Controller {
         if is_older && self.orders.accepts_at(now) && matches!(trouble, Trouble::Lost(_)) {
             return self.rest(now, Duration::ZERO);
         }
+        // It is the turn of those that stand back for this claim: they may hear whom this node does not.
+        let turn = self.pace.backoff_after(entry.claimed, entry.view_number()) * 3;
         let why = trouble.to_string();
         for node in &entry.sequencers {
             send(Address::Node(*node, Endpoint::Sequencer), Message::Unavailable { why: why.clone() }, out);
@@ -767,7 +764,7 @@ impl Controller {
         };
         self.orders.answer(false, lost, text, out);
         self.reports.clear();
-        self.rest(now, limits::ATTEMPT_FOR + self.pace.backoff());
+        self.rest(now, self.options.limits.attempt_for + turn);
     }
 
     /// Step 8: everyone may start.

@@ -1,5 +1,7 @@
 //! The roles and nodes that an entry names, those that it means to have, and what each of them may ask for.
 
+use std::collections::BTreeSet;
+
 use seriatim_model::{Address, Endpoint, NodeId, View};
 
 use super::message::{LogEntry, Message};
@@ -41,6 +43,17 @@ pub(super) fn left_out(entry: &LogEntry) -> impl Iterator<Item = Address> {
         away.map(|node| Address::Node(*node, Endpoint::Shard(members.shard)))
     });
     sequencers.chain(shards)
+}
+
+/// Where the view has fewer sequencing replicas, or replicas of a shard, than the log is meant to have: the nodes of those that
+/// it has.
+pub(super) fn short(entry: &LogEntry) -> impl Iterator<Item = BTreeSet<NodeId>> {
+    let config = &entry.config;
+    let sequencers = entry.view.iter().map(|view| (&view.sequencers, config.sequencers));
+    let shards = entry.view.iter().flat_map(|view| &view.shards);
+    let replicas = shards.map(|members| (&members.replicas, config.replicas));
+    let short = sequencers.chain(replicas).filter(|(members, wanted)| members.len() < *wanted as usize);
+    short.map(|(members, _)| members.iter().map(|member| member.node).collect())
 }
 
 /// Tells a node that nobody needs one of its roles any more.

@@ -203,10 +203,10 @@ async fn lose_and_find(register: Register, whom: Whom, blow: Blow, what: &str) {
 }
 
 /// Waits until the log has as many members of each kind as it should, none of them on a node that is `gone`.
-/// Another node stands in for a lost replica of a shard; for a sequencing replica only if too few are left.
+/// Another node has the place of a lost one after a while, if there is one.
 async fn whole(client: &Client, entry: &LogEntry, gone: &[NodeId], what: &str, members: &Members) {
     let (meant, replicas) = (entry.config.sequencers as usize, entry.config.replicas as usize);
-    let sequencers = if gone.is_empty() { meant } else { entry.config.least_sequencers() };
+    let sequencers = meant.min(members.numbers().filter(|node| !gone.contains(node)).count());
     let waiting = async {
         let mut again = tokio::time::interval(Duration::from_millis(50));
         loop {

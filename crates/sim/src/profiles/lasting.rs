@@ -70,6 +70,7 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
     let target = random.pick(&[Target::Leader, Target::Primary, Target::Follower, Target::Shard]);
     let fault = at(&mut random, kind, target, 1, 300);
     plan.faults.push(Fault { lasting: FOR_GOOD, ..fault });
+    plan.options.limits.replace_after = random.millis(500, 3000);
     plan
 }
 

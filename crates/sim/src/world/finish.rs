@@ -17,6 +17,9 @@ use crate::reader::{Reader, Style};
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
 /// And where work takes time: it says so until a view is registered, and forming one may take that long.
 const UNAVAILABLE_UNDER_LOAD_FOR: Duration = Duration::from_secs(60);
+/// How long it may take until others have the places of a node that has been away for long enough: views that only grow have
+/// pauses between them.
+const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 /// How long reading one replica may take.
 const READING_FOR: Duration = Duration::from_secs(20);
 
@@ -33,6 +36,33 @@ impl World {
             let what = self.what_is_missing();
             self.history.problems.push(format!("without calm, not done within {within:?}: {what}"));
         }
+        self.become_whole();
+    }
+
+    /// Where a node is dead for good and the others are enough, they have its roles in the end: the next loss is borne, too.
+    fn become_whole(&mut self) {
+        let alive = self.nodes.values().filter(|node| node.host.is_some()).count();
+        let Some(config) = self.entry().map(|entry| entry.config.clone()) else { return };
+        if alive == self.nodes.len() || alive < config.sequencers.max(config.replicas) as usize {
+            return;
+        }
+        if !self.run_until(self.plan.options.limits.replace_after + WHOLE_WITHIN, Self::is_restored)
+            && !self.is_over
+        {
+            let view = self.latest_view();
+            self.history.problems.push(format!("nobody has the place of a node that is dead: {view:?}"));
+        }
+    }
+
+    /// Whether the latest view has as many members as the log is meant to have, none of them on a node that is dead.
+    fn is_restored(&self) -> bool {
+        let (Some(entry), Some(view)) = (self.entry(), self.latest_view()) else { return false };
+        let is_full = |members: &[Member], wanted: u32| {
+            let is_alive = |member: &Member| self.nodes[&member.node].host.is_some();
+            members.len() >= wanted as usize && members.iter().all(is_alive)
+        };
+        is_full(&view.sequencers, entry.config.sequencers)
+            && view.shards.iter().all(|members| is_full(&members.replicas, entry.config.replicas))
     }
 
     /// Waits until everything is at rest, asks for the tail once more, and reads the log.
