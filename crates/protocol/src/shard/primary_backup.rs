@@ -501,7 +501,8 @@ impl Replica {
             (self.memory, self.stable, self.reach) = (memory, stable.max(self.trim), reach);
             // Where appends wait for the shards, what came in this view is not known any more.
             self.restarted = restarted || !self.memory.config.order.is_lazy();
-            self.lacks = lacks;
+            self.lacks = lacks.map(|range| range.not_below(self.trim));
+            self.leave_gaps();
             self.readers.discard_reads();
             self.chain.discard_reads();
         }

@@ -36,6 +36,8 @@ impl Replica {
             self.readers.trimmed(position, out);
             self.copying.trimmed(position);
             self.lacks = self.lacks.map(|range| range.not_below(position));
+            // It may begin with a gap now.
+            self.leave_gaps();
         }
     }
 
