@@ -41,6 +41,8 @@
 
 pub mod client;
 mod fences;
+mod grants;
+mod inquiries;
 pub mod message;
 mod patience;
 mod resuming;

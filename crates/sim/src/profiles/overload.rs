@@ -38,10 +38,12 @@ fn small(seed: u64) -> Plan {
         disk_bytes,
         slow_disk: None,
         link_bytes: random.pick(&[4_000_000, 20_000_000]),
+        client_link_bytes: None,
         socket_bytes: ring_bytes / 8,
         queue_bytes: ring_bytes,
         stall: random.pick(&[0, 20, 40].map(Duration::from_millis)),
         stall_every: Duration::from_millis(200),
+        client_stall: Duration::ZERO,
         load_for: Some(LOAD_FOR),
         saturates: true,
     };
@@ -106,10 +108,12 @@ pub fn taking_time(seed: u64) -> Plan {
         disk_bytes: random.pick(&[200_000, 2_000_000, 20_000_000]),
         slow_disk: None,
         link_bytes: random.pick(&[1_000_000, 4_000_000]),
+        client_link_bytes: None,
         socket_bytes: random.pick(&[8 << 10, 256 << 10]),
         queue_bytes: 8 << 20,
         stall: random.pick(&[0, 20, 200].map(Duration::from_millis)),
         stall_every: Duration::from_millis(300),
+        client_stall: Duration::ZERO,
         load_for: None,
         saturates: false,
     });
@@ -139,6 +143,37 @@ pub fn burst(seed: u64) -> Plan {
     plan.workload.burst = plan.workload.window;
     plan.workload.think_us = 1_200_000;
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
+    plan
+}
+
+/// The same as [`overload`], and so many sessions share what there is that each record of theirs takes seconds.
+#[must_use]
+pub fn crowd(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xC40D);
+    let mut plan = small(seed);
+    (plan.workload.clients, plan.workload.sessions) = (random.pick(&[8, 16]), 4);
+    plan.workload.reads = false;
+    plan
+}
+
+/// Clients that are not scheduled for most of a second now and then, with records that have positions already, or that have
+/// links over which a record takes as long. Nothing failed, so they are waited for.
+#[must_use]
+pub fn slow_clients(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x510C);
+    let mut plan = within_capacity(seed);
+    let client_stall = random.pick(&[300, 900].map(Duration::from_millis));
+    let client_message_ns = random.pick(&[5_000, 500_000]);
+    // A batch takes a second, or a quarter of it.
+    let batch_bytes = plan.options.limits.batch_bytes as u64;
+    let client_link_bytes = random.pick(&[None, Some(batch_bytes), Some(batch_bytes * 4)]);
+    plan.config.shards = 2;
+    plan.capacity = plan.capacity.map(|capacity| Capacity {
+        client_stall,
+        client_message_ns,
+        client_link_bytes,
+        ..capacity
+    });
     plan
 }
 
