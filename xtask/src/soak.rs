@@ -25,10 +25,11 @@ const FAULTS: [&str; 12] = [
     "fleeting-logs",
 ];
 /// The profiles in which more is asked for than there is capacity.
-const LOADS: [&str; 11] = [
+const LOADS: [&str; 12] = [
     "within-capacity",
     "overload",
     "burst",
+    "slow-clients",
     "overload-crash",
     "overload-slow-disk",
     "overload-resets",

@@ -146,16 +146,6 @@ pub fn burst(seed: u64) -> Plan {
     plan
 }
 
-/// The same as [`overload`], and so many sessions share what there is that each record of theirs takes seconds.
-#[must_use]
-pub fn crowd(seed: u64) -> Plan {
-    let mut random = Random::new(seed ^ 0xC40D);
-    let mut plan = small(seed);
-    (plan.workload.clients, plan.workload.sessions) = (random.pick(&[8, 16]), 4);
-    plan.workload.reads = false;
-    plan
-}
-
 /// Clients that are not scheduled for most of a second now and then, with records that have positions already, or that have
 /// links over which a record takes as long. Nothing failed, so they are waited for.
 #[must_use]
@@ -164,9 +154,9 @@ pub fn slow_clients(seed: u64) -> Plan {
     let mut plan = within_capacity(seed);
     let client_stall = random.pick(&[300, 900].map(Duration::from_millis));
     let client_message_ns = random.pick(&[5_000, 500_000]);
-    // A batch takes a second, or a quarter of it.
+    // A batch takes half a second, or a quarter of one.
     let batch_bytes = plan.options.limits.batch_bytes as u64;
-    let client_link_bytes = random.pick(&[None, Some(batch_bytes), Some(batch_bytes * 4)]);
+    let client_link_bytes = random.pick(&[None, Some(batch_bytes * 2), Some(batch_bytes * 4)]);
     plan.config.shards = 2;
     plan.capacity = plan.capacity.map(|capacity| Capacity {
         client_stall,
