@@ -25,11 +25,12 @@ const FAULTS: [&str; 12] = [
     "fleeting-logs",
 ];
 /// The profiles in which more is asked for than there is capacity.
-const LOADS: [&str; 12] = [
+const LOADS: [&str; 13] = [
     "within-capacity",
     "overload",
     "burst",
     "slow-clients",
+    "one-session",
     "overload-crash",
     "overload-slow-disk",
     "overload-resets",

@@ -63,15 +63,7 @@ fn small(seed: u64) -> Plan {
         batch_bytes: ring_bytes / 16,
         ..Limits::default()
     };
-    plan.journal = JournalOptions {
-        file_bytes: ring_bytes as u64 / 4,
-        batch_bytes: ring_bytes / 8,
-        checkpoint_bytes: ring_bytes as u64,
-        snapshot_bytes: ring_bytes / 256,
-        spare_files: 8,
-        // A hundredth of a disk has small sectors, too.
-        block_bytes: 512,
-    };
+    plan.journal = small_journal(ring_bytes);
     plan.shard_options = ShardOptions::new(ring_bytes as u64);
     plan.network = NetworkPlan { delay_us: (20, 80), ..plan.network };
     plan.sync_us = (200, 1500);
@@ -93,6 +85,19 @@ fn small(seed: u64) -> Plan {
         ..plan.workload
     };
     plan
+}
+
+/// The journal of a node with rings of so many bytes.
+fn small_journal(ring_bytes: usize) -> JournalOptions {
+    JournalOptions {
+        file_bytes: ring_bytes as u64 / 4,
+        batch_bytes: ring_bytes / 8,
+        checkpoint_bytes: ring_bytes as u64,
+        snapshot_bytes: ring_bytes / 256,
+        spare_files: 8,
+        // A hundredth of a disk has small sectors, too.
+        block_bytes: 512,
+    }
 }
 
 /// All faults, on nodes whose processors, disks and links take their time, and that are not scheduled now and then: messages
@@ -164,6 +169,20 @@ pub fn slow_clients(seed: u64) -> Plan {
         client_link_bytes,
         ..capacity
     });
+    plan
+}
+
+/// One session asks for more than there is, where each sync takes long: what it does one after the other shows.
+#[must_use]
+pub fn one_session(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    let ring_bytes = plan.options.limits.ring_bytes as u64;
+    (plan.config.shards, plan.config.stripe) = (2, 4);
+    (plan.workload.clients, plan.workload.sessions) = (1, 1);
+    plan.workload.window = (ring_bytes * 2 / plan.workload.payload_bytes) as u32;
+    plan.sync_us = (2_000, 10_000);
+    // A session of some orders is at one shard at a time, and leaves the other's disks idle.
+    plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
     plan
 }
 
