@@ -27,10 +27,12 @@ const FAULTS: [&str; 14] = [
     "taking-time",
 ];
 /// The profiles in which more is asked for than there is capacity.
-const LOADS: [&str; 11] = [
+const LOADS: [&str; 13] = [
     "within-capacity",
     "overload",
     "burst",
+    "slow-clients",
+    "one-session",
     "overload-crash",
     "overload-slow-disk",
     "overload-resets",

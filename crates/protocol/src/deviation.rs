@@ -146,6 +146,10 @@ pub enum Deviation {
     UnnamedToFenced,
     /// A client asks for positions however little of what has some may leave.
     AskedAhead,
+    /// A session of Scalog goes on at another shard after each stripe, however much it has to append.
+    HopsEachStripe,
+    /// Positions are filled a while after they were given out, whether or not their client still writes them.
+    FilledByTheClock,
     /// An attempt at a view is given up when it has taken long, whatever progress it makes.
     AttemptByTheClock,
     /// Batches that were not answered are sent again, all of them, after a time that does not grow.

@@ -25,6 +25,8 @@ pub struct Capacity {
     pub slow_disk: Option<(NodeId, u32)>,
     /// How much goes over one connection in one direction in a second, in bytes.
     pub link_bytes: u64,
+    /// The same of what clients send, if that goes more slowly.
+    pub client_link_bytes: Option<u64>,
     /// How much of what came over a connection is held for a receiver that does not take it, in bytes.
     pub socket_bytes: usize,
     /// How much waits at a sender for one connection, in bytes: above it a client's connection is closed, and what is for a
@@ -34,6 +36,8 @@ pub struct Capacity {
     pub stall: Duration,
     /// How often that happens, on average.
     pub stall_every: Duration,
+    /// How long a client's process is not scheduled now and then, at most; as often.
+    pub client_stall: Duration,
     /// For how long clients ask for more. None if they ask for what they always ask for, while all faults strike: then
     /// nothing is judged by what it costs or how long it takes.
     pub load_for: Option<Duration>,
@@ -78,7 +82,7 @@ impl Capacity {
         let disk = self.disk_bytes / slowest * record_bytes / written.max(1);
         let record_ns = MESSAGES * self.message_ns + PASSES * self.byte_ns * record_bytes;
         let processor = record_bytes * 1_000_000_000 / record_ns.max(1);
-        disk.min(processor).min(self.link_bytes)
+        disk.min(processor).min(self.client_link_bytes.unwrap_or(self.link_bytes))
     }
 
     /// How many bytes of records have to be stable at the end of the load, if it saturates the cluster, sequencing replicas

@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 84] = [
+pub const MUTATIONS: [Mutation; 86] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -139,6 +139,12 @@ pub const MUTATIONS: [Mutation; 84] = [
     }),
     mutation(Deviation::AskedAhead, "no_needless_failure", 5, |seed| {
         profiles::overload(seed).ordered(Order::Corfu)
+    }),
+    mutation(Deviation::HopsEachStripe, "recovers", 3, |seed| {
+        profiles::one_session(seed).ordered(Order::Scalog)
+    }),
+    mutation(Deviation::FilledByTheClock, "no_needless_failure", 5, |seed| {
+        profiles::slow_clients(seed).ordered(Order::Corfu)
     }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::OutsideUntrimmed, "liveness", 10, |seed| {

@@ -47,6 +47,20 @@ fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
 }
 
 #[test]
+fn a_slow_client_is_waited_for() {
+    all_clean("slow clients", profiles::slow_clients, &ORDERS, 0..6);
+    // Positions were filled a while after they were given out, whatever their clients were doing.
+    for seed in [12, 13, 21, 23] {
+        all_clean("slow clients", profiles::slow_clients, &[Order::Corfu], seed..seed + 1);
+    }
+}
+
+#[test]
+fn a_session_does_not_wait_for_one_shard_after_the_other() {
+    all_clean("one session", profiles::one_session, &ORDERS, 0..4);
+}
+
+#[test]
 fn a_long_log_makes_no_step_long() {
     all_clean("a long log", profiles::long_log, &ORDERS, 0..2);
 }

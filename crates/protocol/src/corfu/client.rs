@@ -63,6 +63,8 @@ pub struct LogClient {
     pub(super) tails: Tails<Answers>,
     pub(super) earlier: Earlier,
     pub(super) jitter: Jitter,
+    /// When the sequencer is told that this client is there.
+    pub(super) announce_at: Option<Time>,
     pub(super) work_is_due: bool,
 }
 
@@ -168,10 +170,17 @@ impl Machine for LogClient {
         let waits = self.told < self.asked;
         let sequencer = at_once.or_else(|| waits.then(|| self.sequencer.resend_at())).filter(|_| asks);
         let earlier = self.earlier.deadline().filter(|_| self.log.view().is_some());
-        [self.log.deadline(), sequencer, self.writes.deadline(), self.tails.deadline(), earlier]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.log.deadline(),
+            sequencer,
+            self.writes.deadline(),
+            self.tails.deadline(),
+            earlier,
+            self.announce_at,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 
@@ -206,6 +215,7 @@ impl LogClient {
             tails: Tails::default(),
             earlier,
             jitter,
+            announce_at: None,
             work_is_due: false,
         };
         client.talk_anew();
@@ -311,6 +321,9 @@ impl LogClient {
             Message::Expired { view, session } if view == current && Some(session) == self.session => {
                 self.session_lost(out);
             }
+            Message::Unwritten { view, session, take, spans } if view == current => {
+                self.is_asked(now, session, take, &spans, out);
+            }
             Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
             Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             _ => {}
@@ -396,6 +409,7 @@ impl LogClient {
         if self.log.view().is_some_and(|view| view.leader == node) {
             self.ask_again_from(self.told);
             self.sequencer.disconnected(now);
+            self.announce_later(now);
         }
         self.writes.disconnected(now, node);
         if self.is_waiting() {
@@ -417,6 +431,7 @@ impl LogClient {
         }
         self.go_on_resuming(now, out);
         self.askers.tell_session(self.session(), out);
+        self.announce_if_due(now, out);
         self.ask_positions(now, out);
         self.send_writes(now, out);
         self.end_session(out);
@@ -564,7 +579,10 @@ impl LogClient {
             shard::Message::Sought { view, session, from, upto, trim, found } if view == current => {
                 self.sought(now, (node, shard), session, (from, upto), (trim, &found), out);
             }
-            shard::Message::Pressed { view } if view == current => self.pressed(now),
+            shard::Message::Pressed { view } if view == current => {
+                self.writes.is_heard(now, (shard, node));
+                self.pressed(now);
+            }
             shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),
             shard::Message::Fenced { claim, .. } => self.log.was_fenced(now, claim),
             _ => {}

@@ -76,6 +76,27 @@ pub enum Message {
         /// The session.
         session: SessionId,
     },
+    /// Sequencer to client: these were given to it a while ago and are not written. Does it write them?
+    Unwritten {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The take that they were given in.
+        take: u64,
+        /// The positions.
+        spans: Vec<Span>,
+    },
+    /// Client to sequencer: it is there, and writes what it was asked for, but for some.
+    Writing {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// Its session.
+        session: SessionId,
+        /// Those that it does not write, or that the heads of their chains have: whoever waits may bring down the chain
+        /// what is there, or have them filled.
+        left: Vec<Span>,
+    },
     /// Sequencer to anyone: not in that view, or not at all at present.
     Rejected {
         /// The latest registered view that it knows.
@@ -134,5 +155,7 @@ wire_enum! {
         9 => Close { view, session },
         10 => Closed { view, session, below },
         11 => Expired { view, session },
+        12 => Unwritten { view, session, take as number, spans },
+        13 => Writing { view, session, left },
     }
 }

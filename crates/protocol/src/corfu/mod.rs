@@ -21,10 +21,10 @@
 //! a position's chain, which takes the first write ([`shard`](crate::shard), `writing.rs`). The shard's
 //! primary is the chain's other end, which readers ask.
 //!
-//! **Holes.** Who dies after it was given a position leaves a hole. The sequencer tells the primaries which positions
-//! are overdue, 10 ms after it gave them out or as much later as their client asked for, and they have the head fill
-//! them: with what it holds, or with junk. A client whose position was filled takes another; how late its records come
-//! it tells the sequencer, which has as much more patience with it.
+//! **Holes.** Who dies after it was given a position leaves a hole. Of what is not written 10 ms after it was given out, or
+//! as much later as its client asked for, the sequencer asks the client whether it writes it. What its client does not
+//! write, or whose client is gone, is overdue: the primaries are told, and they have the head fill it, with what it holds
+//! or with junk. A client whose position was filled takes another.
 //!
 //! **Order within a session.** Positions are given in the order of numbers. If one was filled with junk, its client
 //! waits for what it has on the way. If a later number is in the log by then, the append fails with `NotAppended`;
@@ -41,6 +41,8 @@
 
 pub mod client;
 mod fences;
+mod grants;
+mod inquiries;
 pub mod message;
 mod patience;
 mod resuming;

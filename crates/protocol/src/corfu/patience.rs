@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::{Time, limits};
 
-/// How long a client that was slow once counts as slow.
+/// How long one that was slow once counts as slow at least; where few answers come in that time, a few times what is wanted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
 /// What a client wants of which nothing is known: it has yet to connect to the replicas.
@@ -19,12 +19,19 @@ pub(super) struct Patience {
     wanted: Duration,
     /// When half of it was last too short for comfort.
     needed_at: Time,
+    least: Duration,
+    most: Duration,
 }
 
 impl Patience {
     /// That of a client of which nothing is known.
     pub(super) fn new(now: Time) -> Self {
-        Self { wanted: AT_FIRST, needed_at: now }
+        Self::within(now, AT_FIRST, (limits::FILL_AFTER, limits::MISSING_MOST))
+    }
+
+    /// One that is so long at first, and stays within these bounds.
+    pub(super) fn within(now: Time, wanted: Duration, (least, most): (Duration, Duration)) -> Self {
+        Self { wanted, needed_at: now, least, most }
     }
 
     pub(super) fn wanted(self) -> Duration {
@@ -33,11 +40,11 @@ impl Patience {
 
     /// A record took so long.
     pub(super) fn took(&mut self, now: Time, took: Duration) {
-        let wanted = (took * HICCUP).clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
+        let wanted = (took * HICCUP).clamp(self.least, self.most);
         if wanted >= self.wanted {
-            *self = Self { wanted, needed_at: now };
-        } else if now >= self.needed_at + REMEMBERED_FOR {
-            *self = Self { wanted: wanted.max(self.wanted / 2), needed_at: now };
+            (self.wanted, self.needed_at) = (wanted, now);
+        } else if now >= self.needed_at + REMEMBERED_FOR.max(self.wanted * HICCUP) {
+            (self.wanted, self.needed_at) = (wanted.max(self.wanted / 2), now);
         } else if wanted >= self.wanted / 2 {
             self.needed_at = now;
         }
@@ -45,7 +52,7 @@ impl Patience {
 
     /// A position was filled before its record came.
     pub(super) fn was_too_short(&mut self, now: Time) {
-        *self = Self { wanted: (self.wanted * 2).min(limits::FILL_AFTER_MOST), needed_at: now };
+        (self.wanted, self.needed_at) = ((self.wanted * 2).min(self.most), now);
     }
 }
 
@@ -71,8 +78,8 @@ mod tests {
         patience.was_too_short(at(1002));
         assert_eq!(patience.wanted(), ms(160));
         patience.took(at(1003), ms(2000));
-        assert_eq!(patience.wanted(), ms(640));
-        (1..20).for_each(|second| patience.took(at(second * 1000 + 1004), ms(1)));
+        assert_eq!(patience.wanted(), ms(8000));
+        (1..120).for_each(|second| patience.took(at(second * 1000 + 1004), ms(1)));
         assert_eq!(patience.wanted(), limits::FILL_AFTER);
     }
 }

@@ -1,6 +1,6 @@
 //! The sequencer: a counter.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{
@@ -8,6 +8,7 @@ use seriatim_model::{
 };
 
 use super::fences::Fences;
+use super::grants::{Grants, Question, To};
 use super::message::Message;
 use super::tokens::{Answer, Tokens};
 use crate::control::{self, behind};
@@ -33,13 +34,15 @@ pub struct Sequencer {
     next: Position,
     tokens: Tokens,
     fences: Fences,
-    /// Up to where positions were given out, and when what is not written below is overdue.
-    given: VecDeque<(Position, Time)>,
-    /// Positions below it are overdue.
+    /// What was given out and may not be written.
+    grants: Grants,
+    /// Positions below it are written, or overdue: nobody writes them any more.
     overdue: Position,
     /// How far the shards said that they are written.
     written: BTreeMap<ShardId, Position>,
     tell_at: Option<Time>,
+    /// Since when a shard has not answered.
+    told: BTreeMap<ShardId, Time>,
     unavailable: Option<String>,
     reports: Reports,
 }
@@ -60,6 +63,10 @@ impl Machine for Sequencer {
                 _ => {}
             },
             Input::Timer => self.timer(now, out),
+            Input::Disconnected(peer) => {
+                self.told.clear();
+                self.grants.disconnected(now, peer);
+            }
             Input::Request { request, .. } => match request {},
             _ => {}
         }
@@ -76,6 +83,7 @@ impl Sequencer {
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         Self {
             me,
+            grants: Grants::new(options.limits),
             config,
             options,
             claim: ViewNumber::NONE,
@@ -83,10 +91,10 @@ impl Sequencer {
             next: Position::ZERO,
             tokens: Tokens::default(),
             fences: Fences::default(),
-            given: VecDeque::new(),
             overdue: Position::ZERO,
             written: BTreeMap::new(),
             tell_at: None,
+            told: BTreeMap::new(),
             unavailable: None,
             reports: Reports::default(),
         }
@@ -150,6 +158,7 @@ impl Sequencer {
                 if !self.tokens.know(session) && self.fences.refuse(session, since) {
                     return reply(from, Message::Expired { view, session }, out);
                 }
+                self.grants.hear(from, session, take);
                 if self.unwritten() + count > limits::MOST_AHEAD {
                     // Who asks does so again, when those before are written or filled.
                     return;
@@ -157,7 +166,8 @@ impl Sequencer {
                 let most = self.options.limits.max_sessions;
                 match self.tokens.give(session, (take, untold), (first, count), self.next, most) {
                     Answer::Given(spans, next) => {
-                        self.give(now, next, Duration::from_millis(patience_ms.into()));
+                        let patience = Duration::from_millis(patience_ms.into());
+                        self.give(now, next, patience, Some(To { session, take, from }));
                         reply(from, Message::Given { view, session, take, first, spans }, out);
                     }
                     Answer::OutOfOrder { expected } => {
@@ -168,9 +178,16 @@ impl Sequencer {
             }
             Message::Close { view, session } if self.accepts(view) => {
                 self.tokens.forget(session);
+                self.grants.end(session);
                 let below = self.fences.close(session, self.next, self.options.limits.ended_sessions);
                 reply(from, Message::Closed { view, session, below }, out);
                 self.rise_to_floor(now);
+            }
+            Message::Writing { view, session, left } if self.accepts(view) => {
+                self.grants.answered(now, from, session, &left);
+                if !left.is_empty() {
+                    self.tell_at = Some(now);
+                }
             }
             Message::CheckTail { request, view } if self.accepts(view) => {
                 reply(from, Message::Tail { request, view, tail: self.next }, out);
@@ -191,26 +208,22 @@ impl Sequencer {
         }
     }
 
-    /// Positions below `next` are given out. Who got the last ones may take so long to write them.
-    fn give(&mut self, now: Time, next: Position, patience: Duration) {
+    /// Positions below `next` are given out. Who got the last ones may take so long to write them, before anybody asks.
+    fn give(&mut self, now: Time, next: Position, patience: Duration, to: Option<To>) {
         if next == self.next {
             return;
         }
+        let patience = patience.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
+        self.grants.give(now, (self.next, next), patience, to);
         self.next = next;
-        let due = now + patience.clamp(limits::FILL_AFTER, limits::FILL_AFTER_MOST);
-        // They become overdue in order, a few at a time.
-        let due = self.given.back().map_or(due, |(_, earlier)| due.max(*earlier));
-        match self.given.back_mut().filter(|(_, last)| due < *last + limits::FILL_AFTER / 10) {
-            Some((end, _)) => *end = next,
-            None => self.given.push_back((next, due)),
-        }
-        self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(self.given[0].1)));
+        let due = self.grants.due().unwrap_or(now);
+        self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
     /// A session that is opened from here on is told from those that were forgotten: the tail is not below the floor. If the
     /// log stood still since these ended, that costs a position.
     fn rise_to_floor(&mut self, now: Time) {
-        self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER);
+        self.give(now, self.fences.floor().max(self.next), limits::FILL_AFTER, None);
     }
 
     /// A shard says how far it is written.
@@ -218,10 +231,16 @@ impl Sequencer {
         let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.accepts(view)) else { return };
         let Some(known) = self.written.get_mut(&shard) else { return };
         *known = stable.min(self.next).max(*known);
+        if let Some(told) = self.told.remove(&shard) {
+            self.grants.shard_answered(now, now - told);
+        }
         if self.unwritten() == 0 {
-            self.given.clear();
-            self.tell_at = None;
-        } else if self.settled() == self.next && self.overdue == self.next {
+            self.grants.clear();
+            (self.overdue, self.tell_at) = (self.next, None);
+            return;
+        }
+        self.settle(now);
+        if self.settled() == self.next && self.overdue == self.next {
             // It is all written; the other shards do not know yet that there is nothing for them.
             self.tell_at = Some(self.tell_at.map_or(now, |at| at.min(now + limits::FILL_AFTER / 10)));
         }
@@ -234,7 +253,10 @@ impl Sequencer {
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if self.is_open() {
-            if self.tell_at.is_some_and(|at| now >= at) {
+            if let Some(at) = self.tell_at.filter(|at| now >= *at) {
+                if now >= at + limits::FILL_AFTER {
+                    self.grants.looks_late(now - at);
+                }
                 self.tell_shards(now, out);
             }
         } else {
@@ -242,12 +264,18 @@ impl Sequencer {
         }
     }
 
-    /// Tells those shards that are behind what is overdue.
+    /// Lets go of what is written, and of what is nobody's any more.
+    fn settle(&mut self, now: Time) {
+        let Some(view) = &self.view else { return };
+        let by_the_clock = self.options.deviates(Deviation::FilledByTheClock);
+        let is_written = |first, end| is_written(view, &self.written, first, end);
+        let overdue = self.grants.settle(now, is_written, by_the_clock);
+        self.overdue = overdue.unwrap_or(self.overdue).max(self.overdue);
+    }
+
+    /// Tells those shards that are behind what is overdue, and asks the clients of what is late.
     fn tell_shards(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        while let Some((end, _)) = self.given.front().filter(|(_, due)| now >= *due) {
-            self.overdue = *end;
-            self.given.pop_front();
-        }
+        self.settle(now);
         let Some(view) = &self.view else { return };
         let (settled, overdue) = (self.settled(), self.overdue);
         for members in &view.shards {
@@ -255,10 +283,16 @@ impl Sequencer {
                 let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
                 let message = shard::Message::Overdue { view: view.number, settled, overdue };
                 out.push(RoleEffect::Send { to, message: message.into() });
+                self.told.entry(members.shard).or_insert(now);
             }
         }
+        for question in self.grants.questions(now, |first, end| is_written(view, &self.written, first, end)) {
+            let Question { to, session, take, spans } = question;
+            reply(to, Message::Unwritten { view: view.number, session, take, spans }, out);
+        }
         let soon = now + limits::FILL_AFTER;
-        self.tell_at = Some(self.given.front().map_or(soon, |(_, due)| soon.min(*due)));
+        let due = self.grants.due().filter(|due| *due > now);
+        self.tell_at = Some(due.map_or(soon, |due| soon.min(due)));
     }
 
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
@@ -305,7 +339,8 @@ impl Sequencer {
             self.tokens = Tokens::default();
             let forgets = self.options.deviates(Deviation::FencesForgotten);
             self.fences = if forgets { Fences::default() } else { Fences::new(&entry.ended, view.start) };
-            self.given.clear();
+            self.grants.clear();
+            self.told.clear();
             (self.tell_at, self.unavailable) = (None, None);
             self.view = Some(view);
             self.reports.started();
@@ -315,6 +350,14 @@ impl Sequencer {
             self.reports.note(now, view.number);
         }
     }
+}
+
+/// Whether all of these positions are written, as far as their shards have said.
+fn is_written(view: &View, written: &BTreeMap<ShardId, Position>, first: Position, end: Position) -> bool {
+    let lacks = |(shard, known): (&ShardId, &Position)| {
+        view.placement.first_of(*shard, first.max(*known), end).is_some()
+    };
+    !written.iter().any(lacks)
 }
 
 /// Whether a client of ours would ask that.

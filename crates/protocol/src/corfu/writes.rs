@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_model::limits::Limits;
+use seriatim_model::limits::{Limits, MISSING_MOST};
 use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, ShardMembers, Time, View};
 
 use super::client::{LogClient, Out, Place};
@@ -27,12 +27,33 @@ struct Replica {
     /// The positions that were sent and not answered, and how long their records are.
     sent: BTreeMap<Position, usize>,
     in_flight: usize,
+    /// When it was heard last, or something began to wait for it.
+    heard_at: Time,
+    /// When the connection to it broke, if nothing was heard since.
+    broken_at: Option<Time>,
 }
 
 impl Replica {
     fn new(batch_bytes: usize) -> Self {
         let pace = Conversation::new(Time::ZERO, batch_bytes);
-        Self { pace, due: BTreeSet::new(), sent: BTreeMap::new(), in_flight: 0 }
+        Self {
+            pace,
+            due: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            in_flight: 0,
+            heard_at: Time::ZERO,
+            broken_at: None,
+        }
+    }
+
+    fn is_heard(&mut self, now: Time) {
+        (self.heard_at, self.broken_at) = (now, None);
+    }
+
+    /// Whether nothing that is sent arrives, as far as can be told.
+    fn is_cut_off(&self, now: Time, limits: Limits) -> bool {
+        let is_broken = self.broken_at.is_some_and(|at| now >= at + limits.missing_connected);
+        is_broken || !self.sent.is_empty() && now >= self.heard_at + MISSING_MOST
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -76,6 +97,7 @@ impl Replica {
     fn disconnected(&mut self, now: Time) {
         self.due.extend(std::mem::take(&mut self.sent).into_keys());
         self.in_flight = 0;
+        self.broken_at.get_or_insert(now);
         self.pace.disconnected(now);
     }
 }
@@ -113,6 +135,19 @@ impl Writes {
         replica.map(|replica| replica.due.insert(position)).is_some()
     }
 
+    /// A replica answered something.
+    pub(super) fn is_heard(&mut self, now: Time, replica: (ShardId, NodeId)) {
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            replica.is_heard(now);
+        }
+    }
+
+    /// Whether the replica that is next at this place does not get what it is sent.
+    pub(super) fn are_cut_off(&self, now: Time, view: &View, place: &Place, limits: Limits) -> bool {
+        let replica = target(view, place).and_then(|target| self.replicas.get(&target));
+        replica.is_some_and(|replica| replica.is_cut_off(now, limits))
+    }
+
     /// The replicas on this node get what they did not answer again, after a while.
     pub(super) fn disconnected(&mut self, now: Time, gone: NodeId) {
         let of_it = self.replicas.iter_mut().filter(|((_, node), _)| *node == gone);
@@ -146,6 +181,7 @@ impl LogClient {
             }
             is_silent |= replica.repeat(now, limits);
             if replica.sent.is_empty() {
+                replica.heard_at = now;
                 replica.pace.begins(now);
             }
             let to = Address::Node(target.1, Endpoint::Shard(target.0));
@@ -256,6 +292,7 @@ impl LogClient {
         for span in spans {
             let shard = view.placement.shard_of(span.first);
             let Some(replica) = self.writes.replicas.get_mut(&(shard, node)) else { continue };
+            replica.is_heard(now);
             let refused = span.positions().filter(|position| replica.again(*position)).count();
             if refused > 0 {
                 replica.pace.refused(now, disk_full, jitter);
@@ -269,6 +306,7 @@ impl LogClient {
         let view = self.log.view()?;
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;
         let is_oldest = replica.sent.first_key_value().is_some_and(|(oldest, _)| *oldest == position);
+        replica.is_heard(now);
         let bytes = replica.lands(position)?;
         replica.pace.takes(now, bytes);
         if is_oldest {

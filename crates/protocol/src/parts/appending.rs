@@ -18,6 +18,16 @@ pub enum ShardChoice {
 }
 
 impl ShardChoice {
+    /// Whether the shards take turns with this record, whichever of them it is the turn of.
+    #[must_use]
+    pub fn is_in_turn(self, record: &Record) -> bool {
+        match self {
+            Self::InTurn => true,
+            Self::ByKey => record.key().is_none(),
+            Self::Fixed(_) => false,
+        }
+    }
+
     /// The shard for a record, of those that take records: it follows from its name, or from its key. A turn is
     /// `stripe` numbers of a session long.
     #[must_use]

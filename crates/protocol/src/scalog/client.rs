@@ -15,6 +15,7 @@ use seriatim_model::{
 
 use super::message::{Message, Place};
 use crate::control::{self, LogEntry};
+use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
@@ -22,6 +23,10 @@ use crate::parts::pauses::{RESEND_FIRST, RESEND_MOST};
 use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, ShardChoice, Tails};
 use crate::roles;
 use crate::shard;
+
+/// How many windows of records a session submits to a shard at least before it goes on at another, if it has so many: until
+/// these are acknowledged it waits, so that costs about one part in so many.
+const TURN_WINDOWS: usize = 8;
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -43,6 +48,8 @@ pub struct LogClient {
     /// Those below it were submitted at some time, and may be in the log.
     submitted: u64,
     at: Option<ShardId>,
+    /// How many bytes of records it submitted there since it came.
+    turn_bytes: usize,
     /// What was on its way when the view began: when to ask the leader again what became of it.
     locate_at: Option<Time>,
     /// How long the leader may take to say so.
@@ -135,6 +142,7 @@ impl LogClient {
             sent: 0,
             submitted: 0,
             at: None,
+            turn_bytes: 0,
             locate_at: None,
             locate_patience: RESEND_FIRST,
             in_flight: 0,
@@ -442,7 +450,9 @@ impl LogClient {
             return;
         }
         if self.sent == self.base {
-            self.at = None;
+            if self.submitted <= self.base {
+                (self.at, self.turn_bytes) = (None, 0);
+            }
             self.pace.begins(now);
         } else if self.pace.falls_silent(now) {
             // What was submitted may be lost, or the answer, or the session is forgotten.
@@ -470,13 +480,19 @@ impl LogClient {
         let first = numbers.start;
         let (limits, stripe) = (self.config.options.limits, self.log.config().stripe);
         let (mut records, mut bytes) = (vec![], 0);
+        let hops = self.config.options.deviates(Deviation::HopsEachStripe);
+        let turn_bytes = if hops { 0 } else { TURN_WINDOWS * self.pace.window() };
         let unsent = numbers.zip(self.pending.range((first - self.base) as usize..));
         for (number, pending) in unsent.take(limits.batch_records) {
             let id = RecordId { session, number };
-            let shard = pending.terms.shard.of(id, &pending.record, stripe, view.open_shards());
+            let terms = pending.terms.shard;
+            let shard = terms.of(id, &pending.record, stripe, view.open_shards());
             let size = pending.record.size();
             let is_full = !records.is_empty() && bytes + size > most;
-            if is_full || *self.at.get_or_insert(shard) != shard {
+            // What may be at a shard in this view is submitted nowhere else in it. To go on elsewhere costs a round.
+            let stays = number < self.submitted
+                || terms.is_in_turn(&pending.record) && self.turn_bytes + bytes < turn_bytes;
+            if is_full || *self.at.get_or_insert(shard) != shard && !stays {
                 break;
             }
             bytes += size;
@@ -485,6 +501,9 @@ impl LogClient {
         let members = self.at.and_then(|shard| view.shard(shard))?;
         if records.is_empty() {
             return None;
+        }
+        if first >= self.sent {
+            self.turn_bytes += bytes;
         }
         self.sent = self.sent.max(first + records.len() as u64);
         self.submitted = self.submitted.max(self.sent);

@@ -37,6 +37,13 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
         OutOfOrder { view, session: of, take, expected } => {
             format!("out-of-order v{view} {} expected={expected}{}", session(*of), unless(0, "take", *take))
         }
+        Unwritten { view, session: of, take, spans: of_them } => {
+            format!("unwritten v{view} {} at={}{}", session(*of), spans(of_them), unless(0, "take", *take))
+        }
+        Writing { view, session: of, left } => {
+            let left = unless(String::new(), "left", spans(left));
+            format!("writing v{view} {}{left}", session(*of))
+        }
         Rejected { view, why } => {
             format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
         }
@@ -171,6 +178,17 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Messag
         "out-of-order" => {
             let (view, session, take) = (words.view()?, words.session()?, words.number("take")?);
             OutOfOrder { view, session, take, expected: words.number("expected")? }
+        }
+        "unwritten" => {
+            let (view, session, take) = (words.view()?, words.session()?, words.number("take")?);
+            let at = words.value::<String>("at")?.ok_or("which positions?")?;
+            Unwritten { view, session, take, spans: read_spans(&at)? }
+        }
+        "writing" => {
+            let (view, session) = (words.view()?, words.session()?);
+            let left = words.value::<String>("left")?;
+            let left = left.map(|left| read_spans(&left)).transpose()?.unwrap_or_default();
+            Writing { view, session, left }
         }
         "rejected" => {
             let why = words.has("unavailable").then(|| "no view can be formed".to_owned());

@@ -41,10 +41,12 @@ fn small(seed: u64) -> Plan {
         block_bytes: BLOCK_BYTES,
         slow_disk: None,
         link_bytes: random.pick(&[4_000_000, 20_000_000]),
+        client_link_bytes: None,
         socket_bytes: ring_bytes / 8,
         queue_bytes: ring_bytes,
         stall: random.pick(&[0, 20, 40].map(Duration::from_millis)),
         stall_every: Duration::from_millis(200),
+        client_stall: Duration::ZERO,
         load_for: Some(LOAD_FOR),
         saturates: true,
     };
@@ -64,14 +66,7 @@ fn small(seed: u64) -> Plan {
         batch_bytes: ring_bytes / 16,
         ..Limits::default()
     };
-    plan.journal = JournalOptions {
-        file_bytes: ring_bytes as u64 / 4,
-        batch_bytes: ring_bytes / 8,
-        checkpoint_bytes: 2 * ring_bytes as u64,
-        snapshot_bytes: ring_bytes / 16,
-        spare_files: 8,
-        block_bytes: BLOCK_BYTES,
-    };
+    plan.journal = small_journal(ring_bytes);
     plan.shard_options = ShardOptions::new(ring_bytes as u64);
     plan.network = NetworkPlan { delay_us: (20, 80), ..plan.network };
     plan.sync_us = (200, 1500);
@@ -95,6 +90,19 @@ fn small(seed: u64) -> Plan {
     plan
 }
 
+/// The journal of a node with rings of so many bytes.
+fn small_journal(ring_bytes: usize) -> JournalOptions {
+    JournalOptions {
+        file_bytes: ring_bytes as u64 / 4,
+        batch_bytes: ring_bytes / 8,
+        // As a node has them beside its rings.
+        checkpoint_bytes: 2 * ring_bytes as u64,
+        snapshot_bytes: ring_bytes / 16,
+        spare_files: 8,
+        block_bytes: BLOCK_BYTES,
+    }
+}
+
 /// All faults, on nodes whose processors, disks and links take their time, and that are not scheduled now and then: messages
 /// queue, and what comes in one order without that comes in another.
 #[must_use]
@@ -109,10 +117,12 @@ pub fn taking_time(seed: u64) -> Plan {
         block_bytes: plan.journal.block_bytes,
         slow_disk: None,
         link_bytes: random.pick(&[1_000_000, 4_000_000]),
+        client_link_bytes: None,
         socket_bytes: random.pick(&[8 << 10, 256 << 10]),
         queue_bytes: 8 << 20,
         stall: random.pick(&[0, 20, 200].map(Duration::from_millis)),
         stall_every: Duration::from_millis(300),
+        client_stall: Duration::ZERO,
         load_for: None,
         saturates: false,
     });
@@ -141,6 +151,41 @@ pub fn burst(seed: u64) -> Plan {
     plan.workload.window *= 4;
     plan.workload.burst = plan.workload.window;
     plan.workload.think_us = 1_200_000;
+    plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
+    plan
+}
+
+/// Clients that are not scheduled for most of a second now and then, with records that have positions already, or that have
+/// links over which a record takes as long. Nothing failed, so they are waited for.
+#[must_use]
+pub fn slow_clients(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x510C);
+    let mut plan = within_capacity(seed);
+    let client_stall = random.pick(&[300, 900].map(Duration::from_millis));
+    let client_message_ns = random.pick(&[5_000, 500_000]);
+    // A batch takes half a second, or a quarter of one.
+    let batch_bytes = plan.options.limits.batch_bytes as u64;
+    let client_link_bytes = random.pick(&[None, Some(batch_bytes * 2), Some(batch_bytes * 4)]);
+    plan.config.shards = 2;
+    plan.capacity = plan.capacity.map(|capacity| Capacity {
+        client_stall,
+        client_message_ns,
+        client_link_bytes,
+        ..capacity
+    });
+    plan
+}
+
+/// One session asks for more than there is, where each sync takes long: what it does one after the other shows.
+#[must_use]
+pub fn one_session(seed: u64) -> Plan {
+    let mut plan = small(seed);
+    let ring_bytes = plan.options.limits.ring_bytes as u64;
+    (plan.config.shards, plan.config.stripe) = (2, 4);
+    (plan.workload.clients, plan.workload.sessions) = (1, 1);
+    plan.workload.window = (ring_bytes * 2 / plan.workload.payload_bytes) as u32;
+    plan.sync_us = (2_000, 10_000);
+    // A session of some orders is at one shard at a time, and leaves the other's disks idle.
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
     plan
 }

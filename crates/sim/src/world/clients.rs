@@ -85,6 +85,9 @@ impl World {
             return;
         };
         client.wake_at = None;
+        if let Some(until) = self.client_stalls_until(number) {
+            return self.wake_client(number, until);
+        }
         if self.plan.workload.payload_of_disks {
             self.take_a_piece();
         }

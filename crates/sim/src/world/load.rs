@@ -27,6 +27,8 @@ pub(super) struct Desk {
     inbox: VecDeque<Flight>,
     free_at: Time,
     is_reading: bool,
+    /// Until when it is not scheduled.
+    stalled_until: Time,
 }
 
 /// A message that a node sends, and how long after its turn began it leaves.
@@ -45,8 +47,10 @@ pub(super) struct Waiting {
     pub(super) came: Option<(Way, usize)>,
 }
 
-fn bounds(capacity: &Capacity) -> Bounds {
-    let Capacity { link_bytes, socket_bytes, queue_bytes, .. } = *capacity;
+fn bounds(capacity: &Capacity, sender: Party) -> Bounds {
+    let Capacity { socket_bytes, queue_bytes, .. } = *capacity;
+    let of_clients = capacity.client_link_bytes.filter(|_| matches!(sender, Party::Client(_)));
+    let link_bytes = of_clients.unwrap_or(capacity.link_bytes);
     Bounds { link_bytes, socket_bytes, queue_bytes }
 }
 
@@ -84,7 +88,10 @@ impl World {
         });
         self.schedule(self.now + load_for, Happening::LoadEnds);
         let clients: Vec<u32> = self.clients.keys().copied().collect();
-        clients.into_iter().for_each(|client| self.schedule_reset(client));
+        for client in clients {
+            self.schedule_reset(client);
+            self.schedule_client_stall(client);
+        }
     }
 
     fn schedule_reset(&mut self, client: u32) {
@@ -147,7 +154,7 @@ impl World {
         if self.network.lane(connection) == Lane::Urgent {
             return self.fly(ready, way, frame);
         }
-        if self.pipes.push((connection, to), from, ready, frame, bounds(capacity)) {
+        if self.pipes.push((connection, to), from, ready, frame, bounds(capacity, from)) {
             self.pump(capacity, way);
         } else if let (Party::Node(_), Party::Client(_)) = (from, to) {
             // It does not read what it asked for.
@@ -160,9 +167,9 @@ impl World {
 
     /// Lets everything leave that has room at the receiver.
     fn pump(&mut self, capacity: &Capacity, way: (Connection, Party, Party)) {
-        let (connection, _, to) = way;
+        let (connection, from, to) = way;
         loop {
-            let leaving = self.pipes.pump((connection, to), self.now, bounds(capacity));
+            let leaving = self.pipes.pump((connection, to), self.now, bounds(capacity, from));
             if leaving.is_empty() {
                 return;
             }
@@ -209,7 +216,15 @@ impl World {
         }
     }
 
+    /// Until when a client's process is not scheduled, if it is not at present.
+    pub(super) fn client_stalls_until(&self, number: u32) -> Option<Time> {
+        self.desks.get(&number).map(|desk| desk.stalled_until).filter(|until| *until > self.now)
+    }
+
     pub(super) fn client_reads(&mut self, number: u32) {
+        if let Some(until) = self.client_stalls_until(number) {
+            return self.schedule(until, Happening::ClientReads(number));
+        }
         let Some(flight) = self.desks.get_mut(&number).and_then(|desk| desk.inbox.pop_front()) else {
             return;
         };
@@ -261,6 +276,30 @@ impl World {
         node.busy_until = node.busy_until.max(self.now + takes);
         self.trace.line(self.now, format_args!("node {id} is not scheduled for {takes:?}"));
         self.schedule_stall(id);
+    }
+
+    fn schedule_client_stall(&mut self, client: u32) {
+        let Some(capacity) = self.plan.capacity.filter(|capacity| capacity.client_stall > Duration::ZERO)
+        else {
+            return;
+        };
+        let after = self.random.micros(0, (capacity.stall_every * 2).as_micros() as u64);
+        let free_at = self.desks.entry(client).or_default().free_at;
+        self.schedule(free_at.max(self.now) + after, Happening::ClientStalls(client));
+    }
+
+    /// A client's process is not scheduled for a while.
+    pub(super) fn client_stalls(&mut self, client: u32) {
+        if self.history.load.as_ref().is_none_or(|load| load.ended <= self.now) {
+            return;
+        }
+        let most = self.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.client_stall);
+        let takes = self.random.micros(0, most.as_micros() as u64);
+        let desk = self.desks.entry(client).or_default();
+        desk.free_at = desk.free_at.max(self.now) + takes;
+        desk.stalled_until = self.now + takes;
+        self.trace.line(self.now, format_args!("client {client} is not scheduled for {takes:?}"));
+        self.schedule_client_stall(client);
     }
 
     /// What a node did since this was asked last: its messages leave, and it was busy for so long, from `spent` after its
