@@ -168,6 +168,16 @@ pub enum Deviation {
     MendingWaits,
     /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
     SnapshotAhead,
+    /// How old records are goes by a clock on the wall as it is.
+    AgedByWall,
+    /// A log's limits trim what is not final.
+    RetainedUnstable,
+    /// A log's limits are never applied.
+    NeverRetained,
+    /// Replicas forget which position was reached when.
+    MarksForgotten,
+    /// A log's limits of bytes trim all that is above what is final at some replica, not what is beyond them.
+    RetainedTooLittle,
 }
 
 /// What every machine of a node is configured with.

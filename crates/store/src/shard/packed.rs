@@ -52,6 +52,8 @@ const MAP: u8 = 6;
 const DISCARD: u8 = 7;
 const REFER: u8 = 8;
 const HELD: u8 = 9;
+const TIMES: u8 = 10;
+const ALL_TIMES: u8 = 11;
 
 /// How positions are told: they go on, leave out as many as before, leave out so many, are of another view as well.
 const GOES_ON: u8 = 0;
@@ -234,6 +236,10 @@ impl Expected {
                 let ids = IdRun { session: *session, first: *first, count: run.count.into() };
                 self.put_held(out, ids, *run);
                 HELD
+            }
+            Binding::Times { times, whole } => {
+                put_encoded(out, times);
+                if *whole { ALL_TIMES } else { TIMES }
             }
             Binding::Refer { view, first, run } => {
                 let positions = self.put_positions(out, Kind::Runs, *view, *first, run.count.into());
@@ -448,6 +454,8 @@ impl Expected {
                 self.note_numbers(Numbers::Put, IdRun { session, first, count: run.count.into() });
                 Binding::Held { session, first, run }
             }
+            TIMES => Binding::Times { times: input.encoded()?, whole: false },
+            ALL_TIMES => Binding::Times { times: input.encoded()?, whole: true },
             REFER => {
                 let (view, first) = self.take_positions(input, Kind::Runs, positions)?;
                 let how = input.byte()?;
