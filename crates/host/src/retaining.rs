@@ -1,8 +1,9 @@
 //! What the controllers that keep logs to their limits need of their node.
 
-use seriatim_model::{Address, Endpoint, Input, LogId, Ticket, Time};
+use seriatim_model::retention::StoreUse;
+use seriatim_model::{Address, Endpoint, Input, LogId, ShardId, Ticket, Time};
 use seriatim_protocol::Message;
-use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::control;
 use seriatim_store::RoleKey;
 
 use crate::host::Host;
@@ -15,10 +16,13 @@ impl Host {
         self.wall_ms = Some(wall_ms);
     }
 
-    /// The log's entry as its controller here knows it, for status and for the simulator.
+    /// What the store of a replica takes on its disk, if it is hosted here.
     #[must_use]
-    pub fn known_entry(&self, log: LogId) -> Option<&LogEntry> {
-        self.controller(log)?.entry()
+    pub fn store_use(&self, log: LogId, shard: ShardId) -> Option<StoreUse> {
+        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {
+            Role::Shard(_, store) => Some(store.measure()),
+            _ => None,
+        }
     }
 
     pub(crate) fn tell_wall(&mut self, now: Time, key: RoleKey) {

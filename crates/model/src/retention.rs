@@ -318,15 +318,16 @@ pub const MOST_EXTENTS: usize = 4096;
 
 /// The steady time of one log, as one node keeps it while it applies the log's limits.
 ///
-/// It goes as fast as the time that nobody sets, which machines are given with each step. If a clock on the wall is ahead of
-/// it, it goes faster by a tenth and no more; it never goes back. So between any two instants of it that were seen no more
-/// than eleven tenths of the true time have passed, whatever clocks on walls did, and however often another node went on
-/// from the latest that is known.
+/// So much of it passes as has passed by the time that machines are given with each step and nobody sets, and by the clock
+/// on the wall: where they differ, the less. If the clock on the wall is ahead of it, it goes faster by a tenth and no more;
+/// it never goes back. So between any two instants of it no more than eleven tenths of the true time have passed, whatever
+/// one of the clocks did, and however often another node went on from the latest that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClock {
     time_ms: u64,
-    /// The true time, in milliseconds, up to which it was counted.
-    counted_ms: u64,
+    /// What the two clocks said when it was looked at last, in milliseconds.
+    steady_ms: u64,
+    wall_ms: u64,
     /// Tenths of a millisecond by which it went faster and that are not counted yet.
     tenths: u64,
 }
@@ -335,10 +336,10 @@ pub struct LogClock {
 pub const CATCHES_UP: u64 = 10;
 
 impl LogClock {
-    /// Goes on from the latest time of the log that is known, at an instant of true time.
+    /// Goes on from the latest time of the log that is known.
     #[must_use]
-    pub fn from(time_ms: u64, true_ms: u64) -> Self {
-        Self { time_ms, counted_ms: true_ms, tenths: 0 }
+    pub fn from(time_ms: u64, steady_ms: u64, wall_ms: u64) -> Self {
+        Self { time_ms, steady_ms, wall_ms, tenths: 0 }
     }
 
     /// The time of the log.
@@ -347,10 +348,10 @@ impl LogClock {
         self.time_ms
     }
 
-    /// What it is at an instant of true time when the clock on the wall says `wall_ms`.
-    pub fn goes_on(&mut self, true_ms: u64, wall_ms: u64) -> u64 {
-        let passed = true_ms.saturating_sub(self.counted_ms);
-        self.counted_ms = self.counted_ms.max(true_ms);
+    /// What it is when the two clocks say this.
+    pub fn goes_on(&mut self, steady_ms: u64, wall_ms: u64) -> u64 {
+        let passed = steady_ms.saturating_sub(self.steady_ms).min(wall_ms.saturating_sub(self.wall_ms));
+        (self.steady_ms, self.wall_ms) = (steady_ms, wall_ms);
         self.time_ms = self.time_ms.saturating_add(passed).min(limits::MAX_NUMBER);
         self.tenths += passed;
         let allowed = self.tenths / CATCHES_UP;
@@ -418,7 +419,7 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_by_an_hour_and_back_makes_nothing_an_hour_older() {
         const HOUR: u64 = 3_600_000;
-        let mut clock = LogClock::from(10 * HOUR, 0);
+        let mut clock = LogClock::from(10 * HOUR, 0, 10 * HOUR);
         let wall = |now: u64| 10 * HOUR + now + if (5_000..20_000).contains(&now) { HOUR } else { 0 };
         for now in (0..60_000).step_by(250) {
             let time = clock.goes_on(now, wall(now));
@@ -426,12 +427,13 @@ mod tests {
         }
         assert!(clock.time_ms() - 10 * HOUR >= 59_000, "it does not stand still either");
         let before = clock.time_ms();
-        assert_eq!(clock.goes_on(60_000, 0), before + 250, "nor does it go back");
+        assert_eq!(clock.goes_on(60_000, 0), before, "nor does it go back");
+        assert_eq!(clock.goes_on(60_000 + HOUR, 10), before + 10, "nor by a jump of the other clock");
     }
 
     #[test]
     fn a_clock_that_is_behind_catches_up_however_often_it_is_looked_at() {
-        let mut clock = LogClock::from(1_000_000, 0);
+        let mut clock = LogClock::from(1_000_000, 0, 1_000_100);
         let caught_up = (0..=1100u64).map(|now| clock.goes_on(now, 1_000_100 + now)).last();
         assert_eq!(caught_up, Some(1_001_200));
     }

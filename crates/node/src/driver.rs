@@ -192,6 +192,7 @@ impl Driver {
     }
 
     fn drain(&mut self) {
+        self.host.note_wall(wall_ms());
         let until = Instant::now() + DRAIN_FOR;
         for _ in 1..DRAIN {
             match self.inboxes.try_next() {

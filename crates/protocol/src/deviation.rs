@@ -176,7 +176,9 @@ pub enum Deviation {
     NeverRetained,
     /// Replicas forget which position was reached when.
     MarksForgotten,
-    /// A log's limits of bytes trim all that is above what is final at some replica, not what is beyond them.
+    /// What was final at a time is noted for an earlier one.
+    MarkedEarlier,
+    /// A log's limit of bytes trims all that is final.
     RetainedTooLittle,
 }
 

@@ -122,7 +122,7 @@ impl Machine for Controller {
             Input::Silent(node) => self.fell_silent(now, node, out),
             Input::Heard(node) => self.heard(now, node, out),
             Input::FullDisk(node, is_full) => self.disk_is(now, node, is_full, out),
-            Input::Wall(wall_ms) => self.retaining.note_wall(now, wall_ms),
+            Input::Wall(wall_ms) => self.retaining.note_wall(wall_ms),
             Input::Timer => {
                 self.retaining.go_on(now, self.register, self.options, out);
                 self.timer(now, out);

@@ -35,8 +35,8 @@ const PARTS_OF_AN_AGE: u64 = 8;
 /// The part of a controller that keeps its log to its limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retaining {
-    /// What the clock on the wall said, and when.
-    wall: Option<(u64, Time)>,
+    /// What the clock on the wall says, in milliseconds since 1970.
+    wall: Option<u64>,
     reign: Option<Reign>,
 }
 
@@ -64,8 +64,8 @@ struct Reign {
 
 impl Retaining {
     /// What the clock on the wall says now.
-    pub(super) fn note_wall(&mut self, now: Time, wall_ms: u64) {
-        self.wall = Some((wall_ms, now));
+    pub(super) fn note_wall(&mut self, wall_ms: u64) {
+        self.wall = Some(wall_ms);
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -165,10 +165,9 @@ impl Retaining {
     }
 
     fn apply_if_complete(&mut self, now: Time, options: Options, out: &mut Vec<RoleEffect>) {
-        let (Some(reign), Some((wall_ms, seen_at))) = (&mut self.reign, self.wall) else { return };
+        let (Some(reign), Some(wall_ms)) = (&mut self.reign, self.wall) else { return };
         let has_all = reign.replicas().all(|replica| reign.answers.contains_key(&replica));
         if reign.is_asking && reign.is_confirmed && has_all {
-            let wall_ms = wall_ms.saturating_add(millis(now - seen_at));
             reign.apply(now, wall_ms, options, out);
         }
     }
@@ -205,7 +204,8 @@ impl Reign {
         let last = self.times.marks().last().map_or(Position::ZERO, |mark| mark.position);
         let before = self.times.clone();
         self.times.reaches(time_ms);
-        let mark = TimeMark { position: stable, time_ms, wall_ms };
+        let earlier = if options.deviates(Deviation::MarkedEarlier) { EARLIER_MS } else { 0 };
+        let mark = TimeMark { position: stable, time_ms, wall_ms: wall_ms.saturating_sub(earlier) };
         if stable > last && self.times.add(mark) {
             added.add(mark);
         }
@@ -234,7 +234,7 @@ impl Reign {
         answers: &BTreeMap<(ShardId, NodeId), Surveyed>,
     ) -> u64 {
         if options.deviates(Deviation::AgedByWall) {
-            self.clock = Some(LogClock::from(wall_ms, millis(now - Time::ZERO)));
+            self.clock = Some(LogClock::from(wall_ms, millis(now - Time::ZERO), wall_ms));
         }
         let clock = match self.clock {
             Some(mut clock) => {
@@ -250,7 +250,7 @@ impl Reign {
                 let known = answers.values().map(|answer| answer.stable).max().unwrap_or_default();
                 self.times.forget_above(known);
                 let latest = Some(self.times.time_ms()).filter(|time| *time > 0);
-                LogClock::from(latest.unwrap_or(wall_ms), millis(now - Time::ZERO))
+                LogClock::from(latest.unwrap_or(wall_ms), millis(now - Time::ZERO), wall_ms)
             }
         };
         self.clock = Some(clock);
@@ -278,6 +278,9 @@ impl Reign {
         }
         let shards: Vec<&[Extent]> = shards.into_values().collect();
         let wanted = trims_to(retention, stable, &self.times, time_ms, &shards);
+        if options.deviates(Deviation::RetainedTooLittle) && retention.bytes.is_some() {
+            return stable;
+        }
         if options.deviates(Deviation::RetainedUnstable) && wanted > Position::ZERO {
             return stable + UNSTABLE_TOO;
         }
@@ -298,6 +301,9 @@ impl Reign {
         self.at = now + self.pause;
     }
 }
+
+/// The defect: by so much a time is earlier that is noted.
+const EARLIER_MS: u64 = 1000;
 
 /// The defect: so many positions more are trimmed.
 const UNSTABLE_TOO: u64 = 3;

@@ -281,7 +281,7 @@ impl Contents {
         told.told = told.told.max(first + run.count());
         if let Some(need) = self.segments.get_mut(&run.segment) {
             need.positions = need.positions.max(first + run.count());
-            need.parts.bound(run.end(), first + run.count());
+            need.parts.bound(run, first);
             self.index.insert(view, first, run);
         }
     }

@@ -4,6 +4,8 @@ use seriatim_model::retention::{Extent, MOST_EXTENTS, StoreUse};
 use seriatim_model::{Position, TimeIndex};
 
 use super::binding::Binding;
+use super::index::IndexRun;
+use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError};
 
 /// Into how many parts the records of a segment are divided at most, about.
@@ -22,8 +24,19 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// The records of a run have the positions from `first` on.
+    pub(super) fn bound(&mut self, run: IndexRun, first: Position) {
+        let (bytes, count) = (u64::from(run.bytes), run.count());
+        let begins = run.end() - bytes;
+        // What a rewritten log tells as one run is divided as it was: records are taken for equally long.
+        let pieces = (bytes / part_bytes(run.end())).clamp(1, count.max(1));
+        for piece in 1..=pieces {
+            self.end_at(begins + bytes * piece / pieces, first + (count * piece).div_ceil(pieces));
+        }
+    }
+
     /// The records that end at this offset of the segment have positions below `end`.
-    pub(super) fn bound(&mut self, offset: u64, end: Position) {
+    fn end_at(&mut self, offset: u64, end: Position) {
         let index = self.parts.partition_point(|(upto, _)| *upto < offset);
         if let Some((_, known)) = self.parts.get_mut(index) {
             *known = (*known).max(end);
@@ -31,12 +44,17 @@ impl Parts {
         }
         let before = index.checked_sub(2).map_or(0, |index| self.parts[index].0);
         match self.parts.last_mut() {
-            Some((upto, known)) if offset - before <= (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES) => {
+            Some((upto, known)) if offset - before <= part_bytes(offset) => {
                 (*upto, *known) = (offset, (*known).max(end));
             }
             _ => self.parts.push((offset, end)),
         }
     }
+}
+
+/// How long a part is at most that ends at an offset of a segment, about.
+fn part_bytes(offset: u64) -> u64 {
+    (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
 
 impl ShardStore {
