@@ -156,7 +156,7 @@ impl Retaining {
         let survey = Survey {
             request: reign.request,
             times: reign.clock.is_none(),
-            usage: reign.entry.config.retention.bytes.is_some(),
+            usage: !reign.entry.config.retention.is_unlimited(),
         };
         for (shard, node) in reign.replicas().filter(|replica| !reign.answers.contains_key(replica)) {
             let to = Address::Node(node, Endpoint::Shard(shard));
@@ -315,4 +315,149 @@ fn replicas_of(view: Option<&View>) -> impl Iterator<Item = (ShardId, NodeId)> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{
+        Incarnation, LogConfig, LogId, Member, Placement, ShardMembers, ViewHistory, ViewNumber,
+    };
+
+    use super::*;
+    use crate::control::catalog;
+    use crate::roles;
+
+    const ME: NodeId = NodeId(1);
+    const REGISTER: Address = Address::Node(NodeId(9), Endpoint::Register);
+    const WALL: u64 = 5_000_000;
+
+    /// A log with one shard on nodes 1 and 2 that keeps ten records, led by `leader`.
+    fn entry(leader: NodeId) -> LogEntry {
+        let nodes = [NodeId(1), NodeId(2)];
+        let retention = Retention { records: Some(10), ..Retention::default() };
+        let config = LogConfig { shards: 1, sequencers: 2, retention, ..LogConfig::default() };
+        let entry = catalog::place(LogId(1), "log".into(), config, &nodes).expect("they can hold it");
+        let member = |node| Member { node, incarnation: Incarnation(1) };
+        let replicas: Vec<Member> = nodes.map(member).to_vec();
+        let view = View {
+            number: ViewNumber(3),
+            sequencers: replicas.clone(),
+            leader,
+            shards: vec![ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas }],
+            placement: Placement::new(vec![ShardId(0)], 1),
+            first: Position::ZERO,
+            start: Position::ZERO,
+        };
+        LogEntry { view: Some(view), history: ViewHistory::default(), ..entry }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    fn led_by(leader: NodeId) -> Retaining {
+        let mut retaining = Retaining::default();
+        retaining.note_wall(WALL);
+        retaining.learn(at(0), ME, Some(&entry(leader)), Options::default());
+        retaining
+    }
+
+    fn answer(request: u64, stable: u64, times: Option<TimeIndex>) -> Surveyed {
+        let known = times.clone().unwrap_or_default();
+        Surveyed {
+            request,
+            view: ViewNumber(3),
+            stable: Position(stable),
+            trim: Position::ZERO,
+            digest: known.digest_above(Position::ZERO),
+            time_ms: known.time_ms(),
+            times,
+            usage: None,
+        }
+    }
+
+    fn replica(node: u32) -> Address {
+        Address::Node(NodeId(node), Endpoint::Shard(ShardId(0)))
+    }
+
+    /// What replicas are told, and which.
+    fn told(out: &[RoleEffect]) -> Vec<(Address, Retain)> {
+        let told = out.iter().filter_map(|effect| match effect {
+            RoleEffect::Send { to, message: roles::Message::Shard(shard::Message::Retain(retain)) } => {
+                Some((*to, retain.clone()))
+            }
+            _ => None,
+        });
+        told.collect()
+    }
+
+    /// Goes through a round, in which both replicas answer.
+    fn round(
+        retaining: &mut Retaining,
+        now: Time,
+        request: u64,
+        answers: [Surveyed; 2],
+    ) -> Vec<(Address, Retain)> {
+        let (options, mut out) = (Options::default(), vec![]);
+        retaining.go_on(now, REGISTER, options, &mut out);
+        assert_eq!(out.len(), 3, "the register and two replicas are asked in round {request}");
+        retaining.confirmed(now, &entry(ME), options, &mut out);
+        let [first, second] = answers;
+        retaining.answered(now, replica(1), &first, options, &mut out);
+        assert_eq!(told(&out), [], "one replica has not answered");
+        retaining.answered(now, replica(2), &second, options, &mut out);
+        told(&out)
+    }
+
+    #[test]
+    fn a_log_is_trimmed_when_all_replicas_said_what_is_final() {
+        let mut retaining = led_by(ME);
+        let answers = [answer(1, 40, Some(TimeIndex::default())), answer(1, 30, Some(TimeIndex::default()))];
+        let told = round(&mut retaining, at(1000), 1, answers);
+        let mark = TimeMark { position: Position(30), time_ms: WALL, wall_ms: WALL };
+        for (_, retain) in &told {
+            assert_eq!((retain.trim, retain.view, retain.whole), (Position(20), ViewNumber(3), false));
+            assert_eq!(retain.times.marks(), [mark]);
+        }
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn whoever_leads_next_goes_on_from_the_latest_time_and_gives_its_marks_to_all() {
+        let mut known = TimeIndex::default();
+        known.add(TimeMark { position: Position(7), time_ms: 9_000_000, wall_ms: 4_000_000 });
+        known.reaches(9_000_100);
+        let mut retaining = led_by(ME);
+        let answers = [answer(1, 12, Some(known.clone())), answer(1, 12, Some(TimeIndex::default()))];
+        let told = round(&mut retaining, at(1000), 1, answers);
+        let times: Vec<_> =
+            told.iter().map(|(to, retain)| (*to, retain.whole, retain.times.marks().len())).collect();
+        assert_eq!(times, [(replica(1), false, 1), (replica(2), true, 2)]);
+        assert!(told.iter().all(|(_, retain)| retain.times.time_ms() == 9_000_100));
+    }
+
+    #[test]
+    fn nobody_but_the_controller_beside_the_leader_applies_limits() {
+        let mut retaining = led_by(NodeId(2));
+        let mut out = vec![];
+        retaining.go_on(at(10_000), REGISTER, Options::default(), &mut out);
+        assert!(out.is_empty() && retaining.deadline().is_none());
+        // Nor does one that has led.
+        let mut retaining = led_by(ME);
+        let mut newer = entry(NodeId(2));
+        newer.view.as_mut().expect("it has one").number = ViewNumber(4);
+        retaining.learn(at(10), ME, Some(&newer), Options::default());
+        assert!(retaining.deadline().is_none());
+    }
+
+    #[test]
+    fn who_does_not_answer_is_asked_again_and_nothing_is_trimmed() {
+        let (mut retaining, options, mut out) = (led_by(ME), Options::default(), vec![]);
+        retaining.go_on(at(1000), REGISTER, options, &mut out);
+        retaining.answered(at(1000), replica(1), &answer(1, 40, None), options, &mut out);
+        out.clear();
+        retaining.go_on(at(2000), REGISTER, options, &mut out);
+        assert_eq!(out.len(), 2, "the register and the other replica are asked again");
+        assert_eq!(told(&out), []);
+    }
 }

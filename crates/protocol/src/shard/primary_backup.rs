@@ -116,7 +116,7 @@ impl Machine for Replica {
             Input::Found(ticket, records) => self.found(ticket, records, out),
             Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
             Input::Pressed(pressed) => self.pressed = pressed,
-            Input::Measured(ticket, usage) => self.measured(ticket, usage, out),
+            Input::Measured(ticket, usage, names) => self.measured(ticket, usage, names, out),
             Input::Message { .. } | Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
             Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use seriatim_model::retention::StoreUse;
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::wire::wire_struct;
-use seriatim_model::{Address, Position, Ticket, TimeIndex, ViewNumber};
+use seriatim_model::{Address, IdRun, Position, Ticket, TimeIndex, ViewNumber};
 
 use super::message::Message;
 use super::primary_backup::{Replica, send};
@@ -70,19 +70,27 @@ pub struct Retain {
 
 wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes } }
 
+/// How much later than the store knows a log's time may be, in milliseconds, before it is told although there is no new mark:
+/// so much younger records seem to be after all nodes were restarted.
+const TIME_TOLD_MS: u64 = 60_000;
+
 /// Which position was reached when, as a replica knows it, and who waits to hear what it keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surveys {
     times: TimeIndex,
+    /// The latest time that the store was told.
+    told_ms: u64,
     measuring: BTreeMap<Ticket, (Address, Survey)>,
     last: Ticket,
+    /// Where segments end, as the store was told.
+    segment_bytes: Option<u64>,
 }
 
 impl Surveys {
     /// After a restart. Marks above what is known to be final may be of positions that were given up.
     pub(super) fn recover(mut times: TimeIndex, stable: Position) -> Self {
         times.forget_above(stable);
-        Self { times, ..Self::default() }
+        Self { told_ms: times.time_ms(), times, ..Self::default() }
     }
 }
 
@@ -105,9 +113,27 @@ impl Replica {
         }
     }
 
-    pub(super) fn measured(&mut self, ticket: Ticket, usage: StoreUse, out: &mut Vec<RoleEffect>) {
+    pub(super) fn measured(
+        &mut self,
+        ticket: Ticket,
+        usage: StoreUse,
+        names: Vec<IdRun>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        self.discard_unknown(names, out);
         if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
             self.tell_survey(from, survey, Some(usage), out);
+        }
+    }
+
+    /// The store holds records that this replica does not know any more: it left a view in which they had positions that no
+    /// later view counts. They would keep their segments for ever. What has a position still, the store keeps.
+    fn discard_unknown(&mut self, names: Vec<IdRun>, out: &mut Vec<RoleEffect>) {
+        if self.has_local_log() || !self.is_open() {
+            return;
+        }
+        for unknown in names.into_iter().flat_map(|names| self.unordered.missing(names)).collect::<Vec<_>>() {
+            self.gate.store(StorageCommand::Discard(unknown), out);
         }
     }
 
@@ -132,25 +158,30 @@ impl Replica {
         if !self.is_open() || view != self.view_number() {
             return;
         }
-        // Whoever says so has heard from every replica what is final.
-        times.forget_above(self.stable);
-        let before = self.surveys.times.clone();
-        if whole {
-            let time_ms = before.time_ms();
-            self.surveys.times = times.clone();
-            self.surveys.times.reaches(time_ms);
-        } else {
-            self.surveys.times.merge(&times);
-        }
-        if self.options.deviates(Deviation::MarksForgotten) {
-            self.surveys.times = TimeIndex::default();
-        } else if self.surveys.times != before {
-            self.gate.store(StorageCommand::Mark { times, whole, segment_bytes }, out);
-        }
+        let is_trimmed = trim > self.trim;
         if self.options.deviates(Deviation::RetainedUnstable) {
             self.trim_below(trim, out);
         } else if trim > Position::ZERO {
             self.trim(from, request, trim, out);
+        }
+        // Whoever says so has heard from every replica what is final.
+        times.forget_above(self.stable);
+        let surveys = &mut self.surveys;
+        // A segment that is trimmed to its end is left then.
+        let is_news = whole || is_trimmed || !times.marks().is_empty();
+        if whole {
+            let time_ms = surveys.times.time_ms();
+            surveys.times = times.clone();
+            surveys.times.reaches(time_ms);
+        } else {
+            surveys.times.merge(&times);
+        }
+        let ends_elsewhere = surveys.segment_bytes != segment_bytes;
+        if self.options.deviates(Deviation::MarksForgotten) {
+            surveys.times = TimeIndex::default();
+        } else if is_news || ends_elsewhere || times.time_ms() >= surveys.told_ms + TIME_TOLD_MS {
+            (surveys.told_ms, surveys.segment_bytes) = (times.time_ms(), segment_bytes);
+            self.gate.store(StorageCommand::Mark { times, whole, segment_bytes }, out);
         }
     }
 

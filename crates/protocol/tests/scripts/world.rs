@@ -492,7 +492,7 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
         Input::Found(ticket, records) => Input::Found(ticket, records),
         Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
-        Input::Measured(ticket, usage) => Input::Measured(ticket, usage),
+        Input::Measured(ticket, usage, names) => Input::Measured(ticket, usage, names),
         Input::Wall(wall_ms) => Input::Wall(wall_ms),
         Input::DiskFull(full) => Input::DiskFull(full),
         Input::FullDisk(node, full) => Input::FullDisk(node, full),

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use seriatim_client::{
-    Client, ControlError, LimitChange, Log, LogConfig, LogEntry, LogUse, NodeId, Position, Retention,
-    RetentionChange,
+    AppendOptions, Client, ControlError, LimitChange, Log, LogConfig, LogEntry, LogUse, NodeId, Position,
+    Retention, RetentionChange,
 };
 
 use crate::cluster::Cluster;
@@ -136,7 +136,7 @@ async fn old_records_go_and_new_ones_stay() {
 /// Appends some, and waits until it is noted that the log is so far. A time after that.
 async fn noted(log: &Log, numbers: std::ops::Range<u32>) -> (Position, SystemTime) {
     for number in numbers {
-        log.append(number.to_string()).await.expect("it is appended");
+        log.append(number.to_string(), AppendOptions::default()).await.expect("it is appended");
     }
     let tail = log.check_tail().await.expect("it has a tail");
     let look = async || {

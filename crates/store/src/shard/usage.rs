@@ -1,7 +1,7 @@
 //! What a store takes on its disk, which positions keep it there, and which position was reached when.
 
 use seriatim_model::retention::{Extent, MOST_EXTENTS, StoreUse};
-use seriatim_model::{Position, TimeIndex};
+use seriatim_model::{IdRun, Position, TimeIndex};
 
 use super::binding::Binding;
 use super::index::IndexRun;
@@ -10,6 +10,9 @@ use super::{Kept, ShardStore, StoreError};
 
 /// Into how many parts the records of a segment are divided at most, about.
 const PARTS_OF_A_SEGMENT: u64 = 32;
+
+/// Of how many names it is told at once that they are held.
+const MOST_NAMES: usize = 256;
 
 /// No part of a segment is shorter, in bytes.
 const LEAST_PART_BYTES: u64 = 1 << 10;
@@ -63,17 +66,19 @@ impl ShardStore {
     pub fn measure(&self) -> StoreUse {
         let trim = self.trim.position();
         let mut usage = StoreUse::default();
+        // A file that is being replaced may be gone.
+        let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
+        for number in self.removed_to..self.trim.first_segment() {
+            usage.bytes += self.place.all_files(number).map(len).iter().sum::<u64>();
+        }
         for (number, parts, end) in self.contents.parts() {
-            // A file that is being replaced may be gone.
-            let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
             let [records, bindings, packed] = self.place.all_files(number).map(len);
             let bytes = records + bindings.max(packed);
             usage.bytes += records + bindings + packed;
-            let described = parts.parts.last().map_or(0, |(upto, _)| *upto).max(1);
             let mut told = 0;
             for (upto, end) in &parts.parts {
-                // What tells of records goes with them.
-                let until = u128::from(bytes) * u128::from(*upto) / u128::from(described);
+                // What tells of records goes with them. Records behind the last part have no positions.
+                let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
                 let part = Extent { end: *end, bytes: until as u64 - told };
                 told = until as u64;
                 if part.end > trim {
@@ -92,6 +97,12 @@ impl ShardStore {
             usage.extents = usage.extents.chunks(2).map(join).collect();
         }
         usage
+    }
+
+    /// The names of records that it holds and that have no final position, a few of them.
+    #[must_use]
+    pub fn held_by_name(&self) -> Vec<IdRun> {
+        self.contents.names.ids().take(MOST_NAMES).collect()
     }
 
     /// At which length a segment is sealed, in bytes.
@@ -118,7 +129,7 @@ impl ShardStore {
         let active = self.contents.parts().next_back();
         let is_trimmed = active.is_some_and(|(.., end)| end <= self.trim.position());
         let is_long = self.active.records.len() > self.segment_bytes();
-        if !self.active.records.is_empty() && segment_bytes.is_some() && (is_long || is_trimmed) {
+        if !self.active.records.is_empty() && (is_trimmed || is_long && segment_bytes.is_some()) {
             self.start_next_segment()?;
             self.raise_trim(self.trim.position())?;
         }
