@@ -1,7 +1,7 @@
 //! Limits trim nothing that is younger than they allow, by the true time, and nothing that is not final.
 //!
 //! The slack that is stated: a record may go when ten elevenths of its age have truly passed; and by a limit of bytes when
-//! what is kept is less than the limit by the part of a segment and what bindings take.
+//! what is kept is half of it: a record that got its position late keeps what was written after it, and all that goes with it.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::history::{History, Retained};
 
 /// For how long limits may still be applied that were changed: whoever applies them asked before.
 const APPLIED_LATE: Duration = Duration::from_secs(5);
-/// How many parts of a limit of bytes may be missing of what is kept.
-const PARTS: u64 = 4;
+/// Which part of a limit of bytes may be missing of what is kept.
+const PARTS: u64 = 2;
 
 pub(super) fn check(history: &History) -> Finding {
     for trimmed in &history.retained {
