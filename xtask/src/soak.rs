@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 /// Every ordering.
 const ORDERS: [&str; 4] = ["erwin-bb", "erwin-st", "corfu", "scalog"];
 /// The simulator's profiles in which something in particular goes wrong.
-const FAULTS: [&str; 14] = [
+const FAULTS: [&str; 15] = [
     "one-fault",
     "lost-for-good",
     "full-for-good",
@@ -23,6 +23,7 @@ const FAULTS: [&str; 14] = [
     "own-bytes",
     "long-faults",
     "fleeting-logs",
+    "limited",
     "resumed-losses",
     "taking-time",
 ];

@@ -432,7 +432,7 @@ impl Client {
         (view != ViewNumber::NONE).then(|| ViewChange { view, steps: steps.collect() })
     }
 
-    fn ask_briefly(
+    pub(crate) fn ask_briefly(
         &self,
         to: (NodeId, Endpoint),
         log: LogId,

@@ -54,12 +54,14 @@
 //! | read a range | [`Log::read`] | the first record, as long as you say |
 //! | follow a log | [`Log::subscribe`] | each record to become final |
 //! | learn how long the log is | [`Log::check_tail`] | all sequencing replicas |
+//! | find where a time begins | [`Log::position_at`] | one replica |
 
 mod client;
 mod engine;
 mod error;
 mod log;
 mod record;
+mod retention;
 mod shards;
 mod subscription;
 
@@ -67,10 +69,11 @@ pub use client::{Client, ClientOptions, LogOptions, LogStatus, NodeStatus, Recov
 pub use error::{AppendError, ConnectError, ControlError, ReadError};
 pub use log::{Append, AppendOptions, Log, Receipt};
 pub use record::Record;
+pub use retention::LogUse;
 pub use seriatim_delivery::Failure;
 pub use seriatim_model::{
-    Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, SessionId, ShardId,
-    record::Header, storage::Stored, view::NodeId,
+    Durability, LogConfig, Order, Position, Record as StoredRecord, RecordId, Retention, RetentionChange,
+    SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored, view::NodeId,
 };
 pub use seriatim_net::DelayLine;
 pub use seriatim_protocol::control::{Condition, LogEntry};

@@ -295,9 +295,18 @@ impl Log {
         }
     }
 
-    async fn read_too_late(&self, deadline: Duration) -> ReadError {
+    pub(crate) async fn read_too_late(&self, deadline: Duration) -> ReadError {
         let waiting_for = self.inner.client.obstacles(Some(self.inner.handles[0])).await;
         ReadError::DeadlineExceeded { seconds: deadline.as_secs_f64(), waiting_for }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// How long an operation may take.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.inner.client.inner.options.deadline
     }
 
     /// Up to `max` records from `from` on. Waits up to `wait` for the first; then returns what there is,

@@ -168,6 +168,8 @@ pub struct Host {
     pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
     random: u64,
+    /// What the clock on the wall said last, in milliseconds since 1970.
+    pub(crate) wall_ms: Option<u64>,
     failure: Option<String>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) notices: Notices,
@@ -222,6 +224,7 @@ impl Host {
             measured: (0, 0),
             join_at: Some(Time::ZERO),
             random,
+            wall_ms: None,
             failure: None,
             problems: revived.problems,
             notices: Notices::default(),
@@ -346,6 +349,7 @@ impl Host {
             return;
         }
         for key in self.timers.take_due(now) {
+            self.tell_wall(now, key);
             self.step(now, key, Input::Timer);
         }
         self.drain_local(now);
@@ -498,6 +502,8 @@ impl Host {
             self.host_new_role(now, key, &message);
         }
         if self.roles.contains_key(&key) {
+            self.introduce_leader(key, from, &message);
+            self.tell_wall(now, key);
             self.step(now, key, Input::Message { from, message });
         } else if let Some(answer) = unknown_role(&message) {
             self.send(key, from, answer);
@@ -623,6 +629,7 @@ impl Host {
                 };
                 self.local.push_back((key, Input::Mapped(ticket, owned)));
             }
+            RoleEffect::Measure { ticket } => self.measure(key, ticket),
             RoleEffect::Reply { reply, .. } => match reply {},
         }
     }
@@ -682,7 +689,7 @@ impl Host {
                 Kept::Instead(shorter) => _ = self.append(key, &own_record(&encode(&shorter))),
             }
             // Knowing what is stable is worth remembering, but nobody waits for it.
-            if !matches!(command, StorageCommand::Stable(_)) {
+            if !matches!(command, StorageCommand::Stable(_) | StorageCommand::Mark { .. }) {
                 self.awaited = self.last;
             }
         }

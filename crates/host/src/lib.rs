@@ -37,6 +37,7 @@ mod notices;
 mod recovery;
 mod register;
 mod relay;
+mod retaining;
 mod retire;
 mod returning;
 mod rhythm;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::record::Record;
+use crate::retention::Retention;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, decode_one, encode_one, wire_enum};
 
 /// When order is paid for.
@@ -130,20 +131,22 @@ pub struct LogConfig {
     /// After how many positions in which nothing of it was bound a session is forgotten. Every replica goes by this number:
     /// those that admit what a session appends, and those that discard what will never be admitted.
     pub session_idle_positions: u64,
+    /// What it keeps at most. It can be changed; whoever applies it goes by the register's entry.
+    pub retention: Retention,
 }
 
 /// Added to the number of a log's order if fields of later formats follow those that an order always had. A log
 /// that chose nothing by them is written as it always was; an earlier build refuses one that did.
 const FIELDS_FOLLOW: u8 = 0x80;
+/// The same for limits of what is kept, which come last.
+const LIMITS_FOLLOW: u8 = 0x40;
 
 impl Wire for LogConfig {
     fn encode(&self, out: &mut Encoder) {
         let is_usual = self.session_idle_positions == limits::SESSION_IDLE_POSITIONS;
-        if is_usual {
-            self.order.encode(out);
-        } else {
-            out.put(&[encode_one(&self.order)[0] | FIELDS_FOLLOW]);
-        }
+        let fields = if is_usual { 0 } else { FIELDS_FOLLOW };
+        let limits = if self.retention.is_unlimited() { 0 } else { LIMITS_FOLLOW };
+        out.put(&[encode_one(&self.order)[0] | fields | limits]);
         self.durability.encode(out);
         self.shards.encode(out);
         with_least(self.replicas, self.min_replicas).encode(out);
@@ -156,12 +159,15 @@ impl Wire for LogConfig {
         if !is_usual {
             self.session_idle_positions.encode(out);
         }
+        if limits != 0 {
+            self.retention.encode(out);
+        }
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let order = u8::decode(input)?;
-        let has_more = order & FIELDS_FOLLOW != 0;
-        let order: Order = decode_one(vec![order & !FIELDS_FOLLOW].into())?;
+        let (has_more, has_limits) = (order & FIELDS_FOLLOW != 0, order & LIMITS_FOLLOW != 0);
+        let order: Order = decode_one(vec![order & !(FIELDS_FOLLOW | LIMITS_FOLLOW)].into())?;
         let (durability, shards) = (Wire::decode(input)?, Wire::decode(input)?);
         let (replicas, min_replicas) = and_least(Wire::decode(input)?);
         let (sequencers, min_sequencers) = and_least(Wire::decode(input)?);
@@ -174,6 +180,7 @@ impl Wire for LogConfig {
             true => decode_number("LogConfig.session_idle_positions", input)?,
             false => limits::SESSION_IDLE_POSITIONS,
         };
+        let retention = if has_limits { Wire::decode(input)? } else { Retention::default() };
         Ok(Self {
             order,
             durability,
@@ -186,6 +193,7 @@ impl Wire for LogConfig {
             max_record_bytes,
             interval_us,
             session_idle_positions,
+            retention,
         })
     }
 }
@@ -218,6 +226,7 @@ impl Default for LogConfig {
             max_record_bytes: limits::DEFAULT_MAX_RECORD_BYTES,
             interval_us: limits::DEFAULT_INTERVAL_US,
             session_idle_positions: limits::SESSION_IDLE_POSITIONS,
+            retention: Retention::default(),
         }
     }
 }
@@ -284,7 +293,7 @@ impl LogConfig {
                 "a session is forgotten after {least} to {most} positions, not after {asked}"
             ));
         }
-        Ok(())
+        self.retention.check()
     }
 }
 
@@ -330,6 +339,9 @@ mod tests {
             let config = LogConfig { order, session_idle_positions: 20, ..LogConfig::default() };
             let written = encode_one(&config);
             assert_eq!(decode_one::<LogConfig>(written.clone()).unwrap(), config);
+            let retention = Retention { records: Some(7), ..Retention::default() };
+            let limited = LogConfig { retention, ..config };
+            assert_eq!(decode_one::<LogConfig>(encode_one(&limited)).unwrap(), limited);
             let earlier = written.slice(..1);
             assert!(decode_one::<Order>(earlier).is_err(), "an earlier build refuses what it would misread");
         }

@@ -9,6 +9,7 @@ pub mod limits;
 pub mod machine;
 pub mod position;
 pub mod record;
+pub mod retention;
 pub mod storage;
 pub mod time;
 pub mod timers;
@@ -19,6 +20,7 @@ pub use config::{Durability, LogConfig, Order};
 pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
 pub use position::{Placement, PlacementStep, Position};
 pub use record::{IdRun, Record, RecordId, SessionId, Settled};
+pub use retention::{Retention, RetentionChange, TimeIndex, TimeMark};
 pub use time::Time;
 pub use view::{
     Gap, Incarnation, LogId, Member, NodeId, ShardId, ShardMembers, View, ViewHistory, ViewNumber,

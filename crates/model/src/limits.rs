@@ -107,6 +107,21 @@ pub const SESSION_IDLE_POSITIONS: u64 = 10_000_000;
 /// The numbers of such positions that a log may choose.
 pub const SESSION_IDLE: std::ops::RangeInclusive<u64> = 1..=SESSION_IDLE_POSITIONS;
 
+/// For how long a log may choose to keep records, in milliseconds: a second to a hundred years.
+pub const RETAIN_AGE_MS: std::ops::RangeInclusive<u64> = 1000..=36_500 * 86_400_000;
+
+/// How many bytes of records a log may choose to keep: 64 KiB to 256 PiB.
+pub const RETAIN_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 50;
+
+/// How many records a log may choose to keep.
+pub const RETAIN_RECORDS: std::ops::RangeInclusive<u64> = 1..=MAX_NUMBER;
+
+/// How often a log's limits are applied, and noted how far it is, while it is appended to.
+pub const RETAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// How often at least, while nothing happens.
+pub const RETAIN_EVERY_IDLE: Duration = Duration::from_secs(60);
+
 /// How many records one session may have appended and not yet seen acknowledged.
 pub const MAX_IN_FLIGHT: usize = 64 << 10;
 
@@ -275,6 +290,10 @@ pub struct Limits {
     pub held_records: u64,
     /// See [`MAX_VOID_RUNS`]. Only the simulator and tests lower it.
     pub void_runs: usize,
+    /// See [`RETAIN_EVERY`].
+    pub retain_every: Duration,
+    /// See [`RETAIN_EVERY_IDLE`].
+    pub retain_every_idle: Duration,
 }
 
 impl Default for Limits {
@@ -304,6 +323,8 @@ impl Default for Limits {
             waiting_locates: MAX_WAITING_LOCATES,
             held_records: MAX_HELD_RECORDS,
             void_runs: MAX_VOID_RUNS,
+            retain_every: RETAIN_EVERY,
+            retain_every_idle: RETAIN_EVERY_IDLE,
         }
     }
 }

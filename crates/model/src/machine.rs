@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::position::Position;
 use crate::record::{IdRun, Record, RecordId};
+use crate::retention::StoreUse;
 use crate::storage::{Owned, ReadOutcome, ReadRange, StorageCommand, StorageFailure};
 use crate::time::Time;
 use crate::view::{NodeId, ShardId};
@@ -102,6 +103,11 @@ pub enum Input<M, Q> {
     /// Which shards hold the positions from the one that was asked for on, as far as the store knows and no
     /// further than was asked.
     Mapped(Ticket, Vec<Owned>),
+    /// What the shard's record store takes on its disk, and names of records that it holds without a final position, a few of
+    /// them.
+    Measured(Ticket, StoreUse, Vec<IdRun>),
+    /// What the node's clock on the wall says, in milliseconds since 1970. It may be wrong, and be set at any time.
+    Wall(u64),
     /// The node's disk ran out of room (true) or has room again (false).
     DiskFull(bool),
     /// By its own word, the disk of a node, this one or another, has no room for records (true), or has enough again
@@ -187,6 +193,11 @@ pub enum Effect<M, R> {
         from: Position,
         /// The position after the last.
         end: Position,
+    },
+    /// Look how much the shard's record store takes on its disk.
+    Measure {
+        /// Comes back in [`Input::Measured`].
+        ticket: Ticket,
     },
     /// Answer a request of the application.
     Reply {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::config::LogConfig;
 use crate::position::Position;
 use crate::record::{IdRun, Record, RecordId, Settled};
+use crate::retention::TimeIndex;
 use crate::view::{Gap, Incarnation, ShardId, View, ViewHistory, ViewNumber};
 use crate::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
 
@@ -225,6 +226,17 @@ pub enum StorageCommand {
         /// The other records.
         runs: Vec<Run>,
     },
+    /// Add these marks to those that tell which position was reached when, or take these in their place. As with what is
+    /// stable, nothing waits for it. From now on a segment is sealed at `segment_bytes`, or where that is usual if it is
+    /// shorter.
+    Mark {
+        /// The marks, and the log's time.
+        times: TimeIndex,
+        /// Whether these are all.
+        whole: bool,
+        /// Where segments end, in bytes, if the log has a limit of bytes.
+        segment_bytes: Option<u64>,
+    },
 }
 
 wire_enum! {
@@ -239,6 +251,7 @@ wire_enum! {
         8 => Map { view, first, owned },
         9 => Discard(ids),
         10 => Rebind { view, same, runs },
+        11 => Mark { times, whole, segment_bytes },
     }
 }
 
@@ -314,6 +327,8 @@ pub struct ShardRecovery {
     pub void: Vec<IdRun>,
     /// For each view of which there are versions the position after the last of them, in the order of views.
     pub ends: Vec<(ViewNumber, Position)>,
+    /// Which position was reached when.
+    pub times: TimeIndex,
 }
 
 /// An entry of a role's journal, as bytes.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use seriatim_host::{Cause, Event, Host, HostError, Liveness, Notice, Outgoing, Problem, role_in_words};
@@ -192,6 +192,7 @@ impl Driver {
     }
 
     fn drain(&mut self) {
+        self.host.note_wall(wall_ms());
         let until = Instant::now() + DRAIN_FOR;
         for _ in 1..DRAIN {
             match self.inboxes.try_next() {
@@ -276,6 +277,7 @@ impl Driver {
     fn perform(&mut self) {
         let now = self.now();
         self.host.note_condition(self.vitals.wrong_suspicions(), self.syncer.write_time());
+        self.host.note_wall(wall_ms());
         self.host.settle(now);
         self.send();
         self.ask();
@@ -390,4 +392,10 @@ async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {
         Some(register) => register.next().await,
         None => std::future::pending().await,
     }
+}
+
+/// What the clock on the wall says, in milliseconds since 1970.
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -178,6 +178,18 @@ pub enum Deviation {
     MendingWaits,
     /// A node writes a role's snapshot down for a checkpoint some time after the role was asked for it.
     SnapshotAhead,
+    /// How old records are goes by a clock on the wall as it is.
+    AgedByWall,
+    /// A log's limits trim what is not final.
+    RetainedUnstable,
+    /// A log's limits are never applied.
+    NeverRetained,
+    /// Replicas forget which position was reached when.
+    MarksForgotten,
+    /// What was final at a time is noted for an earlier one.
+    MarkedEarlier,
+    /// A log's limit of bytes trims all that is final.
+    RetainedTooLittle,
 }
 
 /// What every machine of a node is configured with.

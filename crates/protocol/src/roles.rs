@@ -46,6 +46,7 @@ impl Message {
                     | Control::Delete { .. }
                     | Control::AddShard { .. }
                     | Control::RemoveShard { .. }
+                    | Control::SetRetention { .. }
                     | Control::EndSession { .. }
             ),
             (Self::Control(message), Endpoint::Node) => matches!(message, Control::AskCondition { .. }),
@@ -85,6 +86,7 @@ impl Message {
                     | Shard::Cancel { .. }
                     | Shard::Trim { .. }
                     | Shard::Status { .. }
+                    | Shard::Survey(_)
             ),
             _ => false,
         }

@@ -1,9 +1,10 @@
 //! The command line. Scripts depend on it: names stay as they are.
 
 mod bench;
+mod retention;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use seriatim_model::{Durability, Order};
@@ -13,6 +14,7 @@ pub(crate) use bench::{
     MetadataArguments, PacedArguments, PlotArguments, ReadBenchArguments, RegisterKind, RepeatArguments,
     ScaleArguments, StallArguments, ThroughputArguments, Victim,
 };
+pub(crate) use retention::{RetentionArguments, age_in_words, bytes_in_words};
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
 /// order is paid for.
@@ -41,7 +43,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// See it work: a throw-away cluster, four clients, a kill in the middle, and a check of every record.
     Demo(DemoArguments),
-    /// Create, list, show and delete logs, add and remove their shards.
+    /// Create, list, show and delete logs, add and remove their shards, change what they keep.
     #[command(subcommand)]
     Log(LogCommand),
     /// Append the lines of a file, or of standard input, a record each.
@@ -54,6 +56,14 @@ pub(crate) enum Command {
     CheckTail {
         /// The log.
         name: String,
+    },
+    /// Print the position at which what was appended at a time or later begins.
+    Seek {
+        /// The log.
+        name: String,
+        /// The time, in UTC, such as 2026-11-22T10:00Z.
+        #[arg(long, value_name = "TIME", value_parser = retention::instant)]
+        time: SystemTime,
     },
     /// Delete all records below a position, for good.
     Trim {
@@ -167,7 +177,14 @@ pub(crate) enum LogCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print what a log promises, and who takes part.
+    /// Change what a log keeps at most; 'none' lifts a limit.
+    Set {
+        /// The log.
+        name: String,
+        #[command(flatten)]
+        retention: RetentionArguments,
+    },
+    /// Print what a log promises, who takes part, and what it takes on disks.
     Show {
         /// The log.
         name: String,
@@ -243,6 +260,8 @@ pub(crate) struct CreateArguments {
     /// [default: 10000000].
     #[arg(long, value_name = "N")]
     pub(crate) session_idle_positions: Option<u64>,
+    #[command(flatten)]
+    pub(crate) retention: RetentionArguments,
 }
 
 /// A time in microseconds.

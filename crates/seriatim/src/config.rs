@@ -229,6 +229,8 @@ impl LimitsSection {
             held_records: usual.held_records,
             void_runs: usual.void_runs,
             journal_backlog_bytes: usual.journal_backlog_bytes,
+            retain_every: usual.retain_every,
+            retain_every_idle: usual.retain_every_idle,
         })
     }
 }

@@ -11,15 +11,18 @@ mod fair;
 mod goodput;
 mod integrity;
 mod kept_promises;
+mod limits_kept;
 mod liveness;
 mod memory_bound;
 mod no_gap;
 mod no_needless_failure;
 mod no_needless_view;
 mod no_unstable_reads;
+mod position_at;
 mod real_time_order;
 mod receipts;
 mod recovers;
+mod retention;
 mod session_end;
 mod session_order;
 mod stable_prefix;
@@ -40,7 +43,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 25] = [
+pub const ALL: [Checker; 28] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -66,6 +69,9 @@ pub const ALL: [Checker; 25] = [
     ("fair", fair::check),
     ("step_cost", step_cost::check),
     ("view_change_cost", view_change_cost::check),
+    ("retention", retention::check),
+    ("limits_kept", limits_kept::check),
+    ("position_at", position_at::check),
 ];
 
 /// Those for which it is enough to know what the clients of a log were told, and what is in it at the end.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use seriatim_model::storage::{Owned, Stored};
 use seriatim_model::{
-    Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Time, View,
-    ViewNumber,
+    Durability, LogConfig, Member, NodeId, Placement, Position, RecordId, Retention, SessionId, ShardId,
+    Time, View, ViewNumber,
 };
 
 use crate::capacity::Capacity;
@@ -304,6 +304,28 @@ pub struct Load {
     pub is_over: bool,
 }
 
+/// A trim that a log's limits brought, as it came to the first replica.
+#[derive(Clone, Copy, Debug)]
+pub struct Retained {
+    /// When.
+    pub at: Time,
+    /// The first position to keep.
+    pub trim: Position,
+    /// How many bytes the log's files had, one replica of each shard counted.
+    pub used: u64,
+    /// How many of them records from the trim point on keep.
+    pub kept: u64,
+}
+
+/// An answer to the question where a time begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    /// The time, in milliseconds since the world began, as a clock that is right says it.
+    pub right_ms: u64,
+    /// The answer.
+    pub answer: Position,
+}
+
 /// All of it.
 #[derive(Debug)]
 pub struct History {
@@ -332,6 +354,20 @@ pub struct History {
     pub holes: Vec<String>,
     /// The questions for the tail.
     pub tails: Vec<TailCheck>,
+    /// The log's limits, and since when, where it has some.
+    pub limits: Vec<(Time, Retention)>,
+    /// Below which position everything was final, and since when, where the log has limits.
+    pub final_at: Vec<(Time, Position)>,
+    /// What limits trimmed.
+    pub retained: Vec<Retained>,
+    /// Where times begin, by what was told.
+    pub sought: Vec<Sought>,
+    /// How far a clock on a wall was ever behind, in milliseconds.
+    pub clocks_behind_ms: u64,
+    /// How many bytes a log may have beyond its limit.
+    pub slack_bytes: u64,
+    /// Which limit it does not keep to in the end, if there is one.
+    pub exceeds: Option<String>,
     /// The trims.
     pub trims: Vec<Trim>,
     /// The sessions that have ended, at which number, and when that was told last.
@@ -403,6 +439,13 @@ impl History {
             maps: vec![],
             holes: vec![],
             tails: vec![],
+            limits: vec![],
+            final_at: vec![],
+            retained: vec![],
+            sought: vec![],
+            clocks_behind_ms: 0,
+            slack_bytes: 0,
+            exceeds: None,
             trims: vec![],
             ended: BTreeMap::new(),
             now: Time::ZERO,

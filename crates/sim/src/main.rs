@@ -130,6 +130,7 @@ enum Profile {
     Echoes,
     LongFaults,
     FleetingLogs,
+    Limited,
 }
 
 impl Profile {
@@ -193,6 +194,7 @@ impl Profile {
             Self::Echoes => profiles::echoes(seed),
             Self::LongFaults => profiles::long_faults(seed),
             Self::FleetingLogs => profiles::fleeting_logs(seed),
+            Self::Limited => profiles::limited(seed),
             Self::LongLog => profiles::long_log(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::limits::{Limits, MAP_RUNS, MISSING_CONNECTED, MISSING_FOR, REPLACE_AFTER};
-use seriatim_model::{Durability, LogConfig, NodeId, Order};
+use seriatim_model::{Durability, LogConfig, NodeId, Order, RetentionChange};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
 
@@ -137,6 +137,35 @@ pub struct Workload {
     pub reset_every: Option<Duration>,
 }
 
+/// The clocks on the walls of nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Clocks {
+    /// By how many milliseconds each is ahead, the first node's first.
+    pub ahead_ms: Vec<i64>,
+    /// After how long, and for how long, which node's is ahead by so many milliseconds more.
+    pub jumps: Vec<(Duration, Duration, NodeId, i64)>,
+}
+
+impl Clocks {
+    /// By how many milliseconds a node's is ahead so long after the log was created.
+    #[must_use]
+    pub fn ahead_ms(&self, node: NodeId, after: Duration) -> i64 {
+        let jumped = self.jumps.iter().filter(|(from, lasting, of, _)| {
+            *of == node && (*from..from.saturating_add(*lasting)).contains(&after)
+        });
+        let usual = self.ahead_ms.get(node.0 as usize - 1).copied().unwrap_or_default();
+        usual + jumped.map(|(.., more)| more).sum::<i64>()
+    }
+
+    /// By how many milliseconds one of them is ever behind.
+    #[must_use]
+    pub fn most_behind_ms(&self) -> u64 {
+        let behind = |ahead: &i64| (-ahead).max(0).cast_unsigned();
+        let usual = self.ahead_ms.iter().map(behind).max().unwrap_or_default();
+        usual + self.jumps.iter().map(|(.., more)| behind(more)).sum::<u64>()
+    }
+}
+
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -176,6 +205,10 @@ pub struct Plan {
     pub reshapes: Vec<(Duration, Reshape)>,
     /// Whether a disk that is lost is not empty then, but as it was some time before.
     pub disk_goes_back: bool,
+    /// The clocks on the nodes' walls. Without them no limits are applied.
+    pub clocks: Option<Clocks>,
+    /// How the log's limits are changed, and how long after it was created.
+    pub limit_changes: Vec<(Duration, RetentionChange)>,
     /// How often a client appends to a second log, which is created beside the tested one, if there is one.
     pub second_log_every: Option<Duration>,
     /// When, after the tested log was created, others come, and when they go.
@@ -227,6 +260,8 @@ impl Plan {
             may_lose_too_much,
             has_operator: may_lose_too_much && random.percent(50),
             reshapes: reshapes(seed),
+            clocks: None,
+            limit_changes: vec![],
             disk_goes_back: false,
             second_log_every: None,
             fleeting: vec![],

@@ -11,6 +11,7 @@ mod faults;
 mod finish;
 mod fleeting;
 mod heartbeats;
+mod limits;
 mod load;
 mod nodes;
 mod observe;
@@ -24,7 +25,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, ShardId, Time, View, ViewNumber};
+use seriatim_model::{
+    Endpoint, LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, Time, View, ViewNumber,
+};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -34,13 +37,14 @@ use crate::coverage::{Coverage, Step};
 use crate::history::{End, History};
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::Pipes;
-use crate::plan::{Fault, Plan, Reshape, Trigger};
+use crate::plan::{Clocks, Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
 use crate::trace::Trace;
 
 use damage::Damage;
 use faults::Spoiled;
 use fleeting::Fleet;
+use limits::Limits;
 use load::Desk;
 pub use nodes::Node;
 pub use observe::Milestone;
@@ -93,6 +97,7 @@ enum Happening {
     Strike(Fault),
     Mend(faults::Mend),
     Reshape(Reshape),
+    SetLimits(RetentionChange),
     OperatorLooks,
     LogComes(u64),
     LogGoes(u64),
@@ -173,6 +178,7 @@ pub struct World {
     /// The logs that come and go.
     fleet: Fleet,
     promises: Promises,
+    limits: Limits,
     /// How far each member got in each view.
     ordered: BTreeMap<(ViewNumber, NodeId), Position>,
     /// How far each replica of a shard is written in each view, in a log that is ordered first.
@@ -199,6 +205,7 @@ impl World {
         let network = Network::new(plan.network, random.fork());
         let mut history = History::new(plan.config.clone());
         history.unordered = plan.workload.unordered;
+        history.clocks_behind_ms = plan.clocks.as_ref().map_or(0, Clocks::most_behind_ms);
         let mut world = Self {
             now: Time::ZERO,
             sequence: 0,
@@ -223,6 +230,7 @@ impl World {
             operator: Operator::default(),
             fleet: Fleet::new(),
             promises: Promises::default(),
+            limits: Limits::default(),
             ordered: BTreeMap::new(),
             written: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -266,6 +274,9 @@ impl World {
         self.schedule_fleeting();
         for (after, reshape) in self.plan.reshapes.clone() {
             self.schedule(self.began + after, Happening::Reshape(reshape));
+        }
+        for (after, change) in self.plan.limit_changes.clone() {
+            self.schedule(self.began + after, Happening::SetLimits(change));
         }
         if self.plan.has_operator {
             self.schedule(self.now, Happening::OperatorLooks);
@@ -398,6 +409,7 @@ impl World {
             Happening::Strike(fault) => self.strike(fault),
             Happening::Mend(mend) => self.mend(mend),
             Happening::Reshape(reshape) => self.reshape(reshape),
+            Happening::SetLimits(change) => self.set_limits(change),
             Happening::OperatorLooks => self.operator_looks(),
             Happening::LogComes(number) => self.log_comes(number),
             Happening::LogGoes(number) => self.log_goes(number),

@@ -206,6 +206,7 @@ fn every_profile_is_clean_without_a_defect() {
     all_clean("bit rot", profiles::bit_rot, 0..10);
     all_clean("accepted losses", profiles::accepted_losses, 0..5);
     all_clean("trimmed absences", profiles::trimmed_absences, 0..10);
+    all_clean("limited", profiles::limited, 0..10);
     all_clean("copies", profiles::copies, 0..10);
 }
 

@@ -5,8 +5,9 @@
 //! body`, the checksum over the length and the body. Everything is little endian.
 //!
 //! Version 2 packs the entries of binding logs (`shard/packed.rs`); in version 1 each is a frame. Version 3 salts the
-//! files of the journal (`journal/secret.rs`), in version 4 their headers say to what batches are aligned, and in version 5 the
-//! snapshots of a checkpoint stand where they were taken. Everything else is the same in all.
+//! files of the journal (`journal/secret.rs`), in version 4 their headers say to what batches are aligned, in version 5 the
+//! snapshots of a checkpoint stand where they were taken, and from version 6 on binding logs tell which position was reached
+//! when. Everything else is the same in all.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Encoder, Wire, decode_one};
@@ -14,10 +15,13 @@ use seriatim_model::wire::{Encoder, Wire, decode_one};
 use crate::error::OpenError;
 
 /// The format that this program writes, and the newest that it reads.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 
 /// The first version with packed binding logs.
 pub(crate) const PACKED_BINDINGS: u16 = 2;
+
+/// The first version whose binding logs tell which position was reached when.
+pub(crate) const TIMED_BINDINGS: u16 = 6;
 
 /// The first version whose journal files have salts.
 pub(crate) const SALTED_JOURNALS: u16 = 3;
@@ -155,7 +159,7 @@ mod tests {
         for older in 1..VERSION {
             assert_eq!(with(8, older as u8).unwrap(), 7, "what older programs wrote is read");
         }
-        assert!(matches!(with(8, 6), Err(OpenError::Version { found: 6, known: 5, .. })));
+        assert!(matches!(with(8, 7), Err(OpenError::Version { found: 7, known: 6, .. })));
         assert!(matches!(with(10, 4), Err(OpenError::Features { flags: 4, .. })));
         assert_eq!(with(12, 1).unwrap(), 7, "ignorable flags are ignored");
     }

@@ -53,7 +53,7 @@
 //!
 //! # Formats
 //!
-//! Version 5; older files are read, and those that changed since get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
+//! Version 6; older files are read, and those that changed since get no more entries. Each file starts with magic, version, whose it is, critical flags (refused if unknown) and
 //! ignorable flags; see `format.rs`, `journal/batch.rs`, `shard/segment.rs`, `shard/binding.rs`, `shard/packed.rs`,
 //! `shard/rewriting.rs`. Values
 //! are encoded by [`seriatim_model::wire`]. `golden/` holds files of each version, and

@@ -46,6 +46,7 @@ mod rewriting;
 mod runs;
 mod segment;
 mod trim;
+mod usage;
 mod whole;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -56,7 +57,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seriatim_model::storage::{Lacking, ShardMemory, ShardRecovery, StorageCommand, StorageFailure};
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one, wire_struct};
-use seriatim_model::{LogId, Position, Record, RecordId, ShardId};
+use seriatim_model::{LogId, Position, Record, RecordId, ShardId, TimeIndex};
 
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -224,6 +225,8 @@ pub struct ShardStore {
     failure: Option<String>,
     /// Whether it has no journal that would repeat what it loses.
     is_write_behind: bool,
+    /// Where segments end because the log has a limit of bytes, as far as it was told.
+    segment_bytes: Option<u64>,
 }
 
 /// Work on files that the store left to a thread that may wait.
@@ -244,6 +247,7 @@ struct Remembered {
     memory: Option<ShardMemory>,
     stable: Position,
     lacks: Option<Lacking>,
+    times: TimeIndex,
 }
 
 /// What the journal's checkpoint holds of a store: how far the files of the active segment are to be
@@ -261,6 +265,7 @@ struct ShardCheckpoint {
     /// The names of positions that are not final. The binding logs tell them, too, but a later trim may take
     /// these before the journal has kept the commands that decided about the names.
     given: Vec<Binding>,
+    times: TimeIndex,
 }
 
 impl Wire for ShardCheckpoint {
@@ -273,8 +278,12 @@ impl Wire for ShardCheckpoint {
         self.stable.encode(out);
         self.trim.encode(out);
         self.lacks.encode(out);
-        if !self.given.is_empty() {
+        let is_timed = self.times != TimeIndex::default();
+        if is_timed || !self.given.is_empty() {
             self.given.encode(out);
+        }
+        if is_timed {
+            self.times.encode(out);
         }
     }
 
@@ -290,6 +299,7 @@ impl Wire for ShardCheckpoint {
             // The first checkpoints ended here: nothing could be lacking.
             lacks: if input.remaining() == 0 { None } else { Wire::decode(input)? },
             given: if input.remaining() == 0 { vec![] } else { Wire::decode(input)? },
+            times: if input.remaining() == 0 { TimeIndex::default() } else { Wire::decode(input)? },
         })
     }
 }
@@ -416,10 +426,10 @@ impl ShardStore {
     /// What a shard replica needs to go on.
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
-        let Remembered { memory, stable, lacks } = self.contents.remembered.clone();
+        let Remembered { memory, stable, lacks, times } = self.contents.remembered.clone();
         let (trim, put) = (self.trim.position(), self.contents.put());
         let (void, ends) = (self.contents.void(trim), self.contents.index.ends());
-        ShardRecovery { memory, stable, trim, lacks, put, void, ends }
+        ShardRecovery { memory, stable, trim, lacks, put, void, ends, times }
     }
 
     /// How many entries it keeps in a block of what it holds in memory. To find or change one, it may have to look at all
@@ -468,6 +478,9 @@ impl ShardStore {
             StorageCommand::Map { view, first, owned } => self.note_map(*view, *first, owned),
             StorageCommand::Discard(ids) => self.discard(*ids),
             StorageCommand::Rebind { view, same, runs } => self.rebind(*view, same, runs),
+            StorageCommand::Mark { times, whole, segment_bytes } => {
+                self.note_times(times, *whole, *segment_bytes)
+            }
         }
     }
 
@@ -488,6 +501,7 @@ impl ShardStore {
             trim: self.trim.position(),
             lacks: self.contents.remembered.lacks,
             given: self.contents.given_bindings(),
+            times: self.contents.remembered.times.clone(),
         };
         (encode_one(&checkpoint), self.take_unsynced())
     }
@@ -502,13 +516,15 @@ impl ShardStore {
     /// would make it too long.
     fn make_room(&mut self, parts: &[&[(RecordId, Record)]], binding_bytes: u64) -> Result<(), StoreError> {
         let bytes: u64 = parts.iter().map(|part| segment::records_bytes(part)).sum();
-        let is_full = |len: u64, more: u64| len + more > self.options.segment_bytes;
+        let segment_bytes = self.segment_bytes();
+        let is_full = |len: u64, more: u64| len + more > segment_bytes;
         let (records, bindings) = (&self.active.records, &self.active.bindings);
         let is_due = !records.is_empty() && is_full(records.len(), bytes)
             || self.is_worth_a_new_log() && is_full(bindings.len(), binding_bytes);
-        if !is_due {
-            return Ok(());
-        }
+        if is_due { self.start_next_segment() } else { Ok(()) }
+    }
+
+    fn start_next_segment(&mut self) -> Result<(), StoreError> {
         let initial = self.contents.initial_bindings();
         let next = self.active.seal_and_start_next(&self.place, &initial)?;
         let sealed = std::mem::replace(&mut self.active, next);

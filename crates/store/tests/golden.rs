@@ -2,7 +2,8 @@
 //!
 //! `golden/vN` holds the files of a node: a journal with a checkpoint, and the store of one shard that
 //! the checkpoint speaks of; `golden/vN-names` those of a log whose records are ordered after they were put; and
-//! `golden/v2-packed` the first once binding logs were rewritten, which the first version did not do.
+//! `golden/v2-packed` the first once binding logs were rewritten, which the first version did not do; and `golden/v6-times`
+//! the first with marks of time, which begin with that version.
 //! A new format version gets new directories and leaves the old ones alone:
 //! raise the version in `format.rs`, add it to [`VERSIONS`], and run
 //! `SERIATIM_GOLDEN=write cargo test -p seriatim-store --test golden` once. It never overwrites files
@@ -19,15 +20,15 @@ use seriatim_model::storage::{Ordered, Owned, ReadRange, Run, ShardMemory, Stora
 use seriatim_model::wire::{decode_one, encode_one};
 use seriatim_model::{
     Endpoint, IdRun, Incarnation, LogConfig, LogId, NodeId, Order, Placement, Position, Record, RecordId,
-    SessionId, ShardId, View, ViewHistory, ViewNumber,
+    SessionId, ShardId, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_store::{
     Disk, Journal, JournalIdentity, JournalOptions, MemoryDisk, OpenMode, RoleKey, Secret, ShardOptions,
     ShardStore, sync_files,
 };
 
-const VERSIONS: [u32; 5] = [1, 2, 3, 4, NEWEST];
-const NEWEST: u32 = 5;
+const VERSIONS: [u32; 6] = [1, 2, 3, 4, 5, NEWEST];
+const NEWEST: u32 = 6;
 
 const LOG: LogId = LogId(0x5e71a71);
 const SHARD: ShardId = ShardId(1);
@@ -158,6 +159,31 @@ fn check_content(store: &ShardStore) {
     }
 }
 
+/// The same, with what tells which position was reached when.
+fn timed_commands() -> Commands {
+    let (mut before, mut after) = commands();
+    let mark = |marks: &[u64], whole| {
+        let mut times = TimeIndex::default();
+        marks.iter().for_each(|n| _ = times.add(time_mark(*n)));
+        StorageCommand::Mark { times, whole, segment_bytes: Some(2048) }
+    };
+    before.insert(4, mark(&[3, 5, 30], true));
+    before.push(mark(&[55], false));
+    after.push(mark(&[62], false));
+    (before, after)
+}
+
+fn time_mark(position: u64) -> TimeMark {
+    let time_ms = 1_700_000_000_000 + position * 1000;
+    TimeMark { position: Position(position), time_ms, wall_ms: time_ms + 5 - position }
+}
+
+fn check_times(store: &ShardStore) {
+    check_content(store);
+    // What only tells of what is trimmed is forgotten.
+    assert_eq!(store.recovery().times.marks(), [5, 30, 55, 62].map(time_mark));
+}
+
 const NAMES: u64 = 0xa;
 const VOID: u64 = 0xb;
 
@@ -259,6 +285,7 @@ fn files_of_all_versions_open() {
         check_files(&format!("v{version}"), commands, 0, check_content);
     }
     check_files("v2-packed", commands, 3, check_content);
+    check_files("v6-times", timed_commands, 0, check_times);
 }
 
 #[test]

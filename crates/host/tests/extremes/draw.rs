@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use seriatim_model::limits;
 use seriatim_model::record::Header;
+use seriatim_model::retention::{Extent, LimitChange, StoreUse};
 use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
 use seriatim_model::{
     Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement,
-    PlacementStep, Position, Record, RecordId, SessionId, Settled, ShardId, ShardMembers, View, ViewHistory,
-    ViewNumber,
+    PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId, Settled, ShardId,
+    ShardMembers, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogEntry, NodeAddress, Refusal, SealedState,
@@ -15,7 +16,7 @@ use seriatim_protocol::control::{
 };
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::scalog::message::{Cut, End, Place};
-use seriatim_protocol::shard::{Held, ReadError, Span, Submitted};
+use seriatim_protocol::shard::{Held, ReadError, Retain, Span, Submitted, Survey, Surveyed};
 
 use crate::cluster::{Known, NAME};
 
@@ -226,6 +227,26 @@ impl Drawn for Sessions {
     }
 }
 
+impl Drawn for LimitChange {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::Set(Drawn::drawn(draw))
+    }
+}
+
+impl Drawn for TimeIndex {
+    fn drawn(draw: &mut Draw) -> Self {
+        let mut times = Self::default();
+        let mark = TimeMark {
+            position: Drawn::drawn(draw),
+            time_ms: Drawn::drawn(draw),
+            wall_ms: Drawn::drawn(draw),
+        };
+        times.add(mark);
+        times.reaches(Drawn::drawn(draw));
+        times
+    }
+}
+
 impl<T: Drawn> Drawn for Vec<T> {
     fn drawn(draw: &mut Draw) -> Self {
         vec![T::drawn(draw), T::drawn(draw)]
@@ -269,8 +290,15 @@ drawn! {
     View { number, sequencers, leader, shards, placement, first, start }
     LogConfig {
         order, durability, shards, replicas, sequencers, min_replicas, min_sequencers, stripe, max_record_bytes,
-        interval_us, session_idle_positions
+        interval_us, session_idle_positions, retention
     }
+    Retention { age_ms, bytes, records }
+    RetentionChange { age_ms, bytes, records }
+    Extent { end, bytes }
+    StoreUse { bytes, extents }
+    Survey { request, times, usage }
+    Surveyed { request, view, stable, trim, digest, time_ms, times, usage }
+    Retain { request, view, trim, times, whole, segment_bytes }
     LogEntry {
         id, name, config, sequencers, shards, leaving, version, claimed, claimant, view, history, unavailable,
         ended

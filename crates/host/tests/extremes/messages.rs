@@ -44,6 +44,7 @@ pub(crate) fn all() -> Vec<Kind> {
 kinds! {
     of_control of control {
         Get { log }
+        Peek { log }
         Current { entry }
         Gone { log }
         CompareAndSet { entry }
@@ -69,6 +70,7 @@ kinds! {
         Move { node, version }
         AddShard { request, log, shard }
         RemoveShard { request, log, shard }
+        SetRetention { request, log, change }
         EndSession { log, view, ended, since }
         Seal { claim, old, config }
         Sealed { claim, incarnation, state }
@@ -148,6 +150,9 @@ kinds! {
         Decided { view, end, length }
         Cover { view, of, batch, backups, length, runs }
         ReplicateCover { view, of, batch, incarnation, length, runs }
+        Survey { 0 }
+        Surveyed { 0 }
+        Retain { 0 }
     }
 }
 

@@ -5,7 +5,7 @@
 //! before. Only those who wait for news are answered with what is known, and told later of what is new.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use seriatim_etcd::{RequestError, Update};
@@ -22,6 +22,8 @@ use super::entries::{Entries, EtcdError};
 use super::news::{Answer, News};
 use crate::alarm::until;
 
+/// Why a lock cannot be poisoned here.
+const UNPOISONED: &str = "nobody panics with it";
 /// How many requests of each kind are under way at etcd.
 const UNDER_WAY: usize = 4;
 /// How many questions of each kind wait; askers repeat what is not answered.
@@ -142,7 +144,7 @@ impl Desk {
         let RegisterQuestion { asker, log: works_for, message } = question;
         let who = (asker, works_for);
         match message {
-            Message::Get { log } if self.gets.len() < WAITING => {
+            Message::Get { log } | Message::Peek { log } if self.gets.len() < WAITING => {
                 let askers = self.gets.entry(log).or_default();
                 if !askers.contains(&who) {
                     askers.push(who);
@@ -152,7 +154,7 @@ impl Desk {
                 // Who asks again has no answer: what it proposes now is what it wants.
                 self.swaps.insert((entry.id, asker), (entry, who));
             }
-            Message::Get { .. } | Message::CompareAndSet { .. } => {}
+            Message::Get { .. } | Message::Peek { .. } | Message::CompareAndSet { .. } => {}
             Message::Lookup { request, name } => return self.look_up(who, request, name),
             message if self.others.len() < WAITING => {
                 self.others.push_back(RegisterQuestion { asker, log: works_for, message });
@@ -420,10 +422,17 @@ fn unanswered((asker, log): Asker, error: &EtcdError) -> Option<Event> {
     told.then_some(Event::RegisterAnswered { to: asker, log, message })
 }
 
+/// The node that keeps a log to its limits is told of them. Should this be lost: it asks before it applies them.
+fn tell_limits(changed: LogEntry) -> Option<Event> {
+    let to = Address::Node(catalog::retained_by(&changed)?, Endpoint::Controller);
+    let entry = catalog::successor(changed);
+    Some(Event::RegisterAnswered { to, log: entry.id, message: Message::Registered { entry } })
+}
+
 /// The answers to a question that is asked alone; none if there is nothing to say.
 async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Result<Vec<Event>, EtcdError> {
     let RegisterQuestion { asker, log, message } = question;
-    let mut waits_for_view = None;
+    let (mut waits_for_view, mut tells_limits) = (None, None);
     let answer = match message {
         Message::List { request } => {
             let (entries, nodes) = entries.list().await?;
@@ -447,6 +456,17 @@ async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             waits_for_view = outcome.is_ok().then_some(log);
             catalog::answer(request, outcome.map(|()| log))
         }
+        Message::SetRetention { request, log, change } => {
+            let changed = Mutex::new(None);
+            let change = |entry: &LogEntry, _: &[NodeId]| {
+                let outcome = catalog::with_retention(entry, change);
+                changed.lock().expect(UNPOISONED).clone_from(outcome.as_ref().unwrap_or(&None));
+                outcome
+            };
+            let outcome = entries.reshape(log, change).await?;
+            tells_limits = changed.into_inner().expect(UNPOISONED).filter(|_| outcome.is_ok());
+            catalog::answer(request, outcome.map(|()| log))
+        }
         Message::EndSession { log, view, ended, since } => {
             entries.end_session(log, view, ended, since).await?
         }
@@ -459,5 +479,8 @@ async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
         _ => return Ok(vec![]),
     };
     let answer = Event::RegisterAnswered { to: asker, log, message: answer };
-    Ok([answer].into_iter().chain(waits_for_view.map(|log| call(me, log))).collect())
+    let mut told = vec![answer];
+    told.extend(waits_for_view.map(|log| call(me, log)));
+    told.extend(tells_limits.and_then(tell_limits));
+    Ok(told)
 }

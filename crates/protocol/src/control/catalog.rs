@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use seriatim_model::config::check_log_name;
-use seriatim_model::{LogConfig, LogId, NodeId, Position, ShardId, ViewHistory, ViewNumber, limits};
+use seriatim_model::{
+    LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, ViewHistory, ViewNumber, limits,
+};
 
 use super::ended::{EndedSession, EndedSessions};
 use super::message::{LogEntry, Message, Refusal};
@@ -43,7 +45,9 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
 /// # Errors
 /// If the log was created by another question.
 pub fn created_before(entry: &LogEntry, is_repeated: bool, config: &LogConfig) -> Result<LogId, Refusal> {
-    if is_repeated && entry.config == config.clone().fitted() {
+    // Its limits may have been changed since.
+    let asked = LogConfig { retention: entry.config.retention, ..config.clone() };
+    if is_repeated && entry.config == asked.fitted() {
         return Ok(entry.id);
     }
     Err(Refusal::Exists { name: entry.name.clone() })
@@ -132,6 +136,26 @@ pub fn without_shard(entry: &LogEntry, shard: ShardId) -> Result<Option<LogEntry
     entry.leaving.push(shard);
     entry.leaving.sort_unstable();
     Ok(Some(entry))
+}
+
+/// The entry of a log whose limits change; nothing if they are so already.
+///
+/// # Errors
+/// If no log can have these limits.
+pub fn with_retention(entry: &LogEntry, change: RetentionChange) -> Result<Option<LogEntry>, Refusal> {
+    let retention = change.applied_to(entry.config.retention);
+    retention.check().map_err(|reason| Refusal::Impossible { reason })?;
+    if retention == entry.config.retention {
+        return Ok(None);
+    }
+    let config = LogConfig { retention, ..entry.config.clone() };
+    Ok(Some(LogEntry { config, ..entry.clone() }))
+}
+
+/// The node that keeps a log to its limits, as its entry has it.
+#[must_use]
+pub fn retained_by(entry: &LogEntry) -> Option<NodeId> {
+    entry.view.as_ref().map(|view| view.leader)
 }
 
 /// The entry of a log that remembers, of at most so many, that a session has ended in this view; nothing if another run ended

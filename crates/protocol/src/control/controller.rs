@@ -22,12 +22,15 @@ use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
 use super::message::{LogEntry, Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
+use super::retaining::Retaining;
 use super::room::{FullDisks, can_do_without};
 use super::timings::Timings;
 use super::{send, shape};
 use crate::deviation::{Deviation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
+
+mod reminding;
 
 /// How often those that a view does without are told of it.
 const REMIND_EVERY: Duration = Duration::from_secs(1);
@@ -81,6 +84,7 @@ pub struct Controller {
     /// How often a shard's replica could not read what it was to flush.
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
+    retaining: Retaining,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,14 +122,18 @@ impl Machine for Controller {
             Input::Silent(node) => self.fell_silent(now, node, out),
             Input::Heard(node) => self.heard(now, node, out),
             Input::FullDisk(node, is_full) => self.disk_is(now, node, is_full, out),
-            Input::Timer => self.timer(now, out),
+            Input::Wall(wall_ms) => self.retaining.note_wall(wall_ms),
+            Input::Timer => {
+                self.retaining.go_on(now, self.register, self.options, out);
+                self.timer(now, out);
+            }
             Input::Request { request, .. } => match request {},
             _ => {}
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        match &self.phase {
+        let of_views = match &self.phase {
             Phase::Idle => self.look_at,
             Phase::Attempt(attempt) if matches!(attempt.step, Step::Seal | Step::Fence | Step::Stage) => {
                 // Waiting for more than enough ends, once.
@@ -134,7 +142,8 @@ impl Machine for Controller {
             }
             Phase::Attempt(_) => Some(self.ask_at.min(self.give_up_at)),
             _ => Some(self.ask_at),
-        }
+        };
+        [of_views, self.retaining.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -172,6 +181,7 @@ impl Controller {
             orders: Orders::default(),
             unreadable: BTreeMap::new(),
             timings: Timings::default(),
+            retaining: Retaining::default(),
         }
     }
 
@@ -225,7 +235,10 @@ impl Controller {
                     self.begin(now, out);
                 }
             }
-            Message::Current { entry } => self.register_answered(now, entry, out),
+            Message::Current { entry } => {
+                self.register_answered(now, entry.clone(), out);
+                self.retaining.confirmed(now, &entry, self.options, out);
+            }
             Message::Underway { claim } if self.rival.is_some() && claim >= self.stood_back_for => {
                 self.stood_back_for = claim;
                 self.ask_at = self.ask_at.max(now + self.options.limits.attempt_for);
@@ -257,6 +270,7 @@ impl Controller {
         (self.phase, self.rival) = (Phase::Idle, None);
         self.look_at = None;
         self.current = None;
+        self.retaining.learn(Time::ZERO, self.node, None, self.options);
         self.known = Known::default();
         self.wanted = None;
         self.dropped.clear();
@@ -355,43 +369,6 @@ impl Controller {
         }
     }
 
-    /// Tells those that the view does without: who was cut off may think that its old view goes on.
-    fn remind(&self, out: &mut Vec<RoleEffect>) {
-        let Some(entry) = &self.current else { return };
-        self.full.ask_for_trims(self.node, entry, out);
-        self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
-    }
-
-    /// Tells the roles that the view names of it, if it is newer than the one that was known: who registered it
-    /// may be gone. One that lost its disk since does not know that it is a member.
-    fn pass_on_news(&self, known: Option<ViewNumber>, out: &mut Vec<RoleEffect>) {
-        if let Some(entry) = self.current.as_ref().filter(|entry| Some(entry.view_number()) > known) {
-            self.tell(named(entry).collect(), out);
-        }
-    }
-
-    /// Tells the roles that a node has, or should have, which view stands.
-    fn remind_roles_of(&self, node: NodeId, out: &mut Vec<RoleEffect>) {
-        let Some(entry) = &self.current else { return };
-        let is_there = |to: &Address| matches!(to, Address::Node(other, _) if *other == node);
-        let roles = named(entry).chain(left_out(entry)).chain(self.dropped.iter().copied());
-        self.tell(roles.filter(is_there).collect(), out);
-    }
-
-    /// Whether there are roles to remind that the view does without them.
-    fn are_some_away(&self) -> bool {
-        !self.dropped.is_empty() || self.current.iter().any(|entry| left_out(entry).next().is_some())
-    }
-
-    /// Tells roles which view stands, if their nodes answer.
-    fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
-        let Some(entry) = &self.current else { return };
-        let answers = |to: &Address| matches!(to, Address::Node(node, _) if !self.silent.contains(node));
-        for to in roles.into_iter().filter(answers) {
-            send(to, Message::Registered { entry: (**entry).clone() }, out);
-        }
-    }
-
     fn around(&self) -> Around<'_> {
         Around { nodes: &self.nodes, silent: &self.silent, full: self.full.nodes() }
     }
@@ -483,6 +460,7 @@ impl Controller {
         self.dropped.extend(self.current.iter().flat_map(|known| named(known)));
         self.dropped.retain(|role| named(entry).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
+        self.retaining.learn(now, self.node, Some(entry), self.options);
         if !self.tolerated.is_empty() || self.are_some_away() || is_short || self.full.is_in(entry) {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
@@ -692,6 +670,9 @@ impl Controller {
         out: &mut Vec<RoleEffect>,
     ) {
         self.full.pass_on_trim(self.node, self.current.as_deref(), from, message, out);
+        if let shard::Message::Surveyed(answer) = message {
+            return self.retaining.answered(now, from, answer, self.options, out);
+        }
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         let ours = attempt.claim();

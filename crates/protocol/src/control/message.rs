@@ -2,7 +2,8 @@
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 use seriatim_model::{
-    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, ShardId, View, ViewHistory, ViewNumber,
+    Endpoint, Incarnation, LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, View, ViewHistory,
+    ViewNumber,
 };
 
 use super::ended::{EndedSession, EndedSessions};
@@ -268,6 +269,11 @@ pub enum Message {
         /// The log.
         log: LogId,
     },
+    /// Controller to register: the same, where no view is to be changed. Views take turns, and this does not.
+    Peek {
+        /// The log.
+        log: LogId,
+    },
     /// Register to controller: the entry as it is now; also the answer to a compare-and-set, won or lost, and to the end of
     /// a session.
     Current {
@@ -353,6 +359,15 @@ pub enum Message {
         log: LogId,
         /// The shard.
         shard: ShardId,
+    },
+    /// Client to register: this is to become of what the log keeps at most. If it is so already, that is done.
+    SetRetention {
+        /// Names the question.
+        request: u64,
+        /// The log.
+        log: LogId,
+        /// Which limits change.
+        change: RetentionChange,
     },
     /// Client to register: this session of the log has ended, as this view has it, unless another run was faster. The answer
     /// is the entry as it is then.
@@ -634,6 +649,8 @@ wire_enum! {
         46 => ConditionIs { request, condition },
         47 => Underway { claim },
         48 => Probe {},
+        49 => SetRetention { request, log, change },
+        50 => Peek { log },
     }
 }
 
@@ -642,7 +659,7 @@ impl Message {
     #[must_use]
     pub fn log(&self) -> Option<LogId> {
         match self {
-            Self::Get { log } | Self::Gone { log } => Some(*log),
+            Self::Get { log } | Self::Peek { log } | Self::Gone { log } => Some(*log),
             Self::Current { entry } | Self::CompareAndSet { entry } | Self::Registered { entry } => {
                 Some(entry.id)
             }

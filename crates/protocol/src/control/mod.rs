@@ -48,6 +48,7 @@ pub mod message;
 mod operator;
 mod pace;
 pub mod register;
+mod retaining;
 mod room;
 mod selection;
 mod shape;

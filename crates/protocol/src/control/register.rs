@@ -101,6 +101,8 @@ impl Machine for Register {
             | Input::Read(..)
             | Input::Found(..)
             | Input::Mapped(..)
+            | Input::Measured(..)
+            | Input::Wall(_)
             | Input::DiskFull(_)
             | Input::FullDisk(..)
             | Input::Pressed(_) => {}
@@ -193,7 +195,7 @@ impl Register {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            Message::Get { log } => {
+            Message::Get { log } | Message::Peek { log } => {
                 let answer = catalog::current(log, self.entries.get(&log).cloned());
                 self.gate.confirm(from, answer, out);
             }
@@ -217,6 +219,10 @@ impl Register {
             }
             Message::RemoveShard { request, log, shard } => {
                 self.reshape(from, request, log, |entry| catalog::without_shard(entry, shard), out);
+            }
+            Message::SetRetention { request, log, change } => {
+                self.reshape(from, request, log, |entry| catalog::with_retention(entry, change), out);
+                self.tell_limits(log, out);
             }
             Message::EndSession { log, view, ended, since } => {
                 self.end_session(from, log, view, (ended, since), out);
@@ -348,6 +354,15 @@ impl Register {
                 self.call_controller(log, out);
             }
             Err(refusal) => self.gate.confirm(asker, Message::Refused { request, refusal }, out),
+        }
+    }
+
+    /// Tells the node that keeps a log to its limits. Should this be lost: it asks before it applies them.
+    fn tell_limits(&mut self, log: LogId, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = self.entries.get(&log) else { return };
+        if let Some(node) = catalog::retained_by(entry) {
+            let message = Message::Registered { entry: entry.clone() };
+            self.gate.confirm(Address::Node(node, Endpoint::Controller), message, out);
         }
     }
 

@@ -74,6 +74,7 @@ impl Machine for Sequencer {
             Input::Pressed(pressed) => self.pressed = pressed,
             Input::Timer => self.timer(now, out),
             Input::StoreFailed(..) | Input::Read(..) | Input::Found(..) | Input::Mapped(..) => {}
+            Input::Measured(..) | Input::Wall(_) => {}
             Input::Silent(_) | Input::Heard(_) | Input::FullDisk(..) => {}
             Input::Request { request, .. } => match request {},
         }

@@ -51,7 +51,7 @@ impl Gate {
     /// Changes the role's record store.
     pub fn store(&mut self, command: StorageCommand, out: &mut Vec<RoleEffect>) -> Ticket {
         self.issued.0 += 1;
-        if !matches!(command, StorageCommand::Stable(_)) {
+        if !matches!(command, StorageCommand::Stable(_) | StorageCommand::Mark { .. }) {
             self.awaited = self.issued;
         }
         out.push(RoleEffect::Store { ticket: self.issued, command });

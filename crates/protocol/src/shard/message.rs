@@ -7,6 +7,7 @@ use seriatim_model::{
     ViewNumber,
 };
 
+use super::survey::{Retain, Survey, Surveyed};
 use crate::control::LogEntry;
 
 /// Why a read or a trim was not answered with what was asked for.
@@ -705,6 +706,12 @@ pub enum Message {
         /// The trim point.
         trim: Position,
     },
+    /// Controller or client to replica: how far are you, and what do you keep?
+    Survey(Survey),
+    /// Replica to whoever asked: this.
+    Surveyed(Surveyed),
+    /// Controller to replica: keep to the log's limits.
+    Retain(Retain),
 }
 
 wire_enum! {
@@ -765,5 +772,8 @@ wire_enum! {
         54 => Pressed { view },
         55 => Seek { view, session, from, end as end },
         56 => Sought { view, session, from, upto, trim, found },
+        57 => Survey(survey),
+        58 => Surveyed(surveyed),
+        59 => Retain(retain),
     }
 }

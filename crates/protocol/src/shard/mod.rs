@@ -48,6 +48,7 @@ mod ordering;
 pub mod primary_backup;
 mod readers;
 mod seeking;
+mod survey;
 mod trimming;
 mod unordered;
 mod unstored;
@@ -55,3 +56,4 @@ mod writing;
 
 pub use message::{Held, Message, ReadError, Span, Submitted};
 pub use primary_backup::Replica;
+pub use survey::{Retain, Survey, Surveyed};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use seriatim_model::storage::{Lacking, Run, ShardMemory, ShardRecovery, StorageCommand};
 use seriatim_model::{
     Address, Durability, Endpoint, Gap, IdRun, Input, LogConfig, Machine, Member, NodeId, Peer, Position,
-    ShardId, ShardMembers, Ticket, Time, ViewHistory, ViewNumber,
+    ShardId, ShardMembers, Ticket, Time, TimeIndex, ViewHistory, ViewNumber,
 };
 
 use super::answered::Answered;
@@ -19,6 +19,7 @@ use super::former::NEEDED_FOR;
 use super::local::{self, Local};
 use super::message::{Held, Message};
 use super::readers::{Bounds, Lost, Readers};
+use super::survey::Surveys;
 use super::unordered::{Part, Unordered};
 use super::unstored::{Before, Unstored};
 use super::writing::{self, Chain};
@@ -70,6 +71,7 @@ pub struct Replica {
     /// The end of the highest run that was pushed. Only the simulator's defects use it.
     pushed: Position,
     pub(super) readers: Readers,
+    pub(super) surveys: Surveys,
     reports: Reports,
     /// Outside of a view: until when others are taken to need what it holds.
     pub(super) needed_until: Time,
@@ -114,7 +116,8 @@ impl Machine for Replica {
             Input::Found(ticket, records) => self.found(ticket, records, out),
             Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
             Input::Pressed(pressed) => self.pressed = pressed,
-            Input::Message { .. } | Input::DiskFull(_) | Input::FullDisk(..) => {}
+            Input::Measured(ticket, usage, names) => self.measured(ticket, usage, names, out),
+            Input::Message { .. } | Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
             Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => {
                 self.persisted(ticket, out);
@@ -158,7 +161,8 @@ impl Replica {
         };
         let (stable, trim) = (Position::ZERO, Position::ZERO);
         let (memory, put, void, ends) = (Some(memory), vec![], vec![], vec![]);
-        let recovery = ShardRecovery { memory, stable, trim, lacks: None, put, void, ends };
+        let times = TimeIndex::default();
+        let recovery = ShardRecovery { memory, stable, trim, lacks: None, put, void, ends, times };
         Self::recover(me, shard, recovery, options).expect("it has its memory")
     }
 
@@ -203,6 +207,7 @@ impl Replica {
             unstored: Unstored::default(),
             pushed: Position::ZERO,
             readers: Readers::new(options.limits),
+            surveys: Surveys::recover(recovery.times, stable),
             reports: Reports::default(),
             needed_until: Time::ZERO,
             pressed: false,
@@ -335,6 +340,8 @@ impl Replica {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
+            Message::Survey(survey) => self.surveyed(from, survey, out),
+            Message::Retain(retain) => self.retain(from, retain, out),
             Message::Trim { request, view, position } => {
                 self.told_to_trim(from, request, view, position, out);
             }

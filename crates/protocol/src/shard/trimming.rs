@@ -35,6 +35,7 @@ impl Replica {
             self.write_trim(out);
             self.readers.trimmed(position, out);
             self.copying.trimmed(position);
+            self.forget_times();
             self.lacks = self.lacks.map(|range| range.not_below(position));
             // It may begin with a gap now.
             self.leave_gaps();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use seriatim_model::TimeIndex;
 use seriatim_model::storage::{Ordered, Run, StorageCommand, Stored};
 use seriatim_model::{
     Endpoint, IdRun, NodeId, Record, RecordId, SessionId, Settled, ShardMembers, View, ViewNumber,
@@ -410,7 +411,18 @@ pub(crate) fn command(command: &StorageCommand) -> String {
             format!("map v{view} first={first} owned={owned}")
         }
         StorageCommand::Discard(of) => format!("discard{}", ids(&[*of])),
+        StorageCommand::Mark { times, whole, .. } => {
+            let all = if *whole { " all" } else { "" };
+            format!("mark{all} {}", marks(times))
+        }
     }
+}
+
+/// `5@50,7@70 time=90`.
+pub(crate) fn marks(times: &TimeIndex) -> String {
+    let marks: Vec<_> =
+        times.marks().iter().map(|mark| format!("{}@{}", mark.position, mark.time_ms)).collect();
+    format!("{} time={}", marks.join(","), times.time_ms())
 }
 
 fn in_which(successor: Option<SessionId>) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use seriatim_model::storage::{Ordered, Run, ShardRecovery, StorageCommand};
-use seriatim_model::{IdRun, Position, RecordId, ShardId};
+use seriatim_model::{IdRun, Position, RecordId, ShardId, TimeIndex};
 use seriatim_protocol::parts::sessions::runs_of;
 
 /// What is found of these commands, oldest first.
@@ -19,6 +19,7 @@ pub(crate) fn recovered<'a>(
         put: vec![],
         void: vec![],
         ends: vec![],
+        times: TimeIndex::default(),
     };
     for command in commands.clone() {
         match command {
@@ -39,6 +40,8 @@ pub(crate) fn recovered<'a>(
             | StorageCommand::Order { .. }
             | StorageCommand::Map { .. }
             | StorageCommand::Discard(_) => {}
+            StorageCommand::Mark { times, whole: true, .. } => found.times = times.clone(),
+            StorageCommand::Mark { times, whole: false, .. } => found.times.merge(times),
         }
     }
     (found.put, found.void) = unordered(shard, found.stable, commands);

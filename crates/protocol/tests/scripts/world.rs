@@ -467,6 +467,7 @@ impl World {
             }
             Effect::Read { ticket, range } => format!("read #{} {}..{}", ticket.0, range.from, range.end),
             Effect::Find { ticket, ids } => format!("find #{}{}", ticket.0, effects::ids(&ids)),
+            Effect::Measure { ticket } => format!("measure #{}", ticket.0),
             Effect::Map { ticket, from, end } => format!("map #{} {from}..{end}", ticket.0),
             Effect::Reply { token, reply } => format!("reply {token} {}", show(&reply)),
         };
@@ -491,6 +492,8 @@ fn for_role(input: Input<Message, Request>) -> Parsed<RoleInput> {
         Input::Read(ticket, outcome) => Input::Read(ticket, outcome),
         Input::Found(ticket, records) => Input::Found(ticket, records),
         Input::Mapped(ticket, owned) => Input::Mapped(ticket, owned),
+        Input::Measured(ticket, usage, names) => Input::Measured(ticket, usage, names),
+        Input::Wall(wall_ms) => Input::Wall(wall_ms),
         Input::DiskFull(full) => Input::DiskFull(full),
         Input::FullDisk(node, full) => Input::FullDisk(node, full),
         Input::Pressed(pressed) => Input::Pressed(pressed),

@@ -1,10 +1,10 @@
-//! `seriatim log …`: create, list, show, change shards, delete.
+//! `seriatim log …`: create, list, show, change shards and limits, delete.
 
 use serde_json::json;
-use seriatim_client::{Client, LogConfig, LogEntry};
+use seriatim_client::{Client, LogConfig, LogEntry, LogUse, Retention};
 use seriatim_model::{Member, ShardId, limits};
 
-use crate::arguments::{CreateArguments, LogCommand};
+use crate::arguments::{CreateArguments, LogCommand, age_in_words, bytes_in_words};
 use crate::output::{Failure, Outcome, print_line};
 
 pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
@@ -23,11 +23,21 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
         }
         LogCommand::Show { name, json } => {
             let entry = client.lookup(&name).await?;
+            let usage = client.log_use(&entry).await;
             if json {
-                print_line(describe(&entry));
+                print_line(describe_with_use(&entry, &usage));
             } else {
-                show(&entry);
+                show(&entry, &usage);
             }
+            Ok(())
+        }
+        LogCommand::Set { name, retention } => {
+            if retention.is_empty() {
+                let limits = "--retain-age, --retain-bytes or --retain-records";
+                return Err(Failure::new(format!("nothing is to be changed: give {limits}")));
+            }
+            let entry = client.set_retention(&name, retention.change()).await?;
+            print_line(format_args!("'{name}' keeps {}", keeps(&entry.config.retention)));
             Ok(())
         }
         LogCommand::AddShard { name } => {
@@ -83,12 +93,13 @@ async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
         max_record_bytes: arguments.max_record_bytes,
         interval_us: arguments.interval.unwrap_or(limits::DEFAULT_INTERVAL_US),
         session_idle_positions: arguments.session_idle_positions.unwrap_or(limits::SESSION_IDLE_POSITIONS),
+        retention: arguments.retention.limits(),
     };
     client.create(&arguments.name, config).await?;
     Ok(())
 }
 
-fn show(entry: &LogEntry) {
+fn show(entry: &LogEntry, usage: &LogUse) {
     let config = &entry.config;
     print_line(format_args!("name              {}", entry.name));
     print_line(format_args!("order             {}", config.order));
@@ -102,6 +113,7 @@ fn show(entry: &LogEntry) {
     if !config.order.places_first() {
         print_line(format_args!("forgets sessions  after {} positions", config.session_idle_positions));
     }
+    print_line(format_args!("keeps             {}", keeps(&config.retention)));
     match &entry.view {
         Some(view) => {
             print_line(format_args!("view              {}", view.number));
@@ -116,9 +128,50 @@ fn show(entry: &LogEntry) {
         }
         None => print_line("view              none yet"),
     }
+    show_use(usage);
     if let Some(why) = &entry.unavailable {
         print_line(format_args!("unavailable       {why}"));
     }
+}
+
+/// What a log keeps, in words.
+fn keeps(limits: &Retention) -> String {
+    let mut words = vec![];
+    words.extend(limits.age_ms.map(|age| format!("records of the last {}", age_in_words(age))));
+    words.extend(limits.bytes.map(|bytes| format!("{} of records", bytes_in_words(bytes))));
+    words.extend(limits.records.map(|records| format!("the last {records} records")));
+    match words.is_empty() {
+        true => "everything until it is trimmed".into(),
+        false => format!("{} at most", words.join(", and ")),
+    }
+}
+
+fn show_use(usage: &LogUse) {
+    let records = usage.stable.since(usage.first);
+    print_line(format_args!("records           {records}, from position {} on", usage.first));
+    for (node, bytes) in &usage.nodes {
+        print_line(format_args!("disk of node {node:<4} {}", bytes_in_words(*bytes)));
+    }
+    let (all, once) = (bytes_in_words(usage.bytes), bytes_in_words(usage.once));
+    print_line(format_args!("disks in all      {all}; each record once {once}"));
+    for node in &usage.silent {
+        print_line(format_args!("disk of node {node:<4} not known: it does not answer"));
+    }
+}
+
+fn describe_with_use(entry: &LogEntry, usage: &LogUse) -> serde_json::Value {
+    let mut described = describe(entry);
+    let nodes: serde_json::Map<String, serde_json::Value> =
+        usage.nodes.iter().map(|(node, bytes)| (node.to_string(), json!(bytes))).collect();
+    described["use"] = json!({
+        "bytes": usage.bytes,
+        "bytes_once": usage.once,
+        "bytes_of_nodes": nodes,
+        "silent_nodes": usage.silent.iter().map(|node| node.0).collect::<Vec<_>>(),
+        "first": usage.first.0,
+        "stable": usage.stable.0,
+    });
+    described
 }
 
 fn nodes(members: &[Member]) -> String {
@@ -139,6 +192,9 @@ pub(crate) fn describe(entry: &LogEntry) -> serde_json::Value {
         "stripe": config.stripe,
         "max_record_bytes": config.max_record_bytes,
         "session_idle_positions": config.session_idle_positions,
+        "retain_age_ms": config.retention.age_ms,
+        "retain_bytes": config.retention.bytes,
+        "retain_records": config.retention.records,
         "view": entry.view.as_ref().map(|view| json!({
             "number": view.number.0,
             "leader": view.leader.0,

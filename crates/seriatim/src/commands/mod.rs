@@ -35,6 +35,10 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
             open(&server, &name).await?.trim(seriatim_client::Position(position)).await?;
             Ok(())
         }
+        Command::Seek { name, time } => {
+            print_line(open(&server, &name).await?.position_at(time).await?);
+            Ok(())
+        }
         Command::Admin(AdminCommand::Recover { name, accept_loss }) => {
             admin::recover(&connect(&server).await?, &name, accept_loss).await
         }

@@ -8,6 +8,7 @@
 //! * [`shards`]: shards that join and leave under load;
 //! * [`events`]: what servers tell an operator;
 //! * [`disks`]: a disk that fills up, bytes that change;
+//! * [`retention`]: limits of what a log keeps, and positions by time;
 //! * [`load`]: more load than the machine can carry, also beside a busy loop ([`surroundings`]);
 //! * [`guide`]: the commands of `docs/cluster.md`;
 //! * [`bench`]: what `seriatim bench` writes;
@@ -33,6 +34,7 @@ mod losses;
 mod members;
 mod output;
 mod process;
+mod retention;
 mod serve;
 mod shards;
 mod surroundings;

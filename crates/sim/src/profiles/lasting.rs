@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Durability, LogConfig};
+use seriatim_model::retention::LimitChange;
+use seriatim_model::{Durability, LogConfig, NodeId, Retention, RetentionChange};
 use seriatim_store::{JournalOptions, ShardOptions};
 
 use super::{FOR_GOOD, at, busy, quiet};
 use crate::coverage::FaultKind;
-use crate::plan::{DiskPlan, Fault, Plan, Target, Workload};
+use crate::plan::{Clocks, DiskPlan, Fault, Plan, Target, Workload};
 use crate::random::Random;
 
 /// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
@@ -124,6 +125,75 @@ pub fn small_disks(seed: u64) -> Plan {
         plan.faults.push(at(&mut random, kind, Target::Any, 100 + round * 500, 600 + round * 500));
     }
     plan.done_without_calm = Some(Duration::from_secs(120));
+    plan
+}
+
+/// A log has small limits, which are changed, while nodes' clocks differ and jump, replicas come and go, and nodes restart.
+#[must_use]
+pub fn limited(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x11A1);
+    let mut plan = quiet(seed);
+    plan.nodes = random.pick(&[3, 5, 5]);
+    plan.config = LogConfig {
+        shards: random.pick(&[1, 1, 2]),
+        replicas: random.pick(&[1, 2, 2, 3]),
+        min_replicas: random.pick(&[1, 2]),
+        durability: random.pick(&[Durability::Disk, Durability::Disk, Durability::Memory]),
+        ..plan.config
+    };
+    plan.shard_options = ShardOptions::new(random.pick(&[6000, 50_000]));
+    let limits = &mut plan.options.limits;
+    limits.retain_every = random.pick(&[20, 50, 200].map(Duration::from_millis));
+    limits.retain_every_idle = Duration::from_millis(500);
+    limits.replace_after = random.millis(100, 2000);
+    plan.workload = Workload {
+        appends: random.pick(&[60, 300]),
+        payload_bytes: 600,
+        think_us: random.pick(&[4000, 20_000, 80_000]),
+        ..busy()
+    };
+    let kept = |random: &mut Random| Retention {
+        age_ms: random.percent(40).then(|| random.between(1000, 2500)),
+        bytes: random.percent(50).then(|| random.between(65_536, 200_000)),
+        records: random.percent(30).then(|| random.between(1, 300)),
+    };
+    plan.config.retention = kept(&mut random);
+    for _ in 0..random.pick(&[0, 0, 1, 2]) {
+        let change = |limit: Option<u64>| limit.map_or(LimitChange::Lift, LimitChange::Set);
+        let Retention { age_ms, bytes, records } = kept(&mut random);
+        let change =
+            RetentionChange { age_ms: change(age_ms), bytes: change(bytes), records: change(records) };
+        plan.limit_changes.push((random.millis(0, 2500), change));
+    }
+    let mut clocks = Clocks::default();
+    for _ in 0..plan.nodes {
+        clocks.ahead_ms.push(random.between(0, 400).cast_signed() - 200);
+    }
+    for _ in 0..random.pick(&[0, 0, 1, 3]) {
+        let node = NodeId(random.between(1, u64::from(plan.nodes)) as u32);
+        let lasting = if random.percent(30) { FOR_GOOD } else { random.millis(10, 1500) };
+        let by = random.pick(&[-3_600_000, 3_600_000, 3_600_000, 100_000_000]);
+        clocks.jumps.push((random.millis(0, 2500), lasting, node, by));
+    }
+    // No more than one of a node's clocks is wrong.
+    let jump = if clocks.jumps.is_empty() { FaultKind::ClockJump } else { FaultKind::Pause };
+    plan.clocks = Some(clocks);
+    for round in 0..random.below(5) {
+        let kind = random.pick(&[
+            FaultKind::Kill,
+            FaultKind::Close,
+            FaultKind::PowerLoss,
+            FaultKind::PowerCut,
+            FaultKind::Partition,
+            FaultKind::Pause,
+            jump,
+            FaultKind::Absence,
+            FaultKind::DiskLoss,
+            FaultKind::Loss,
+        ]);
+        let target = random.pick(&[Target::Any, Target::Leader, Target::Leader, Target::Shard]);
+        plan.faults.push(at(&mut random, kind, target, 100 + round * 500, 600 + round * 500));
+    }
     plan
 }
 

@@ -90,6 +90,7 @@ impl World {
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
         }
+        self.settle_limits();
         let tail = self.leader_ordered().unwrap_or_default();
         self.end_clients();
         match self.read_everything() {

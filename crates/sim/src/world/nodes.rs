@@ -484,6 +484,7 @@ impl World {
     /// Takes what has arrived: all of it, unless work takes time. Says how long it took.
     fn node_drains(&mut self, id: NodeId, departures: &mut Vec<Departure>) -> Option<Duration> {
         let now = self.now;
+        self.tell_wall(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(now);
         let most = if self.plan.capacity.is_some() { DRAIN } else { node.inbox.len() };

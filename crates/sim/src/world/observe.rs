@@ -101,6 +101,7 @@ impl World {
         self.observe_damage(id);
         self.observe_replicas(id);
         self.observe_ordered(id);
+        self.observe_limits(id);
     }
 
     /// Writes down for whoever reads the trace whom a node takes for gone.

@@ -2,7 +2,7 @@
 
 use seriatim_model::storage::{Lacking, Owned, ShardMemory};
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{IdRun, Position, SessionId, ViewNumber};
+use seriatim_model::{IdRun, Position, SessionId, TimeIndex, ViewNumber};
 
 use super::Remembered;
 use super::index::IndexRun;
@@ -36,6 +36,8 @@ pub(super) enum Binding {
     Refer { view: ViewNumber, first: Position, run: IndexRun },
     /// Names of the session from `first` on that are held, told again because a log is packed that told them.
     Held { session: SessionId, first: u64, run: IndexRun },
+    /// Which position was reached when: all that is known, or what is added.
+    Times { times: TimeIndex, whole: bool },
 }
 
 wire_enum! {
@@ -51,6 +53,7 @@ wire_enum! {
         9 => Discard(ids),
         10 => Refer { view, first, run },
         11 => Held { session, first, run },
+        12 => Times { times, whole },
     }
 }
 
@@ -114,6 +117,8 @@ impl Remembered {
             None => Binding::Remember(memory),
             lacks => Binding::RememberLacking { memory, lacks },
         });
-        memory.into_iter().chain([Binding::Stable(self.stable)]).collect()
+        let times = Some(self.times.clone()).filter(|times| *times != TimeIndex::default());
+        let times = times.map(|times| Binding::Times { times, whole: true });
+        memory.into_iter().chain([Binding::Stable(self.stable)]).chain(times).collect()
     }
 }

@@ -14,6 +14,7 @@ use super::names::{Given, Names, in_order};
 use super::read::spans;
 use super::runs::{Stretch, Visits};
 use super::segment::Written;
+use super::usage::Parts;
 
 /// What the entries of the binding logs say.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Contents {
 }
 
 /// What a segment is needed for, besides the names whose records it holds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Need {
     /// A bound above all positions that its records ever had, and all that its binding log says the owners of.
     positions: Position,
@@ -44,6 +45,8 @@ struct Need {
     names: Position,
     /// A bound above all positions that its binding log tells anything of.
     told: Position,
+    /// What keeps its records, in the order in which they lie there.
+    parts: Parts,
 }
 
 impl Need {
@@ -105,6 +108,11 @@ impl Contents {
     pub(super) fn is_told_final(&self, number: u32) -> bool {
         let stable = self.remembered.stable;
         self.segments.get(&number).is_some_and(|need| need.told <= stable && need.names <= stable)
+    }
+
+    /// What keeps the records of each segment, and a bound above all positions that keep the segment.
+    pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = (u32, &Parts, Position)> {
+        self.segments.iter().map(|(number, need)| (*number, &need.parts, need.positions))
     }
 
     pub(super) fn has_segment(&self, number: u32) -> bool {
@@ -184,6 +192,8 @@ impl Contents {
                 self.bind(view, first, IndexRun::new(segment, Written { count, offset, bytes }), log);
             }
             Binding::Stable(position) => self.raise_stable(position),
+            Binding::Times { times, whole: true } => self.remembered.times = times,
+            Binding::Times { times, whole: false } => self.remembered.times.merge(&times),
             Binding::Remember(memory) => self.take_memory(memory),
             Binding::RememberLacking { memory, lacks } => {
                 self.take_memory(memory);
@@ -262,6 +272,7 @@ impl Contents {
 
     /// Forgets what lies below a trim point, up to so many runs. Returns whether that is all.
     pub(super) fn trim(&mut self, trim: Position, mut most: usize) -> bool {
+        self.remembered.times.forget_below(trim);
         self.index.trim_some(trim, &mut most) && self.map.trim_some(trim, &mut most)
     }
 
@@ -270,6 +281,7 @@ impl Contents {
         told.told = told.told.max(first + run.count());
         if let Some(need) = self.segments.get_mut(&run.segment) {
             need.positions = need.positions.max(first + run.count());
+            need.parts.bound(run, first);
             self.index.insert(view, first, run);
         }
     }

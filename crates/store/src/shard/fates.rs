@@ -92,6 +92,7 @@ impl Model {
             }
             StorageCommand::Stable(position) => self.raise_stable(*position),
             StorageCommand::Trim(position) => self.trim = self.trim.max(*position),
+            StorageCommand::Mark { .. } => {}
             StorageCommand::RememberLacking { .. } | StorageCommand::Rebind { .. } => {
                 unreachable!("nothing is lacking here, and no log of names binds by reference")
             }

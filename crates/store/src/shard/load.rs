@@ -22,7 +22,9 @@ use super::{
     StoreError,
 };
 use crate::error::OpenError;
-use crate::format::{Magic, PACKED_BINDINGS, VERSION, decode_frame, decode_header, is_blank, version_of};
+use crate::format::{
+    Magic, PACKED_BINDINGS, TIMED_BINDINGS, VERSION, decode_frame, decode_header, is_blank, version_of,
+};
 
 /// Opens a store or makes an empty one.
 pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Result<ShardStore, OpenError> {
@@ -84,6 +86,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         trim,
         failure: None,
         is_write_behind,
+        segment_bytes: None,
     })
 }
 
@@ -238,9 +241,11 @@ impl Loader {
                 self.place.delete_segment(number)?;
             }
         }
-        let ShardCheckpoint { segment: number, records, bindings, memory, stable, lacks, .. } = checkpoint;
+        let ShardCheckpoint { segment: number, records, bindings, memory, stable, lacks, times, .. } =
+            checkpoint;
+        let remembered = Remembered { memory, stable, lacks, times };
         if number < self.first_segment {
-            self.contents.remembered = Remembered { memory, stable, lacks };
+            self.contents.remembered = remembered;
             return self.create(self.first_segment);
         }
         for sealed in self.first_segment..number {
@@ -254,7 +259,7 @@ impl Loader {
             bindings_began: HEADER_BYTES,
         };
         self.load_trusted(&active)?;
-        self.contents.remembered = Remembered { memory, stable, lacks };
+        self.contents.remembered = remembered;
         active.bindings_began = self.bindings_of_a_new_log();
         Ok(active)
     }
@@ -389,6 +394,7 @@ impl Loader {
                 owned.iter().try_fold(first.0, |end, part| end.checked_add(part.count))?;
             }
             Binding::Stable(_)
+            | Binding::Times { .. }
             | Binding::Remember(_)
             | Binding::RememberLacking { .. }
             | Binding::Discard(_) => {}
@@ -499,7 +505,7 @@ impl Loader {
     /// the next one made.
     fn succeed_old(&mut self, active: &ActiveSegment) -> Result<Option<ActiveSegment>, OpenError> {
         let name = active.bindings.name();
-        if version_of(&self.place.read(name, 0, HEADER_BYTES)?) >= PACKED_BINDINGS {
+        if version_of(&self.place.read(name, 0, HEADER_BYTES)?) >= TIMED_BINDINGS {
             return Ok(None);
         }
         active.seal(&*self.place.disk).map_err(not_made)?;

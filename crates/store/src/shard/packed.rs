@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use seriatim_model::storage::Owned;
 use seriatim_model::wire::{Wire, encode_one};
-use seriatim_model::{IdRun, Position, SessionId, ShardId, ViewNumber};
+use seriatim_model::{IdRun, Position, SessionId, ShardId, TimeIndex, ViewNumber};
 
 use super::binding::{Binding, Bound, OrderPart};
 use super::index::IndexRun;
@@ -52,6 +52,8 @@ const MAP: u8 = 6;
 const DISCARD: u8 = 7;
 const REFER: u8 = 8;
 const HELD: u8 = 9;
+const TIMES: u8 = 10;
+const ALL_TIMES: u8 = 11;
 
 /// How positions are told: they go on, leave out as many as before, leave out so many, are of another view as well.
 const GOES_ON: u8 = 0;
@@ -226,15 +228,13 @@ impl Expected {
                 owned.iter().for_each(|part| put_owned(out, *part));
                 MAP | positions << 4
             }
-            Binding::Discard(ids) => {
-                put_ids(out, *ids);
-                DISCARD
-            }
+            Binding::Discard(ids) => put_discard(out, *ids),
             Binding::Held { session, first, run } => {
                 let ids = IdRun { session: *session, first: *first, count: run.count.into() };
                 self.put_held(out, ids, *run);
                 HELD
             }
+            Binding::Times { times, whole } => put_times(out, times, *whole),
             Binding::Refer { view, first, run } => {
                 let positions = self.put_positions(out, Kind::Runs, *view, *first, run.count.into());
                 let at = out.len();
@@ -448,6 +448,8 @@ impl Expected {
                 self.note_numbers(Numbers::Put, IdRun { session, first, count: run.count.into() });
                 Binding::Held { session, first, run }
             }
+            TIMES => Binding::Times { times: input.encoded()?, whole: false },
+            ALL_TIMES => Binding::Times { times: input.encoded()?, whole: true },
             REFER => {
                 let (view, first) = self.take_positions(input, Kind::Runs, positions)?;
                 let how = input.byte()?;
@@ -579,6 +581,16 @@ fn take_map(input: &mut Input<'_>) -> Option<(Vec<Owned>, u64)> {
         map.push(owned);
     }
     Some((map, count))
+}
+
+fn put_times(out: &mut Vec<u8>, times: &TimeIndex, whole: bool) -> u8 {
+    put_encoded(out, times);
+    if whole { ALL_TIMES } else { TIMES }
+}
+
+fn put_discard(out: &mut Vec<u8>, ids: IdRun) -> u8 {
+    put_ids(out, ids);
+    DISCARD
 }
 
 fn put_ids(out: &mut Vec<u8>, ids: IdRun) {

@@ -335,7 +335,8 @@ impl Rewrite {
                 self.tell_again(IdRun { session, first, count: run.count() }, contents);
             }
             Binding::Name { ids, .. } => self.tell_again(ids, contents),
-            Binding::Discard(_) => {}
+            // The log after this one starts with all times that were known.
+            Binding::Discard(_) | Binding::Times { .. } => {}
             Binding::Remember(_) | Binding::RememberLacking { .. } => self.memory = Some(binding),
             Binding::Stable(_) => self.stable = Some(binding),
         }

@@ -12,7 +12,7 @@ impl Contents {
     /// there is no valid version, or of which nobody knows whose it is; where there is none such, the stable
     /// bound. Positions that the replica knows that it lacks do not count.
     pub(super) fn first_hole(&self, trim: Position) -> Position {
-        let Remembered { memory, stable, lacks } = &self.remembered;
+        let Remembered { memory, stable, lacks, .. } = &self.remembered;
         let Some(ShardMemory { view: Some(view), history, config, .. }) = memory else { return *stable };
         let mut next = trim;
         while next < *stable {

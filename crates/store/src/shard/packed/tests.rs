@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use seriatim_model::storage::{Lacking, ShardMemory};
-use seriatim_model::{Incarnation, LogConfig, ViewHistory};
+use seriatim_model::{Incarnation, LogConfig, TimeIndex, TimeMark, ViewHistory};
 
 use super::*;
 
@@ -59,6 +59,20 @@ fn lacking() -> impl Strategy<Value = Lacking> {
     (position(), position()).prop_map(|(from, end)| Lacking { from, end })
 }
 
+fn times() -> impl Strategy<Value = TimeIndex> {
+    let mark = (0u64..1 << 50, 0u64..1 << 50, 0u64..1 << 50);
+    let mark = mark.prop_map(|(position, time_ms, wall_ms)| TimeMark {
+        position: Position(position),
+        time_ms,
+        wall_ms,
+    });
+    prop::collection::vec(mark, 0..5).prop_map(|marks| {
+        let mut times = TimeIndex::default();
+        marks.into_iter().for_each(|mark| _ = times.add(mark));
+        times
+    })
+}
+
 fn binding() -> impl Strategy<Value = Binding> {
     let version = || (prop_oneof![0u64..3, any::<u64>()].prop_map(ViewNumber), number().prop_map(Position));
     prop_oneof![
@@ -95,6 +109,7 @@ fn binding() -> impl Strategy<Value = Binding> {
             owned
         }),
         ids().prop_map(Binding::Discard),
+        (times(), any::<bool>()).prop_map(|(times, whole)| Binding::Times { times, whole }),
         (ids(), run()).prop_map(|(ids, run)| Binding::Held { session: ids.session, first: ids.first, run }),
     ]
 }

@@ -1,0 +1,133 @@
+//! What a log keeps at most, what it takes on disks, and which position it had reached when.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use seriatim_model::{Endpoint, NodeId, Position, RetentionChange, ShardId, TimeIndex};
+use seriatim_protocol::Message;
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::shard::{self, Survey, Surveyed};
+
+use crate::client::Client;
+use crate::error::{ControlError, ReadError};
+use crate::log::Log;
+
+/// What a log takes on disks, by the word of its replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogUse {
+    /// How many bytes of files each node has of it, without what waits in the node's journal.
+    pub nodes: BTreeMap<NodeId, u64>,
+    /// The nodes of which a replica did not answer within a second: what they have is not, or not all, counted.
+    pub silent: Vec<NodeId>,
+    /// The bytes of all nodes.
+    pub bytes: u64,
+    /// The bytes of one replica of each shard, the one that has most: what a limit of bytes is about.
+    pub once: u64,
+    /// The first position that is kept.
+    pub first: Position,
+    /// How far it is final, as far as those that answered know.
+    pub stable: Position,
+}
+
+impl Client {
+    /// Changes what a log keeps at most. What is beyond the limits is trimmed soon, for good; it takes a minute at most until
+    /// whoever does that knows them. Returns the log's entry.
+    ///
+    /// # Errors
+    /// If there is no such log, if no log can have these limits, or nobody answers in time.
+    pub async fn set_retention(&self, name: &str, change: RetentionChange) -> Result<LogEntry, ControlError> {
+        let log = self.lookup(name).await?.id;
+        self.change_catalog(move |request| control::Message::SetRetention { request, log, change }).await?;
+        self.lookup(name).await
+    }
+
+    /// Asks the replicas of a log what they take on their disks.
+    pub async fn log_use(&self, entry: &LogEntry) -> LogUse {
+        let mut found = LogUse::default();
+        let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
+        for ((shard, node), answer) in self.survey(entry, false, true).await {
+            let Some(answer) = answer else {
+                found.silent.push(node);
+                continue;
+            };
+            let bytes = answer.usage.map_or(0, |usage| usage.bytes);
+            *found.nodes.entry(node).or_default() += bytes;
+            found.bytes += bytes;
+            let most = shards.entry(shard).or_default();
+            *most = bytes.max(*most);
+            found.first = found.first.max(answer.trim);
+            found.stable = found.stable.max(answer.stable);
+        }
+        found.once = shards.values().sum();
+        found.silent.sort_unstable();
+        found.silent.dedup();
+        found
+    }
+
+    /// Asks every replica of the latest view; nothing for one that does not answer within a second.
+    async fn survey(
+        &self,
+        entry: &LogEntry,
+        times: bool,
+        usage: bool,
+    ) -> Vec<((ShardId, NodeId), Option<Surveyed>)> {
+        let mut asked = vec![];
+        for members in entry.view.iter().flat_map(|view| &view.shards) {
+            for replica in &members.replicas {
+                let (shard, node) = (members.shard, replica.node);
+                let question = Box::new(move |request| {
+                    Message::from(shard::Message::Survey(Survey { request, times, usage }))
+                });
+                let answer = self.ask_briefly((node, Endpoint::Shard(shard)), entry.id, question);
+                asked.push(((shard, node), tokio::spawn(answer)));
+            }
+        }
+        let mut answers = vec![];
+        for (replica, answer) in asked {
+            let answer = match answer.await {
+                Ok(Some(Message::Shard(shard::Message::Surveyed(answer)))) => Some(answer),
+                _ => None,
+            };
+            answers.push((replica, answer));
+        }
+        answers
+    }
+}
+
+impl Log {
+    /// Where what was appended at `time` or later begins, by the clocks of the nodes that led the log: every record below the
+    /// answer was final before. Since it was noted only now and then how far the log was, some records from shortly before
+    /// may follow at the answer: about a second of them, and of times long ago up to an eighth of how long ago they are. The
+    /// first position that is kept if nothing is known of that time.
+    ///
+    /// # Errors
+    /// If no replica answers in time.
+    pub async fn position_at(&self, time: SystemTime) -> Result<Position, ReadError> {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let (client, deadline) = (self.client(), self.deadline());
+        let asking = async {
+            loop {
+                let entry = match client.lookup(self.name()).await {
+                    Ok(entry) => entry,
+                    Err(ControlError::NoSuchLog { name }) => return Err(ReadError::Deleted(name)),
+                    Err(ControlError::Stopped) => return Err(ReadError::Stopped),
+                    Err(_) => continue,
+                };
+                let answers = client.survey(&entry, true, false).await;
+                let answers: Vec<Surveyed> = answers.into_iter().filter_map(|(_, answer)| answer).collect();
+                if !answers.is_empty() {
+                    let mut times = TimeIndex::default();
+                    answers.iter().flat_map(|answer| &answer.times).for_each(|known| times.merge(known));
+                    let first = answers.iter().map(|answer| answer.trim).max().unwrap_or_default();
+                    return Ok(times.position_at(wall_ms).max(first));
+                }
+            }
+        };
+        match tokio::time::timeout(deadline, asking).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.read_too_late(deadline).await),
+        }
+    }
+}

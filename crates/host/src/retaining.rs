@@ -1,0 +1,50 @@
+//! What the controllers that keep logs to their limits need of their node.
+
+use seriatim_model::retention::StoreUse;
+use seriatim_model::{Address, Endpoint, Input, LogId, ShardId, Ticket, Time};
+use seriatim_protocol::Message;
+use seriatim_protocol::control;
+use seriatim_store::RoleKey;
+
+use crate::host::Host;
+use crate::role::Role;
+
+impl Host {
+    /// Takes note of what the node's clock on the wall says, in milliseconds since 1970. It may be wrong, and be set at any
+    /// time.
+    pub fn note_wall(&mut self, wall_ms: u64) {
+        self.wall_ms = Some(wall_ms);
+    }
+
+    /// What the store of a replica takes on its disk, if it is hosted here.
+    #[must_use]
+    pub fn store_use(&self, log: LogId, shard: ShardId) -> Option<StoreUse> {
+        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {
+            Role::Shard(_, store) => Some(store.measure()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn tell_wall(&mut self, now: Time, key: RoleKey) {
+        if let (Endpoint::Controller, Some(wall_ms)) = (key.endpoint, self.wall_ms) {
+            self.step(now, key, Input::Wall(wall_ms));
+        }
+    }
+
+    /// The controller beside the leader of a view has to know of it, and whoever registered it may have told it in vain.
+    pub(crate) fn introduce_leader(&mut self, key: RoleKey, from: Address, message: &Message) {
+        let Message::Control(control::Message::Registered { entry }) = message else { return };
+        let leads = entry.view.as_ref().is_some_and(|view| view.leader == self.config.node);
+        if key.endpoint == Endpoint::Sequencer && leads && self.wall_ms.is_some() {
+            let controller = RoleKey { log: key.log, endpoint: Endpoint::Controller };
+            self.local.push_back((controller, Input::Message { from, message: message.clone() }));
+        }
+    }
+
+    pub(crate) fn measure(&mut self, key: RoleKey, ticket: Ticket) {
+        if let Some(Role::Shard(_, store)) = self.roles.get(&key) {
+            let (usage, names) = (store.measure(), store.held_by_name());
+            self.local.push_back((key, Input::Measured(ticket, usage, names)));
+        }
+    }
+}

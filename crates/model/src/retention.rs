@@ -1,0 +1,524 @@
+//! How much of a log is kept, and which position was reached when.
+//!
+//! Files here decide nothing about when: the time is an argument, in milliseconds.
+
+use crate::limits;
+use crate::position::Position;
+use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
+
+/// What a log keeps at most. What is beyond one of its limits is trimmed; without limits nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// For how long a record is kept, in milliseconds.
+    pub age_ms: Option<u64>,
+    /// How many bytes of records are kept, as they are on disk, each counted once however many replicas hold it.
+    pub bytes: Option<u64>,
+    /// How many positions are kept.
+    pub records: Option<u64>,
+}
+
+wire_struct! { Retention { age_ms, bytes, records } }
+
+impl Retention {
+    /// Whether there is no limit.
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a log can have these limits.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), String> {
+        let (least, most) = (limits::RETAIN_AGE_MS.start() / 1000, limits::RETAIN_AGE_MS.end() / 86_400_000);
+        if let Some(age) = self.age_ms.filter(|age| !limits::RETAIN_AGE_MS.contains(age)) {
+            let seconds = age as f64 / 1000.0;
+            return Err(format!("records are kept for {least} s to {most} days, not for {seconds} s"));
+        }
+        let (least, most) = (limits::RETAIN_BYTES.start() >> 10, limits::RETAIN_BYTES.end() >> 50);
+        if let Some(bytes) = self.bytes.filter(|bytes| !limits::RETAIN_BYTES.contains(bytes)) {
+            return Err(format!("a log keeps {least} KiB to {most} PiB, not {bytes} bytes"));
+        }
+        if let Some(records) = self.records.filter(|records| !limits::RETAIN_RECORDS.contains(records)) {
+            let most = limits::RETAIN_RECORDS.end();
+            return Err(format!("a log keeps 1 to {most} records, not {records}"));
+        }
+        Ok(())
+    }
+
+    /// At which length a segment of one of so many shards is sealed, in bytes, so that what is kept beyond the limit is a
+    /// small part of it; nothing if there is no limit of bytes.
+    #[must_use]
+    pub fn segment_bytes(&self, shards: usize) -> Option<u64> {
+        let bytes = self.bytes? / (SEGMENTS_OF_A_LIMIT * shards.max(1) as u64);
+        Some(bytes.max(LEAST_SEGMENT_BYTES))
+    }
+}
+
+/// Into how many segments what a log keeps is divided at least, on all shards together.
+const SEGMENTS_OF_A_LIMIT: u64 = 8;
+
+/// No segment is made shorter than this for a limit, in bytes.
+const LEAST_SEGMENT_BYTES: u64 = 4 << 10;
+
+/// A change of one of a log's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitChange {
+    /// The limit stays as it is.
+    Keep,
+    /// There is none from now on.
+    Lift,
+    /// It is this from now on.
+    Set(u64),
+}
+
+wire_enum! { LimitChange { 1 => Keep {}, 2 => Lift {}, 3 => Set(limit) } }
+
+impl LimitChange {
+    fn of(self, limit: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Keep => limit,
+            Self::Lift => None,
+            Self::Set(limit) => Some(limit),
+        }
+    }
+}
+
+/// A change of a log's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionChange {
+    /// Of the age, in milliseconds.
+    pub age_ms: LimitChange,
+    /// Of the bytes.
+    pub bytes: LimitChange,
+    /// Of the records.
+    pub records: LimitChange,
+}
+
+wire_struct! { RetentionChange { age_ms, bytes, records } }
+
+impl RetentionChange {
+    /// The limits after the change.
+    #[must_use]
+    pub fn applied_to(&self, before: Retention) -> Retention {
+        Retention {
+            age_ms: self.age_ms.of(before.age_ms),
+            bytes: self.bytes.of(before.bytes),
+            records: self.records.of(before.records),
+        }
+    }
+}
+
+/// So far a log was final at some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeMark {
+    /// Everything below it was final.
+    pub position: Position,
+    /// The log's own time, which goes steadily; see [`LogClock`].
+    pub time_ms: u64,
+    /// What the clock on the wall said to the node that noted it, in milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// How many marks an index keeps.
+pub const MOST_MARKS: usize = 256;
+
+/// Which position a log had reached when, and how late it is by its own time.
+///
+/// Of older marks fewer are kept: the distance of two is a small part of how old they are.
+///
+/// Invariant: positions and times increase from mark to mark, and no mark is later than `time_ms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimeIndex {
+    marks: Vec<TimeMark>,
+    time_ms: u64,
+}
+
+/// A few bytes for each mark: by how much it is later than the one before.
+impl Wire for TimeIndex {
+    fn encode(&self, out: &mut Encoder) {
+        self.time_ms.encode(out);
+        (self.marks.len() as u16).encode(out);
+        let mut last = TimeMark::default();
+        for mark in &self.marks {
+            put_number(out, mark.position.0 - last.position.0);
+            put_number(out, mark.time_ms - last.time_ms);
+            // Clocks on walls go back.
+            let wall = mark.wall_ms.wrapping_sub(last.wall_ms).cast_signed();
+            put_number(out, (wall << 1 ^ wall >> 63).cast_unsigned());
+            last = *mark;
+        }
+    }
+
+    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
+        let time_ms = decode_number("TimeIndex.time_ms", input)?;
+        let count = u16::decode(input)?;
+        let (mut index, mut last) = (Self::default(), TimeMark::default());
+        for _ in 0..count {
+            let more = |last: u64, more: u64| last.checked_add(more).filter(|sum| *sum <= limits::MAX_NUMBER);
+            let invalid = || WireError::Invalid("TimeIndex");
+            let position = more(last.position.0, take_number(input)?).map(Position).ok_or_else(invalid)?;
+            let time_ms = more(last.time_ms, take_number(input)?).ok_or_else(invalid)?;
+            let wall = take_number(input)?;
+            let wall_ms = last.wall_ms.wrapping_add(wall >> 1 ^ (wall & 1).wrapping_neg());
+            last = TimeMark { position, time_ms, wall_ms };
+            if wall_ms > limits::MAX_NUMBER || index.marks.len() == MOST_MARKS || !index.add(last) {
+                return Err(invalid());
+            }
+        }
+        if index.time_ms > time_ms {
+            return Err(WireError::Invalid("TimeIndex"));
+        }
+        index.time_ms = time_ms;
+        Ok(index)
+    }
+}
+
+/// Seven bits in each byte, the lowest first.
+fn put_number(out: &mut Encoder, mut number: u64) {
+    while number >= 0x80 {
+        out.put(&[number as u8 | 0x80]);
+        number >>= 7;
+    }
+    out.put(&[number as u8]);
+}
+
+fn take_number(input: &mut Decoder) -> Result<u64, WireError> {
+    let mut number: u64 = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = u8::decode(input)?;
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(WireError::Invalid("TimeIndex"))
+}
+
+impl TimeIndex {
+    /// The marks, oldest first.
+    #[must_use]
+    pub fn marks(&self) -> &[TimeMark] {
+        &self.marks
+    }
+
+    /// The latest time of the log that is known; 0 before there was any.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    /// Takes note of the log's time.
+    pub fn reaches(&mut self, time_ms: u64) {
+        self.time_ms = self.time_ms.max(time_ms);
+    }
+
+    /// Adds a mark, wherever it belongs. One that contradicts those that are there is not added: it has a higher position
+    /// at an earlier time, or the other way round. Says whether it was.
+    pub fn add(&mut self, mark: TimeMark) -> bool {
+        self.reaches(mark.time_ms);
+        let index = self.marks.partition_point(|known| known.time_ms < mark.time_ms);
+        let goes_after = index == 0 || self.marks[index - 1].position < mark.position;
+        let goes_before = self
+            .marks
+            .get(index)
+            .is_none_or(|next| next.time_ms > mark.time_ms && next.position > mark.position);
+        if goes_after && goes_before {
+            self.marks.insert(index, mark);
+            if self.marks.len() > MOST_MARKS {
+                self.thin_out();
+            }
+        }
+        goes_after && goes_before
+    }
+
+    /// A number that differs between indexes with different marks, as far as those above a trim point go.
+    #[must_use]
+    pub fn digest_above(&self, trim: Position) -> u64 {
+        let below = self.marks.partition_point(|mark| mark.position <= trim);
+        let mix = |sum: u64, number: u64| (sum ^ number).wrapping_mul(0x100_0000_01B3);
+        let marks = self.marks[below..].iter();
+        marks.fold(0xCBF2_9CE4_8422_2325, |sum, mark| mix(mix(sum, mark.position.0), mark.time_ms))
+    }
+
+    /// Adds what another index knows.
+    pub fn merge(&mut self, other: &Self) {
+        other.marks.iter().for_each(|mark| _ = self.add(*mark));
+        self.reaches(other.time_ms);
+    }
+
+    /// Forgets the mark whose neighbours are the closest to each other, as a part of how old it is.
+    fn thin_out(&mut self) {
+        let gap = |index: usize| self.marks[index + 1].time_ms - self.marks[index - 1].time_ms;
+        let age = |index: usize| self.time_ms - self.marks[index].time_ms + 1;
+        // gap(a) / age(a) < gap(b) / age(b), in whole numbers.
+        let is_closer = |a: usize, b: usize| {
+            u128::from(gap(a)) * u128::from(age(b)) < u128::from(gap(b)) * u128::from(age(a))
+        };
+        let inner = 1..self.marks.len() - 1;
+        let superfluous = inner.reduce(|best, index| if is_closer(index, best) { index } else { best });
+        self.marks.remove(superfluous.expect("there are many"));
+    }
+
+    /// Forgets what only tells of positions below a trim point.
+    pub fn forget_below(&mut self, trim: Position) {
+        let below = self.marks.partition_point(|mark| mark.position <= trim);
+        self.marks.drain(..below.saturating_sub(1));
+    }
+
+    /// Forgets marks of positions that are not final: they were given up.
+    pub fn forget_above(&mut self, stable: Position) {
+        let final_ones = self.marks.partition_point(|mark| mark.position <= stable);
+        self.marks.truncate(final_ones);
+    }
+
+    /// Below it, everything was final when the log's time was `time_ms`. Zero if nothing is known of that time.
+    #[must_use]
+    pub fn final_at(&self, time_ms: u64) -> Position {
+        let index = self.marks.partition_point(|mark| mark.time_ms <= time_ms);
+        if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
+    }
+
+    /// Where what was appended at `wall_ms` or later begins, by what clocks on walls said: everything below the answer was
+    /// final before. As far as marks are apart, what was appended a little earlier may be at or above it. Zero if nothing
+    /// is known of that time.
+    #[must_use]
+    pub fn position_at(&self, wall_ms: u64) -> Position {
+        // Of clocks that were set back, the first that reached the time counts: nothing that is asked for lies below.
+        let index = self.marks.iter().position(|mark| mark.wall_ms > wall_ms).unwrap_or(self.marks.len());
+        if index == 0 { Position::ZERO } else { self.marks[index - 1].position }
+    }
+}
+
+/// Positions of a shard, and how many bytes of its disk they keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// A bound above all positions of it: when everything below is trimmed, it is not needed.
+    pub end: Position,
+    /// How many bytes of files.
+    pub bytes: u64,
+}
+
+wire_struct! { Extent { end, bytes as number } }
+
+/// What a record store takes on its disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreUse {
+    /// How many bytes its files have.
+    pub bytes: u64,
+    /// What of that keeps records with positions that are not trimmed, in the order in which it was written.
+    pub extents: Vec<Extent>,
+}
+
+wire_struct! { StoreUse { bytes as number, extents } }
+
+/// How many parts a store tells of at most.
+pub const MOST_EXTENTS: usize = 4096;
+
+/// The steady time of one log, as one node keeps it while it applies the log's limits.
+///
+/// So much of it passes as has passed by the time that machines are given with each step and nobody sets, and by the clock
+/// on the wall: where they differ, the less. If the clock on the wall is ahead of it, it goes faster by a tenth and no more;
+/// it never goes back. So between any two instants of it no more than eleven tenths of the true time have passed, whatever
+/// one of the clocks did, and however often another node went on from the latest that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogClock {
+    time_ms: u64,
+    /// What the two clocks said when it was looked at last, in milliseconds.
+    steady_ms: u64,
+    wall_ms: u64,
+    /// Tenths of a millisecond by which it went faster and that are not counted yet.
+    tenths: u64,
+}
+
+/// By which part of the time that passes a clock that is behind catches up.
+pub const CATCHES_UP: u64 = 10;
+
+impl LogClock {
+    /// Goes on from the latest time of the log that is known.
+    #[must_use]
+    pub fn from(time_ms: u64, steady_ms: u64, wall_ms: u64) -> Self {
+        Self { time_ms, steady_ms, wall_ms, tenths: 0 }
+    }
+
+    /// The time of the log.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
+    /// What it is when the two clocks say this.
+    pub fn goes_on(&mut self, steady_ms: u64, wall_ms: u64) -> u64 {
+        let passed = steady_ms.saturating_sub(self.steady_ms).min(wall_ms.saturating_sub(self.wall_ms));
+        (self.steady_ms, self.wall_ms) = (steady_ms, wall_ms);
+        self.time_ms = self.time_ms.saturating_add(passed).min(limits::MAX_NUMBER);
+        self.tenths += passed;
+        let allowed = self.tenths / CATCHES_UP;
+        self.tenths %= CATCHES_UP;
+        self.time_ms += wall_ms.min(limits::MAX_NUMBER).saturating_sub(self.time_ms).min(allowed);
+        self.time_ms
+    }
+}
+
+/// Up to where a log with these limits is trimmed, of which everything below `stable` is final, whose shards tell what
+/// positions take, and whose own time is `now_ms`. Never above `stable`.
+#[must_use]
+pub fn trims_to(
+    limits: &Retention,
+    stable: Position,
+    times: &TimeIndex,
+    now_ms: u64,
+    shards: &[&[Extent]],
+) -> Position {
+    let by_records = limits.records.map(|most| Position(stable.0.saturating_sub(most)));
+    let by_age = limits.age_ms.and_then(|age| Some(times.final_at(now_ms.checked_sub(age)?)));
+    let by_bytes = limits.bytes.map(|most| keeps_bytes(most, shards));
+    [by_records, by_age, by_bytes].into_iter().flatten().max().unwrap_or_default().min(stable)
+}
+
+/// The lowest position above which no more than so many bytes are.
+fn keeps_bytes(most: u64, shards: &[&[Extent]]) -> Position {
+    let mut parts: Vec<Extent> = vec![];
+    for extents in shards {
+        let mut end = Position::ZERO;
+        for extent in *extents {
+            // What was written later may have lower positions, and is on the disk as long as what was written before.
+            end = end.max(extent.end);
+            parts.push(Extent { end, bytes: extent.bytes });
+        }
+    }
+    parts.sort_unstable_by_key(|part| part.end);
+    let mut rest = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
+    let mut position = Position::ZERO;
+    for part in parts {
+        if rest <= most {
+            break;
+        }
+        rest = rest.saturating_sub(part.bytes);
+        position = part.end;
+    }
+    position
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{decode_one, encode_one};
+
+    fn mark(position: u64, time_ms: u64) -> TimeMark {
+        TimeMark { position: Position(position), time_ms, wall_ms: time_ms }
+    }
+
+    fn index(marks: &[(u64, u64)]) -> TimeIndex {
+        let mut index = TimeIndex::default();
+        marks.iter().for_each(|(position, time)| _ = index.add(mark(*position, *time)));
+        index
+    }
+
+    #[test]
+    fn a_clock_that_jumps_by_an_hour_and_back_makes_nothing_an_hour_older() {
+        const HOUR: u64 = 3_600_000;
+        let mut clock = LogClock::from(10 * HOUR, 0, 10 * HOUR);
+        let wall = |now: u64| 10 * HOUR + now + if (5_000..20_000).contains(&now) { HOUR } else { 0 };
+        for now in (0..60_000).step_by(250) {
+            let time = clock.goes_on(now, wall(now));
+            assert!(time - 10 * HOUR <= now * 11 / 10, "after {now} ms");
+        }
+        assert!(clock.time_ms() - 10 * HOUR >= 59_000, "it does not stand still either");
+        let before = clock.time_ms();
+        assert_eq!(clock.goes_on(60_000, 0), before, "nor does it go back");
+        assert_eq!(clock.goes_on(60_000 + HOUR, 10), before + 10, "nor by a jump of the other clock");
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_catches_up_however_often_it_is_looked_at() {
+        let mut clock = LogClock::from(1_000_000, 0, 1_000_100);
+        let caught_up = (0..=1100u64).map(|now| clock.goes_on(now, 1_000_100 + now)).last();
+        assert_eq!(caught_up, Some(1_001_200));
+    }
+
+    #[test]
+    fn marks_that_contradict_others_are_not_believed() {
+        let index = index(&[(5, 50), (9, 90), (3, 60), (20, 70), (7, 70), (9, 95), (8, 90)]);
+        assert_eq!(index.marks(), [mark(5, 50), mark(7, 70), mark(9, 90)]);
+        assert_eq!(index.time_ms(), 95);
+    }
+
+    #[test]
+    fn of_older_marks_fewer_are_kept_and_none_is_far_from_the_next() {
+        let mut index = TimeIndex::default();
+        (1..200_000).for_each(|second| assert!(index.add(mark(second, second * 1000))));
+        assert_eq!(index.marks().len(), MOST_MARKS);
+        for pair in index.marks().windows(2) {
+            let age = index.time_ms() - pair[0].time_ms;
+            assert!(pair[1].time_ms - pair[0].time_ms <= 2_000 + age / 8, "{pair:?}");
+        }
+        index.forget_below(Position(150_000));
+        assert!(
+            index.marks()[0].position <= Position(150_000) && index.marks()[1].position > Position(150_000)
+        );
+        index.forget_above(Position(160_000));
+        assert!(index.marks().last().unwrap().position <= Position(160_000));
+    }
+
+    #[test]
+    fn an_index_comes_back_and_nonsense_is_refused() {
+        let mut index = index(&[(5, 50), (7, 70), (300, 90_000)]);
+        index.add(TimeMark { wall_ms: 3, ..mark(301, 90_001) });
+        index.reaches(100_000);
+        let written = encode_one(&index);
+        assert!(written.len() < 40, "{}", written.len());
+        assert_eq!(decode_one::<TimeIndex>(written.clone()).unwrap(), index);
+        for bit in 0..written.len() * 8 {
+            let mut bytes = written.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(found) = decode_one::<TimeIndex>(bytes.into()) {
+                assert!(found.marks.windows(2).all(|pair| pair[0].position < pair[1].position));
+                assert!(found.marks.iter().all(|mark| mark.time_ms <= found.time_ms));
+            }
+        }
+        assert_ne!(index.digest_above(Position(6)), index.digest_above(Position(7)));
+        assert_eq!(index.digest_above(Position(5)), index.digest_above(Position(6)));
+    }
+
+    #[test]
+    fn nothing_that_is_asked_for_lies_below_the_answer() {
+        let mut index = index(&[(10, 100), (20, 200), (30, 300)]);
+        let at = |index: &TimeIndex, time| index.position_at(time).0;
+        assert_eq!([at(&index, 99), at(&index, 100), at(&index, 250), at(&index, 999)], [0, 10, 20, 30]);
+        // A clock was ahead for a while: what was asked for may be before that.
+        index.add(TimeMark { wall_ms: 900, ..mark(40, 400) });
+        index.add(mark(50, 500));
+        assert_eq!([at(&index, 450), at(&index, 600), at(&index, 900)], [30, 30, 50]);
+    }
+
+    #[test]
+    fn limits_trim_no_more_than_they_have_to() {
+        let times = index(&[(10, 100), (20, 200), (30, 300)]);
+        let extent = |end, bytes| Extent { end: Position(end), bytes };
+        let (one, two) = ([extent(9, 50), extent(6, 50), extent(25, 50)], [extent(12, 50), extent(40, 50)]);
+        let trims = |limits: Retention| trims_to(&limits, Position(33), &times, 400, &[&one, &two]).0;
+        let none = Retention::default();
+        assert_eq!(trims(none), 0);
+        assert_eq!([200, 201, 500].map(|age| trims(Retention { age_ms: Some(age), ..none })), [20, 10, 0]);
+        assert_eq!([5, 33, 90].map(|most| trims(Retention { records: Some(most), ..none })), [28, 0, 0]);
+        let bytes = [250, 249, 200, 150, 149, 49].map(|most| trims(Retention { bytes: Some(most), ..none }));
+        assert_eq!(bytes, [0, 9, 9, 9, 12, 33], "what is in the way of older records is counted with them");
+        assert_eq!(trims(Retention { records: Some(5), age_ms: Some(200), ..none }), 28);
+    }
+
+    #[test]
+    fn limits_that_nobody_can_mean_are_refused_in_words() {
+        let none = Retention::default();
+        let refusals = [
+            Retention { age_ms: Some(0), ..none },
+            Retention { bytes: Some(10), ..none },
+            Retention { records: Some(0), ..none },
+        ]
+        .map(|limits| limits.check().unwrap_err());
+        assert!(refusals[0].contains("not for 0 s") && refusals[1].contains("not 10 bytes"), "{refusals:?}");
+        assert!(refusals[2].contains("not 0"), "{refusals:?}");
+        assert_eq!(none.check(), Ok(()));
+    }
+}

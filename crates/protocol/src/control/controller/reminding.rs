@@ -1,0 +1,45 @@
+//! Telling roles which view stands: those that it does without, and those that may not know that it names them.
+
+use seriatim_model::{Address, NodeId, ViewNumber};
+
+use super::{Controller, Message, left_out, named, send};
+use crate::roles::RoleEffect;
+
+impl Controller {
+    /// Tells those that the view does without: who was cut off may think that its old view goes on.
+    pub(super) fn remind(&self, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.current else { return };
+        self.full.ask_for_trims(self.node, entry, out);
+        self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
+    }
+
+    /// Tells the roles that the view names of it, if it is newer than the one that was known: who registered it
+    /// may be gone. One that lost its disk since does not know that it is a member.
+    pub(super) fn pass_on_news(&self, known: Option<ViewNumber>, out: &mut Vec<RoleEffect>) {
+        if let Some(entry) = self.current.as_ref().filter(|entry| Some(entry.view_number()) > known) {
+            self.tell(named(entry).collect(), out);
+        }
+    }
+
+    /// Tells the roles that a node has, or should have, which view stands.
+    pub(super) fn remind_roles_of(&self, node: NodeId, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.current else { return };
+        let is_there = |to: &Address| matches!(to, Address::Node(other, _) if *other == node);
+        let roles = named(entry).chain(left_out(entry)).chain(self.dropped.iter().copied());
+        self.tell(roles.filter(is_there).collect(), out);
+    }
+
+    /// Whether there are roles to remind that the view does without them.
+    pub(super) fn are_some_away(&self) -> bool {
+        !self.dropped.is_empty() || self.current.iter().any(|entry| left_out(entry).next().is_some())
+    }
+
+    /// Tells roles which view stands, if their nodes answer.
+    fn tell(&self, roles: Vec<Address>, out: &mut Vec<RoleEffect>) {
+        let Some(entry) = &self.current else { return };
+        let answers = |to: &Address| matches!(to, Address::Node(node, _) if !self.silent.contains(node));
+        for to in roles.into_iter().filter(answers) {
+            send(to, Message::Registered { entry: (**entry).clone() }, out);
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Keeping a log to its limits: which node does it, when, and what it tells the replicas.
+//!
+//! The controller beside the leader of the latest view does it, and no other. In rounds it asks the register what the limits
+//! are and every replica of the view how far it is; when all have answered it says what is to be trimmed, and notes which
+//! position was reached when. Each replica trims as it does for a client, and only as part of that very view.
+//!
+//! ```text
+//!  controller        register        replicas
+//!      |----- Peek ----->|               |
+//!      |---- Survey -----|-------------->|
+//!      |<--- Current ----|<-- Surveyed --|      of all of them
+//!      |---- Retain -----|-------------->|      the trim point, a mark, the log's time
+//! ```
+//!
+//! How old records are goes by the log's own time ([`LogClock`]), which a node that begins goes on with from the latest that
+//! any replica knows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::retention::{Extent, LogClock, trims_to};
+use seriatim_model::{
+    Address, Endpoint, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View,
+};
+
+use super::message::{LogEntry, Message};
+use super::send;
+use crate::deviation::{Deviation, Options};
+use crate::roles::RoleEffect;
+use crate::shard::{self, Retain, Survey, Surveyed};
+
+/// Which part of the age that a log keeps may pass before it is looked again.
+const PARTS_OF_AN_AGE: u64 = 8;
+
+/// The part of a controller that keeps its log to its limits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Retaining {
+    /// What the clock on the wall says, in milliseconds since 1970.
+    wall: Option<u64>,
+    reign: Option<Reign>,
+}
+
+/// One view, whose leader is on this node.
+#[derive(Clone, Debug)]
+struct Reign {
+    entry: LogEntry,
+    /// Whether the register said so in this round.
+    is_confirmed: bool,
+    /// From the first complete round on.
+    clock: Option<LogClock>,
+    times: TimeIndex,
+    /// Counts rounds.
+    request: u64,
+    answers: BTreeMap<(ShardId, NodeId), Surveyed>,
+    /// The trim point of the last round, and how much was final.
+    trim: Position,
+    stable: Position,
+    /// Whether everything was asked for, and answers are waited for.
+    is_asking: bool,
+    /// When it goes on, and the distance of rounds while nothing happens.
+    at: Time,
+    pause: Duration,
+}
+
+impl Retaining {
+    /// What the clock on the wall says now.
+    pub(super) fn note_wall(&mut self, wall_ms: u64) {
+        self.wall = Some(wall_ms);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        // Without a clock there is nothing to do.
+        self.wall.and(self.reign.as_ref()).map(|reign| reign.at)
+    }
+
+    /// The latest entry that is known of the log, or that there is none.
+    pub(super) fn learn(&mut self, now: Time, node: NodeId, entry: Option<&LogEntry>, options: Options) {
+        let view = entry.and_then(|entry| entry.view.as_ref());
+        let leads = view.is_some_and(|view| view.leader == node);
+        let (Some(entry), true) = (entry, leads) else {
+            self.reign = None;
+            return;
+        };
+        let every = options.limits.retain_every;
+        match &mut self.reign {
+            Some(reign) if reign.entry.view == entry.view => {
+                if reign.entry.config.retention != entry.config.retention {
+                    (reign.at, reign.pause) = (now, every);
+                    reign.is_asking = false;
+                }
+                reign.entry = entry.clone();
+            }
+            _ => self.reign = Some(Reign::new(now, entry.clone(), every)),
+        }
+    }
+
+    /// The register says what it has under the log's name.
+    pub(super) fn confirmed(
+        &mut self,
+        now: Time,
+        entry: &LogEntry,
+        options: Options,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if let Some(reign) = &mut self.reign
+            && reign.entry.view_number() == entry.view_number()
+        {
+            reign.is_confirmed = true;
+            self.apply_if_complete(now, options, out);
+        }
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        now: Time,
+        from: Address,
+        answer: &Surveyed,
+        options: Options,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (Some(reign), Address::Node(node, Endpoint::Shard(shard))) = (&mut self.reign, from) else {
+            return;
+        };
+        if reign.is_asking && answer.request == reign.request && answer.view == reign.entry.view_number() {
+            reign.answers.insert((shard, node), answer.clone());
+            self.apply_if_complete(now, options, out);
+        }
+    }
+
+    /// Begins a round, or asks again those that did not answer.
+    pub(super) fn go_on(
+        &mut self,
+        now: Time,
+        register: Address,
+        options: Options,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let every = options.limits.retain_every;
+        let Some(reign) = self.wall.and(self.reign.as_mut()) else { return };
+        if options.deviates(Deviation::NeverRetained) {
+            reign.at = now + every;
+        }
+        if now < reign.at {
+            return;
+        }
+        reign.at = now + every;
+        if !reign.is_asking {
+            reign.is_asking = true;
+            reign.is_confirmed = false;
+            reign.request += 1;
+            reign.answers.clear();
+        }
+        if !reign.is_confirmed {
+            send(register, Message::Peek { log: reign.entry.id }, out);
+        }
+        let survey = Survey {
+            request: reign.request,
+            times: reign.clock.is_none(),
+            usage: !reign.entry.config.retention.is_unlimited(),
+        };
+        for (shard, node) in reign.replicas().filter(|replica| !reign.answers.contains_key(replica)) {
+            let to = Address::Node(node, Endpoint::Shard(shard));
+            send(to, shard::Message::Survey(survey), out);
+        }
+    }
+
+    fn apply_if_complete(&mut self, now: Time, options: Options, out: &mut Vec<RoleEffect>) {
+        let (Some(reign), Some(wall_ms)) = (&mut self.reign, self.wall) else { return };
+        let has_all = reign.replicas().all(|replica| reign.answers.contains_key(&replica));
+        if reign.is_asking && reign.is_confirmed && has_all {
+            reign.apply(now, wall_ms, options, out);
+        }
+    }
+}
+
+impl Reign {
+    fn new(now: Time, entry: LogEntry, every: Duration) -> Self {
+        Self {
+            entry,
+            is_confirmed: false,
+            clock: None,
+            times: TimeIndex::default(),
+            request: 0,
+            answers: BTreeMap::new(),
+            trim: Position::ZERO,
+            stable: Position::ZERO,
+            is_asking: false,
+            at: now + every,
+            pause: every,
+        }
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = (ShardId, NodeId)> {
+        replicas_of(self.entry.view.as_ref())
+    }
+
+    /// Every replica has answered: says what each is to do.
+    fn apply(&mut self, now: Time, wall_ms: u64, options: Options, out: &mut Vec<RoleEffect>) {
+        let answers = std::mem::take(&mut self.answers);
+        let stable = answers.values().map(|answer| answer.stable).min().unwrap_or_default();
+        let time_ms = self.time(now, wall_ms, options, &answers);
+        let mut added = TimeIndex::default();
+        added.reaches(time_ms);
+        let last = self.times.marks().last().map_or(Position::ZERO, |mark| mark.position);
+        let before = self.times.clone();
+        self.times.reaches(time_ms);
+        let earlier = if options.deviates(Deviation::MarkedEarlier) { EARLIER_MS } else { 0 };
+        let mark = TimeMark { position: stable, time_ms, wall_ms: wall_ms.saturating_sub(earlier) };
+        if stable > last && self.times.add(mark) {
+            added.add(mark);
+        }
+        let retention = self.entry.config.retention;
+        let trim = self.trims_to(&retention, stable, time_ms, &answers, options);
+        let segment_bytes =
+            retention.segment_bytes(self.entry.view.as_ref().map_or(1, |view| view.shards.len()));
+        let (request, view) = (self.request, self.entry.view_number());
+        for ((shard, node), answer) in &answers {
+            let knows_all = answer.digest == before.digest_above(answer.trim);
+            let times = if knows_all { added.clone() } else { self.times.clone() };
+            let retain = Retain { request, view, trim, times, whole: !knows_all, segment_bytes };
+            let to = Address::Node(*node, Endpoint::Shard(*shard));
+            send(to, shard::Message::Retain(retain), out);
+        }
+        self.times.forget_below(answers.values().map(|answer| answer.trim).min().unwrap_or_default());
+        self.rest(now, (stable, trim), options);
+    }
+
+    /// The log's time. In the first round of a view it goes on from the latest that any replica knows.
+    fn time(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        options: Options,
+        answers: &BTreeMap<(ShardId, NodeId), Surveyed>,
+    ) -> u64 {
+        if options.deviates(Deviation::AgedByWall) {
+            self.clock = Some(LogClock::from(wall_ms, millis(now - Time::ZERO), wall_ms));
+        }
+        let clock = match self.clock {
+            Some(mut clock) => {
+                clock.goes_on(millis(now - Time::ZERO), wall_ms);
+                clock
+            }
+            None => {
+                for answer in answers.values() {
+                    answer.times.iter().for_each(|times| self.times.merge(times));
+                    self.times.reaches(answer.time_ms);
+                }
+                // What was given up may be final anew, and be other records.
+                let known = answers.values().map(|answer| answer.stable).max().unwrap_or_default();
+                self.times.forget_above(known);
+                let latest = Some(self.times.time_ms()).filter(|time| *time > 0);
+                LogClock::from(latest.unwrap_or(wall_ms), millis(now - Time::ZERO), wall_ms)
+            }
+        };
+        self.clock = Some(clock);
+        clock.time_ms()
+    }
+
+    fn trims_to(
+        &self,
+        retention: &Retention,
+        stable: Position,
+        time_ms: u64,
+        answers: &BTreeMap<(ShardId, NodeId), Surveyed>,
+        options: Options,
+    ) -> Position {
+        let mut shards: BTreeMap<ShardId, &[Extent]> = BTreeMap::new();
+        let sum =
+            |extents: &[Extent]| extents.iter().fold(0u64, |sum, extent| sum.saturating_add(extent.bytes));
+        for ((shard, _), answer) in answers {
+            let extents = answer.usage.as_ref().map_or(&[][..], |usage| &usage.extents);
+            // Of the replicas of a shard the one counts that keeps most.
+            let most = shards.entry(*shard).or_default();
+            if sum(extents) > sum(most) {
+                *most = extents;
+            }
+        }
+        let shards: Vec<&[Extent]> = shards.into_values().collect();
+        let wanted = trims_to(retention, stable, &self.times, time_ms, &shards);
+        if options.deviates(Deviation::RetainedTooLittle) && retention.bytes.is_some() {
+            return stable;
+        }
+        if options.deviates(Deviation::RetainedUnstable) && wanted > Position::ZERO {
+            return stable + UNSTABLE_TOO;
+        }
+        // What one replica has trimmed, all have.
+        answers.values().map(|answer| answer.trim).max().unwrap_or_default().max(wanted).min(stable)
+    }
+
+    /// Until the next round. While nothing happens rounds become fewer.
+    fn rest(&mut self, now: Time, (stable, trim): (Position, Position), options: Options) {
+        let limits = options.limits;
+        let every = limits.retain_every;
+        let is_idle = (stable, trim) == (self.stable, self.trim);
+        self.pause = if is_idle { (self.pause * 2).min(limits.retain_every_idle) } else { every };
+        if let Some(age) = self.entry.config.retention.age_ms.filter(|_| trim < stable) {
+            self.pause = self.pause.min(Duration::from_millis(age / PARTS_OF_AN_AGE)).max(every);
+        }
+        (self.stable, self.trim, self.is_asking) = (stable, trim, false);
+        self.at = now + self.pause;
+    }
+}
+
+/// The defect: by so much a time is earlier that is noted.
+const EARLIER_MS: u64 = 1000;
+
+/// The defect: so many positions more are trimmed.
+const UNSTABLE_TOO: u64 = 3;
+
+fn replicas_of(view: Option<&View>) -> impl Iterator<Item = (ShardId, NodeId)> {
+    let shards = view.into_iter().flat_map(|view| &view.shards);
+    shards.flat_map(|members| members.replicas.iter().map(|replica| (members.shard, replica.node)))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{
+        Incarnation, LogConfig, LogId, Member, Placement, ShardMembers, ViewHistory, ViewNumber,
+    };
+
+    use super::*;
+    use crate::control::catalog;
+    use crate::roles;
+
+    const ME: NodeId = NodeId(1);
+    const REGISTER: Address = Address::Node(NodeId(9), Endpoint::Register);
+    const WALL: u64 = 5_000_000;
+
+    /// A log with one shard on nodes 1 and 2 that keeps ten records, led by `leader`.
+    fn entry(leader: NodeId) -> LogEntry {
+        let nodes = [NodeId(1), NodeId(2)];
+        let retention = Retention { records: Some(10), ..Retention::default() };
+        let config = LogConfig { shards: 1, sequencers: 2, retention, ..LogConfig::default() };
+        let entry = catalog::place(LogId(1), "log".into(), config, &nodes).expect("they can hold it");
+        let member = |node| Member { node, incarnation: Incarnation(1) };
+        let replicas: Vec<Member> = nodes.map(member).to_vec();
+        let view = View {
+            number: ViewNumber(3),
+            sequencers: replicas.clone(),
+            leader,
+            shards: vec![ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas }],
+            placement: Placement::new(vec![ShardId(0)], 1),
+            first: Position::ZERO,
+            start: Position::ZERO,
+        };
+        LogEntry { view: Some(view), history: ViewHistory::default(), ..entry }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    fn led_by(leader: NodeId) -> Retaining {
+        let mut retaining = Retaining::default();
+        retaining.note_wall(WALL);
+        retaining.learn(at(0), ME, Some(&entry(leader)), Options::default());
+        retaining
+    }
+
+    fn answer(request: u64, stable: u64, times: Option<TimeIndex>) -> Surveyed {
+        let known = times.clone().unwrap_or_default();
+        Surveyed {
+            request,
+            view: ViewNumber(3),
+            stable: Position(stable),
+            trim: Position::ZERO,
+            digest: known.digest_above(Position::ZERO),
+            time_ms: known.time_ms(),
+            times,
+            usage: None,
+        }
+    }
+
+    fn replica(node: u32) -> Address {
+        Address::Node(NodeId(node), Endpoint::Shard(ShardId(0)))
+    }
+
+    /// What replicas are told, and which.
+    fn told(out: &[RoleEffect]) -> Vec<(Address, Retain)> {
+        let told = out.iter().filter_map(|effect| match effect {
+            RoleEffect::Send { to, message: roles::Message::Shard(shard::Message::Retain(retain)) } => {
+                Some((*to, retain.clone()))
+            }
+            _ => None,
+        });
+        told.collect()
+    }
+
+    /// Goes through a round, in which both replicas answer.
+    fn round(
+        retaining: &mut Retaining,
+        now: Time,
+        request: u64,
+        answers: [Surveyed; 2],
+    ) -> Vec<(Address, Retain)> {
+        let (options, mut out) = (Options::default(), vec![]);
+        retaining.go_on(now, REGISTER, options, &mut out);
+        assert_eq!(out.len(), 3, "the register and two replicas are asked in round {request}");
+        retaining.confirmed(now, &entry(ME), options, &mut out);
+        let [first, second] = answers;
+        retaining.answered(now, replica(1), &first, options, &mut out);
+        assert_eq!(told(&out), [], "one replica has not answered");
+        retaining.answered(now, replica(2), &second, options, &mut out);
+        told(&out)
+    }
+
+    #[test]
+    fn a_log_is_trimmed_when_all_replicas_said_what_is_final() {
+        let mut retaining = led_by(ME);
+        let answers = [answer(1, 40, Some(TimeIndex::default())), answer(1, 30, Some(TimeIndex::default()))];
+        let told = round(&mut retaining, at(1000), 1, answers);
+        let mark = TimeMark { position: Position(30), time_ms: WALL, wall_ms: WALL };
+        for (_, retain) in &told {
+            assert_eq!((retain.trim, retain.view, retain.whole), (Position(20), ViewNumber(3), false));
+            assert_eq!(retain.times.marks(), [mark]);
+        }
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn whoever_leads_next_goes_on_from_the_latest_time_and_gives_its_marks_to_all() {
+        let mut known = TimeIndex::default();
+        known.add(TimeMark { position: Position(7), time_ms: 9_000_000, wall_ms: 4_000_000 });
+        known.reaches(9_000_100);
+        let mut retaining = led_by(ME);
+        let answers = [answer(1, 12, Some(known.clone())), answer(1, 12, Some(TimeIndex::default()))];
+        let told = round(&mut retaining, at(1000), 1, answers);
+        let times: Vec<_> =
+            told.iter().map(|(to, retain)| (*to, retain.whole, retain.times.marks().len())).collect();
+        assert_eq!(times, [(replica(1), false, 1), (replica(2), true, 2)]);
+        assert!(told.iter().all(|(_, retain)| retain.times.time_ms() == 9_000_100));
+    }
+
+    #[test]
+    fn nobody_but_the_controller_beside_the_leader_applies_limits() {
+        let mut retaining = led_by(NodeId(2));
+        let mut out = vec![];
+        retaining.go_on(at(10_000), REGISTER, Options::default(), &mut out);
+        assert!(out.is_empty() && retaining.deadline().is_none());
+        // Nor does one that has led.
+        let mut retaining = led_by(ME);
+        let mut newer = entry(NodeId(2));
+        newer.view.as_mut().expect("it has one").number = ViewNumber(4);
+        retaining.learn(at(10), ME, Some(&newer), Options::default());
+        assert!(retaining.deadline().is_none());
+    }
+
+    #[test]
+    fn who_does_not_answer_is_asked_again_and_nothing_is_trimmed() {
+        let (mut retaining, options, mut out) = (led_by(ME), Options::default(), vec![]);
+        retaining.go_on(at(1000), REGISTER, options, &mut out);
+        retaining.answered(at(1000), replica(1), &answer(1, 40, None), options, &mut out);
+        out.clear();
+        retaining.go_on(at(2000), REGISTER, options, &mut out);
+        assert_eq!(out.len(), 2, "the register and the other replica are asked again");
+        assert_eq!(told(&out), []);
+    }
+}

@@ -1,0 +1,192 @@
+//! What whoever keeps to a log's limits asks its replicas, and has them do.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::retention::StoreUse;
+use seriatim_model::storage::StorageCommand;
+use seriatim_model::wire::wire_struct;
+use seriatim_model::{Address, IdRun, Position, Ticket, TimeIndex, ViewNumber};
+
+use super::message::Message;
+use super::primary_backup::{Replica, send};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+
+/// Of how many questions at once a replica looks what its store takes. Whoever has no answer asks again.
+const MOST_MEASURED: usize = 64;
+
+/// How far is a replica, and what does it keep?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Names the question.
+    pub request: u64,
+    /// Whether all that it knows of times is wanted.
+    pub times: bool,
+    /// Whether it matters what the store takes on its disk.
+    pub usage: bool,
+}
+
+wire_struct! { Survey { request, times, usage } }
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surveyed {
+    /// The question answered.
+    pub request: u64,
+    /// The view that it takes part in; none if it takes part in none at present.
+    pub view: ViewNumber,
+    /// The stable bound that it knows.
+    pub stable: Position,
+    /// The trim point.
+    pub trim: Position,
+    /// Tells its marks above the trim point from others.
+    pub digest: u64,
+    /// The latest time of the log that it knows.
+    pub time_ms: u64,
+    /// Which position was reached when, if that was asked.
+    pub times: Option<TimeIndex>,
+    /// What its store takes, if that was asked.
+    pub usage: Option<StoreUse>,
+}
+
+wire_struct! { Surveyed { request, view, stable as end, trim, digest, time_ms as number, times, usage } }
+
+/// What a log's replicas are to do so that it keeps to its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retain {
+    /// Names the question. It is answered as a trim is.
+    pub request: u64,
+    /// The view.
+    pub view: ViewNumber,
+    /// The first position to keep.
+    pub trim: Position,
+    /// Marks to be added, and the log's time.
+    pub times: TimeIndex,
+    /// Whether these are all marks that there are.
+    pub whole: bool,
+    /// Where segments end, in bytes, if the log has a limit of bytes.
+    pub segment_bytes: Option<u64>,
+}
+
+wire_struct! { Retain { request, view, trim as end, times, whole, segment_bytes } }
+
+/// How much later than the store knows a log's time may be, in milliseconds, before it is told although there is no new mark:
+/// so much younger records seem to be after all nodes were restarted.
+const TIME_TOLD_MS: u64 = 60_000;
+
+/// Which position was reached when, as a replica knows it, and who waits to hear what it keeps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Surveys {
+    times: TimeIndex,
+    /// The latest time that the store was told.
+    told_ms: u64,
+    measuring: BTreeMap<Ticket, (Address, Survey)>,
+    last: Ticket,
+    /// Where segments end, as the store was told.
+    segment_bytes: Option<u64>,
+}
+
+impl Surveys {
+    /// After a restart. Marks above what is known to be final may be of positions that were given up.
+    pub(super) fn recover(mut times: TimeIndex, stable: Position) -> Self {
+        times.forget_above(stable);
+        Self { told_ms: times.time_ms(), times, ..Self::default() }
+    }
+}
+
+impl Replica {
+    /// Which position was reached when, as far as it knows.
+    #[must_use]
+    pub fn times(&self) -> &TimeIndex {
+        &self.surveys.times
+    }
+
+    pub(super) fn surveyed(&mut self, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
+        if !survey.usage {
+            return self.tell_survey(from, survey, None, out);
+        }
+        if self.surveys.measuring.len() < MOST_MEASURED {
+            self.surveys.last.0 += 1;
+            let ticket = self.surveys.last;
+            self.surveys.measuring.insert(ticket, (from, survey));
+            out.push(RoleEffect::Measure { ticket });
+        }
+    }
+
+    pub(super) fn measured(
+        &mut self,
+        ticket: Ticket,
+        usage: StoreUse,
+        names: Vec<IdRun>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        self.discard_unknown(names, out);
+        if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
+            self.tell_survey(from, survey, Some(usage), out);
+        }
+    }
+
+    /// The store holds records that this replica does not know any more: it left a view in which they had positions that no
+    /// later view counts. They would keep their segments for ever. What has a position still, the store keeps.
+    fn discard_unknown(&mut self, names: Vec<IdRun>, out: &mut Vec<RoleEffect>) {
+        if self.has_local_log() || !self.is_open() {
+            return;
+        }
+        for unknown in names.into_iter().flat_map(|names| self.unordered.missing(names)).collect::<Vec<_>>() {
+            self.gate.store(StorageCommand::Discard(unknown), out);
+        }
+    }
+
+    fn tell_survey(
+        &mut self,
+        from: Address,
+        Survey { request, times, .. }: Survey,
+        usage: Option<StoreUse>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let view = if self.is_open() { self.view_number() } else { ViewNumber::NONE };
+        let (stable, trim, known) = (self.stable, self.trim, &self.surveys.times);
+        let (digest, time_ms) = (known.digest_above(trim), known.time_ms());
+        let times = times.then(|| known.clone());
+        let answer = Surveyed { request, view, stable, trim, digest, time_ms, times, usage };
+        send(from, Message::Surveyed(answer), out);
+    }
+
+    /// Keeps to the log's limits, as whoever applies them says; as part of no view, or of another, it does nothing.
+    pub(super) fn retain(&mut self, from: Address, retain: Retain, out: &mut Vec<RoleEffect>) {
+        let Retain { request, view, trim, mut times, whole, segment_bytes } = retain;
+        if !self.is_open() || view != self.view_number() {
+            return;
+        }
+        let is_trimmed = trim > self.trim;
+        if self.options.deviates(Deviation::RetainedUnstable) {
+            self.trim_below(trim, out);
+        } else if trim > Position::ZERO {
+            self.trim(from, request, trim, out);
+        }
+        // Whoever says so has heard from every replica what is final.
+        times.forget_above(self.stable);
+        let surveys = &mut self.surveys;
+        // A segment that is trimmed to its end is left then.
+        let is_news = whole || is_trimmed || !times.marks().is_empty();
+        if whole {
+            let time_ms = surveys.times.time_ms();
+            surveys.times = times.clone();
+            surveys.times.reaches(time_ms);
+        } else {
+            surveys.times.merge(&times);
+        }
+        let ends_elsewhere = surveys.segment_bytes != segment_bytes;
+        if self.options.deviates(Deviation::MarksForgotten) {
+            surveys.times = TimeIndex::default();
+        } else if is_news || ends_elsewhere || times.time_ms() >= surveys.told_ms + TIME_TOLD_MS {
+            (surveys.told_ms, surveys.segment_bytes) = (times.time_ms(), segment_bytes);
+            self.gate.store(StorageCommand::Mark { times, whole, segment_bytes }, out);
+        }
+    }
+
+    /// Positions below are gone: so are marks that only tell of them.
+    pub(super) fn forget_times(&mut self) {
+        self.surveys.times.forget_below(self.trim);
+    }
+}

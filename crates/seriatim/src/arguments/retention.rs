@@ -1,0 +1,189 @@
+//! Limits of what a log keeps, and times, as people write them.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use seriatim_model::retention::LimitChange;
+use seriatim_model::{Retention, RetentionChange};
+
+/// What a log keeps at most.
+#[derive(Debug, Args)]
+pub(crate) struct RetentionArguments {
+    /// Keep records for so long, such as 7d, 12h or 90s; what is older is trimmed.
+    #[arg(long, value_name = "TIME", value_parser = age)]
+    pub(crate) retain_age: Option<LimitArgument>,
+    /// Keep so many bytes of records, such as 10GiB, each record counted once; the oldest beyond it are trimmed.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) retain_bytes: Option<LimitArgument>,
+    /// Keep the last so many records; the oldest beyond it are trimmed.
+    #[arg(long, value_name = "N", value_parser = records)]
+    pub(crate) retain_records: Option<LimitArgument>,
+}
+
+/// A limit, or that there is to be none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitArgument(Option<u64>);
+
+impl RetentionArguments {
+    /// What is to be changed.
+    pub(crate) fn change(&self) -> RetentionChange {
+        let change = |limit: Option<LimitArgument>| match limit {
+            None => LimitChange::Keep,
+            Some(LimitArgument(None)) => LimitChange::Lift,
+            Some(LimitArgument(Some(limit))) => LimitChange::Set(limit),
+        };
+        RetentionChange {
+            age_ms: change(self.retain_age),
+            bytes: change(self.retain_bytes),
+            records: change(self.retain_records),
+        }
+    }
+
+    /// What a new log keeps.
+    pub(crate) fn limits(&self) -> Retention {
+        self.change().applied_to(Retention::default())
+    }
+
+    /// Whether nothing is to be changed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.retain_age.is_none() && self.retain_bytes.is_none() && self.retain_records.is_none()
+    }
+}
+
+/// The word for no limit.
+const NONE: &str = "none";
+
+/// A limit that a log can have; what is wrong with it otherwise is said in the same words everywhere.
+fn limit(text: &str, read: impl FnOnce(&str) -> Result<Retention, String>) -> Result<LimitArgument, String> {
+    if text == NONE {
+        return Ok(LimitArgument(None));
+    }
+    let limits = read(text)?;
+    limits.check()?;
+    Ok(LimitArgument(limits.age_ms.or(limits.bytes).or(limits.records)))
+}
+
+fn age(text: &str) -> Result<LimitArgument, String> {
+    limit(text, |text| {
+        let wrong = |_| format!("'{text}' is no time: give one such as 7d, 12h or 90s, or none");
+        let age = humantime::parse_duration(text).map_err(wrong)?;
+        let age_ms = Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        Ok(Retention { age_ms, ..Retention::default() })
+    })
+}
+
+fn bytes(text: &str) -> Result<LimitArgument, String> {
+    limit(text, |text| Ok(Retention { bytes: Some(byte_count(text)?), ..Retention::default() }))
+}
+
+fn records(text: &str) -> Result<LimitArgument, String> {
+    limit(text, |text| {
+        let wrong = |_| format!("'{text}' is no number of records: give one such as 1000000, or none");
+        Ok(Retention { records: Some(text.parse().map_err(wrong)?), ..Retention::default() })
+    })
+}
+
+/// A number of bytes with its unit; without one it is bytes.
+fn byte_count(text: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("'{text}' is no number of bytes: give one such as 10GiB, 500MB or 1048576, or none");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "kB" | "KB" => 1000,
+        "MB" => 1000 * 1000,
+        "GB" => 1000 * 1000 * 1000,
+        "TB" => 1000 * 1000 * 1000 * 1000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    let is_number = part.len() <= 9 && part.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_number || digits.ends_with('.') {
+        return Err(wrong());
+    }
+    let part: u64 = if part.is_empty() { 0 } else { part.parse().map_err(|_| wrong())? };
+    let tens = 10u64.pow(digits.split_once('.').map_or(0, |(_, part)| part.len() as u32));
+    let more = u64::try_from(u128::from(unit) * u128::from(part) / u128::from(tens)).map_err(|_| wrong())?;
+    whole.checked_mul(unit).and_then(|bytes| bytes.checked_add(more)).ok_or_else(wrong)
+}
+
+/// An instant: a date, with a time of day if it is not midnight, in UTC.
+pub(super) fn instant(text: &str) -> Result<SystemTime, String> {
+    let wrong = || {
+        format!(
+            "'{text}' is no time: give one in UTC such as 2026-11-22T10:00Z, 2026-11-22 10:00:30 or 2026-11-22"
+        )
+    };
+    let bare = text.trim_end_matches('Z');
+    let (date, time) = bare.split_once(['T', ' ']).unwrap_or((bare, "00:00:00"));
+    let seconds = if time.matches(':').count() == 1 { ":00" } else { "" };
+    humantime::parse_rfc3339(&format!("{date}T{time}{seconds}Z")).map_err(|_| wrong())
+}
+
+/// An age, in the largest units that say it.
+pub(crate) fn age_in_words(age_ms: u64) -> String {
+    humantime::format_duration(Duration::from_millis(age_ms)).to_string()
+}
+
+/// A number of bytes, for a person.
+pub(crate) fn bytes_in_words(bytes: u64) -> String {
+    indicatif::BinaryBytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is(limit: Result<LimitArgument, String>) -> Option<u64> {
+        limit.expect("it is a limit").0
+    }
+
+    #[test]
+    fn limits_have_units() {
+        assert_eq!(
+            [age("7d"), age("90s"), age("1h 30m")].map(is),
+            [Some(604_800_000), Some(90_000), Some(5_400_000)]
+        );
+        let sizes = ["10GiB", "500MB", "1048576", "1.5MiB", "none"].map(|text| is(bytes(text)));
+        assert_eq!(sizes, [Some(10 << 30), Some(500_000_000), Some(1 << 20), Some(3 << 19), None]);
+        assert_eq!(is(records("1000")), Some(1000));
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (wrong, words) in [
+            (age("soon"), "'soon' is no time: give one such as 7d"),
+            (age("7"), "'7' is no time"),
+            (age("10ms"), "records are kept for 1 s to 36500 days, not for 0.01 s"),
+            (age("-3d"), "'-3d' is no time"),
+            (bytes("ten"), "'ten' is no number of bytes"),
+            (bytes("10"), "a log keeps 64 KiB to 256 PiB, not 10 bytes"),
+            (bytes("1.GiB"), "is no number of bytes"),
+            (bytes("99999999999TiB"), "is no number of bytes"),
+            (bytes("-1"), "is no number of bytes"),
+            (records("0"), "not 0"),
+            (records("many"), "'many' is no number of records"),
+        ] {
+            let said = wrong.expect_err(words);
+            assert!(said.contains(words), "{said}");
+        }
+        for wrong in ["", "yesterday", "2026-13-01", "2026-11-22T25:00Z", "10:00"] {
+            assert!(instant(wrong).expect_err(wrong).contains("is no time"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_instant_may_leave_out_what_is_zero() {
+        let all =
+            ["2026-11-22T10:00Z", "2026-11-22 10:00", "2026-11-22T10:00:00Z", "2026-11-22T10:00:00.000Z"];
+        let seconds =
+            all.map(|text| instant(text).unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs());
+        assert_eq!(seconds, [1_795_341_600; 4]);
+        assert_eq!(instant("1970-01-02"), Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)));
+    }
+}

@@ -1,0 +1,67 @@
+//! Limits trim nothing that is younger than they allow, by the true time, and nothing that is not final.
+//!
+//! The slack that is stated: a record may go when ten elevenths of its age have truly passed; and by a limit of bytes when
+//! what is kept is half of it: a record that got its position late keeps what was written after it, and all that goes with it.
+
+use std::time::Duration;
+
+use seriatim_model::retention::CATCHES_UP;
+use seriatim_model::{Position, Retention, Time};
+
+use super::Finding;
+use crate::history::{History, Retained};
+
+/// For how long limits may still be applied that were changed: whoever applies them asked before.
+const APPLIED_LATE: Duration = Duration::from_secs(5);
+/// Which part of a limit of bytes may be missing of what is kept.
+const PARTS: u64 = 2;
+
+pub(super) fn check(history: &History) -> Finding {
+    for trimmed in &history.retained {
+        let stable = final_at(history, trimmed.at);
+        if trimmed.trim > stable {
+            return Err(format!("trimmed to {} when everything below {stable} was final", trimmed.trim));
+        }
+        if !limits_at(history, trimmed.at).any(|limits| allows(history, &limits, trimmed)) {
+            let limits: Vec<_> = limits_at(history, trimmed.at).collect();
+            return Err(format!(
+                "at {} trimmed to {} of {stable}, with {} bytes used and {} of them kept, which none of {limits:?} allows",
+                trimmed.at, trimmed.trim, trimmed.used, trimmed.kept
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn allows(history: &History, limits: &Retention, trimmed: &Retained) -> bool {
+    let Retained { at, trim, used, kept } = *trimmed;
+    let by_records = limits.records.is_some_and(|most| final_at(history, at).since(trim) >= most);
+    let by_age = limits.age_ms.is_some_and(|age| {
+        let truly = age * CATCHES_UP / (CATCHES_UP + 1);
+        let then = Time(at.0.saturating_sub(truly.saturating_sub(MILLIS) * 1_000_000));
+        trim <= final_at(history, then)
+    });
+    let by_bytes =
+        limits.bytes.is_some_and(|most| used + SMALL >= most && kept + SMALL + most / PARTS >= most);
+    by_records || by_age || by_bytes
+}
+
+/// What clocks that show whole milliseconds may be wrong by.
+const MILLIS: u64 = 3;
+/// What may have come or gone between the look at a disk and the trim.
+const SMALL: u64 = 8192;
+
+/// What was final at an instant.
+fn final_at(history: &History, at: Time) -> Position {
+    let index = history.final_at.partition_point(|(then, _)| *then <= at);
+    index.checked_sub(1).map_or(Position::ZERO, |index| history.final_at[index].1)
+}
+
+/// The limits that may be applied at an instant.
+fn limits_at(history: &History, at: Time) -> impl Iterator<Item = Retention> {
+    let limits = &history.limits;
+    limits.iter().enumerate().filter_map(move |(index, (since, limits_then))| {
+        let is_over = limits.get(index + 1).is_some_and(|(until, _)| *until + APPLIED_LATE < at);
+        (*since <= at && !is_over).then_some(*limits_then)
+    })
+}
