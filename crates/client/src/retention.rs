@@ -1,4 +1,4 @@
-//! What a log keeps at most, what it takes on disks, and which position it had reached when.
+//! The limits of a log, the room that it takes on disks, and which position it had reached when.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::error::{ControlError, ReadError};
 use crate::log::Log;
 
-/// What a log takes on disks, by the word of its replicas.
+/// The room that a log takes on disks, by the word of its replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogUse {

@@ -168,7 +168,7 @@ pub struct Host {
     pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
     random: u64,
-    /// What the clock on the wall said last, in milliseconds since 1970.
+    /// The time by the clock on the wall when it was seen last, in milliseconds since 1970.
     pub(crate) wall_ms: Option<u64>,
     failure: Option<String>,
     pub(crate) problems: Vec<Problem>,

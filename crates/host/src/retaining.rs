@@ -1,4 +1,4 @@
-//! What the controllers that keep logs to their limits need of their node.
+//! The node's part in keeping logs to their limits: clocks, and measures of stores.
 
 use seriatim_model::retention::StoreUse;
 use seriatim_model::{Address, Endpoint, Input, LogId, ShardId, Ticket, Time};
@@ -16,7 +16,7 @@ impl Host {
         self.wall_ms = Some(wall_ms);
     }
 
-    /// What the store of a replica takes on its disk, if it is hosted here.
+    /// The room that the store of a replica takes on its disk, if it is hosted here.
     #[must_use]
     pub fn store_use(&self, log: LogId, shard: ShardId) -> Option<StoreUse> {
         match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {

@@ -131,7 +131,7 @@ pub struct LogConfig {
     /// After how many positions in which nothing of it was bound a session is forgotten. Every replica goes by this number:
     /// those that admit what a session appends, and those that discard what will never be admitted.
     pub session_idle_positions: u64,
-    /// What it keeps at most. It can be changed; whoever applies it goes by the register's entry.
+    /// Its limits. They can be changed; the controller that applies them goes by the register's entry.
     pub retention: Retention,
 }
 

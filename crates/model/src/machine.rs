@@ -103,10 +103,10 @@ pub enum Input<M, Q> {
     /// Which shards hold the positions from the one that was asked for on, as far as the store knows and no
     /// further than was asked.
     Mapped(Ticket, Vec<Owned>),
-    /// What the shard's record store takes on its disk, and names of records that it holds without a final position, a few of
+    /// The room that the shard's record store takes on its disk, and names of records that it holds without a final position, a few of
     /// them.
     Measured(Ticket, StoreUse, Vec<IdRun>),
-    /// What the node's clock on the wall says, in milliseconds since 1970. It may be wrong, and be set at any time.
+    /// The time by the node's clock on the wall, in milliseconds since 1970. It may be wrong, and be set at any time.
     Wall(u64),
     /// The node's disk ran out of room (true) or has room again (false).
     DiskFull(bool),

@@ -6,7 +6,7 @@ use crate::limits;
 use crate::position::Position;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 
-/// What a log keeps at most. What is beyond one of its limits is trimmed; without limits nothing is.
+/// The limits of a log: everything beyond one of them is trimmed; without limits nothing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// For how long a record is kept, in milliseconds.
@@ -29,7 +29,7 @@ impl Retention {
     /// Whether a log can have these limits.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// In words: the limit that is wrong, and those that would be right.
     pub fn check(&self) -> Result<(), String> {
         let (least, most) = (limits::RETAIN_AGE_MS.start() / 1000, limits::RETAIN_AGE_MS.end() / 86_400_000);
         if let Some(age) = self.age_ms.filter(|age| !limits::RETAIN_AGE_MS.contains(age)) {
@@ -117,7 +117,7 @@ pub struct TimeMark {
     pub position: Position,
     /// The log's own time, which goes steadily; see [`LogClock`].
     pub time_ms: u64,
-    /// What the clock on the wall said to the node that noted it, in milliseconds since 1970.
+    /// The time by the clock on the wall of the node that noted it, in milliseconds since 1970.
     pub wall_ms: u64,
 }
 
@@ -302,12 +302,12 @@ pub struct Extent {
 
 wire_struct! { Extent { end, bytes as number } }
 
-/// What a record store takes on its disk.
+/// The room that a record store takes on its disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreUse {
     /// How many bytes its files have.
     pub bytes: u64,
-    /// What of that keeps records with positions that are not trimmed, in the order in which it was written.
+    /// The parts of that which keep records with positions that are not trimmed, in the order in which it was written.
     pub extents: Vec<Extent>,
 }
 
@@ -325,7 +325,7 @@ pub const MOST_EXTENTS: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClock {
     time_ms: u64,
-    /// What the two clocks said when it was looked at last, in milliseconds.
+    /// The times of the two clocks when it was looked at last, in milliseconds.
     steady_ms: u64,
     wall_ms: u64,
     /// Tenths of a millisecond by which it went faster and that are not counted yet.
@@ -348,7 +348,7 @@ impl LogClock {
         self.time_ms
     }
 
-    /// What it is when the two clocks say this.
+    /// The log's time when the two clocks say this.
     pub fn goes_on(&mut self, steady_ms: u64, wall_ms: u64) -> u64 {
         let passed = steady_ms.saturating_sub(self.steady_ms).min(wall_ms.saturating_sub(self.wall_ms));
         (self.steady_ms, self.wall_ms) = (steady_ms, wall_ms);
@@ -383,7 +383,7 @@ fn keeps_bytes(most: u64, shards: &[&[Extent]]) -> Position {
     for extents in shards {
         let mut end = Position::ZERO;
         for extent in *extents {
-            // What was written later may have lower positions, and is on the disk as long as what was written before.
+            // Later records may have lower positions, and are on the disk as long as those written before.
             end = end.max(extent.end);
             parts.push(Extent { end, bytes: extent.bytes });
         }

@@ -394,7 +394,7 @@ async fn next_answer(register: &mut Option<OutsideRegister>) -> Event {
     }
 }
 
-/// What the clock on the wall says, in milliseconds since 1970.
+/// The time by the clock on the wall, in milliseconds since 1970.
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -186,7 +186,7 @@ pub enum Deviation {
     NeverRetained,
     /// Replicas forget which position was reached when.
     MarksForgotten,
-    /// What was final at a time is noted for an earlier one.
+    /// A mark is noted for an earlier time than its own.
     MarkedEarlier,
     /// A log's limit of bytes trims all that is final.
     RetainedTooLittle,

@@ -358,7 +358,7 @@ pub struct History {
     pub limits: Vec<(Time, Retention)>,
     /// Below which position everything was final, and since when, where the log has limits.
     pub final_at: Vec<(Time, Position)>,
-    /// What limits trimmed.
+    /// Trims that limits brought.
     pub retained: Vec<Retained>,
     /// Where times begin, by what was told.
     pub sought: Vec<Sought>,

@@ -180,7 +180,7 @@ fn time_mark(position: u64) -> TimeMark {
 
 fn check_times(store: &ShardStore) {
     check_content(store);
-    // What only tells of what is trimmed is forgotten.
+    // Marks that only tell of trimmed positions are forgotten.
     assert_eq!(store.recovery().times.marks(), [5, 30, 55, 62].map(time_mark));
 }
 

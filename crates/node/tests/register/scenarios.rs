@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use seriatim_model::retention::LimitChange;
 use seriatim_model::{
-    Incarnation, LogConfig, LogId, Member, NodeId, Placement, Position, ShardId, View, ViewNumber,
+    Incarnation, LogConfig, LogId, Member, NodeId, Placement, Position, Retention, RetentionChange, ShardId,
+    View, ViewNumber,
 };
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
@@ -27,6 +29,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a compare-and-set wins or loses, and everyone sees it", compared),
     ("of two that race, one wins", raced),
     ("of two that create the same, one does", created_twice),
+    ("a log's limits change, and whoever applies them is told", limited),
     ("a deleted log is forgotten by each node", deleted),
     ("an id is never given again", never_again),
     ("who joins is known to all", joined),
@@ -83,6 +86,38 @@ fn refused(talk: &mut Talk) {
     assert_eq!(talk.answer_once(NODES[0], delete), Message::Refused { request: 8, refusal });
     // Nothing of it is left behind.
     assert_eq!(catalog::count(talk.create(NODES[0], "a")), 1);
+}
+
+fn limited(talk: &mut Talk) {
+    let log = talk.create(NODES[0], "orders");
+    let entry = with_view(talk.get(NODES[0], log).expect("it was created"), 1);
+    talk.answer(NODES[1], Message::CompareAndSet { entry });
+    let entry = talk.get(NODES[0], log).expect("it is there");
+    let leader = entry.view.as_ref().expect("it has a view").leader;
+    let change = |records| RetentionChange {
+        age_ms: LimitChange::Keep,
+        bytes: LimitChange::Keep,
+        records: LimitChange::Set(records),
+    };
+    let set = |records| Message::SetRetention { request: 5, log, change: change(records) };
+    let answer = talk.answer_once(NODES[2], set(0));
+    let is_impossible = |refusal: &Refusal| matches!(refusal, Refusal::Impossible { .. });
+    assert!(
+        matches!(&answer, Message::Refused { request: 5, refusal } if is_impossible(refusal)),
+        "{answer:?}"
+    );
+    // A client without an answer asks again.
+    for _ in 0..2 {
+        assert_eq!(talk.answer(NODES[2], set(7)), Message::Done { request: 5, log });
+    }
+    let retention = Retention { records: Some(7), ..Retention::default() };
+    let expected = LogEntry {
+        version: entry.version + 1,
+        config: LogConfig { retention, ..entry.config.clone() },
+        ..entry
+    };
+    talk.hears(controller(leader), |message| *message == Message::Registered { entry: expected.clone() });
+    assert_eq!(talk.answer(NODES[1], Message::Peek { log }), Message::Current { entry: expected });
 }
 
 fn looked_up(talk: &mut Talk) {

@@ -35,7 +35,7 @@ const PARTS_OF_AN_AGE: u64 = 8;
 /// The part of a controller that keeps its log to its limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retaining {
-    /// What the clock on the wall says, in milliseconds since 1970.
+    /// The time by the clock on the wall, in milliseconds since 1970.
     wall: Option<u64>,
     reign: Option<Reign>,
 }
@@ -63,7 +63,7 @@ struct Reign {
 }
 
 impl Retaining {
-    /// What the clock on the wall says now.
+    /// The clock on the wall was looked at.
     pub(super) fn note_wall(&mut self, wall_ms: u64) {
         self.wall = Some(wall_ms);
     }
@@ -246,7 +246,7 @@ impl Reign {
                     answer.times.iter().for_each(|times| self.times.merge(times));
                     self.times.reaches(answer.time_ms);
                 }
-                // What was given up may be final anew, and be other records.
+                // Positions that were given up may be final anew, and be other records.
                 let known = answers.values().map(|answer| answer.stable).max().unwrap_or_default();
                 self.times.forget_above(known);
                 let latest = Some(self.times.time_ms()).filter(|time| *time > 0);
@@ -284,7 +284,7 @@ impl Reign {
         if options.deviates(Deviation::RetainedUnstable) && wanted > Position::ZERO {
             return stable + UNSTABLE_TOO;
         }
-        // What one replica has trimmed, all have.
+        // All replicas trim as far as one has.
         answers.values().map(|answer| answer.trim).max().unwrap_or_default().max(wanted).min(stable)
     }
 
@@ -380,7 +380,7 @@ mod tests {
         Address::Node(NodeId(node), Endpoint::Shard(ShardId(0)))
     }
 
-    /// What replicas are told, and which.
+    /// Replicas that are told something, and that.
     fn told(out: &[RoleEffect]) -> Vec<(Address, Retain)> {
         let told = out.iter().filter_map(|effect| match effect {
             RoleEffect::Send { to, message: roles::Message::Shard(shard::Message::Retain(retain)) } => {

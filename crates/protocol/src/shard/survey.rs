@@ -1,4 +1,4 @@
-//! What whoever keeps to a log's limits asks its replicas, and has them do.
+//! A replica's part in keeping a log to its limits: it says how far it is, and does as it is told.
 
 use std::collections::BTreeMap;
 
@@ -45,13 +45,13 @@ pub struct Surveyed {
     pub time_ms: u64,
     /// Which position was reached when, if that was asked.
     pub times: Option<TimeIndex>,
-    /// What its store takes, if that was asked.
+    /// The room that its store takes, if that was asked.
     pub usage: Option<StoreUse>,
 }
 
 wire_struct! { Surveyed { request, view, stable as end, trim, digest, time_ms as number, times, usage } }
 
-/// What a log's replicas are to do so that it keeps to its limits.
+/// An order to a log's replicas, so that it keeps to its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retain {
     /// Names the question. It is answered as a trim is.
@@ -164,7 +164,7 @@ impl Replica {
         } else if trim > Position::ZERO {
             self.trim(from, request, trim, out);
         }
-        // Whoever says so has heard from every replica what is final.
+        // The controller has heard from every replica what is final.
         times.forget_above(self.stable);
         let surveys = &mut self.surveys;
         // A segment that is trimmed to its end is left then.

@@ -6,7 +6,7 @@ use clap::Args;
 use seriatim_model::retention::LimitChange;
 use seriatim_model::{Retention, RetentionChange};
 
-/// What a log keeps at most.
+/// The limits of a log.
 #[derive(Debug, Args)]
 pub(crate) struct RetentionArguments {
     /// Keep records for so long, such as 7d, 12h or 90s; what is older is trimmed.
@@ -25,7 +25,7 @@ pub(crate) struct RetentionArguments {
 pub(crate) struct LimitArgument(Option<u64>);
 
 impl RetentionArguments {
-    /// What is to be changed.
+    /// The change that is asked for.
     pub(crate) fn change(&self) -> RetentionChange {
         let change = |limit: Option<LimitArgument>| match limit {
             None => LimitChange::Keep,
@@ -39,7 +39,7 @@ impl RetentionArguments {
         }
     }
 
-    /// What a new log keeps.
+    /// The limits of a new log.
     pub(crate) fn limits(&self) -> Retention {
         self.change().applied_to(Retention::default())
     }

@@ -134,7 +134,7 @@ fn show(entry: &LogEntry, usage: &LogUse) {
     }
 }
 
-/// What a log keeps, in words.
+/// A log's limits, in words.
 fn keeps(limits: &Retention) -> String {
     let mut words = vec![];
     words.extend(limits.age_ms.map(|age| format!("records of the last {}", age_in_words(age))));

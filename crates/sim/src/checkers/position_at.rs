@@ -8,7 +8,7 @@ use seriatim_model::Time;
 use super::Finding;
 use crate::history::{History, Sought};
 
-/// What clocks that show whole milliseconds may be wrong by.
+/// The error of clocks that show whole milliseconds.
 const MILLIS: u64 = 3;
 
 pub(super) fn check(history: &History) -> Finding {

@@ -46,12 +46,12 @@ fn allows(history: &History, limits: &Retention, trimmed: &Retained) -> bool {
     by_records || by_age || by_bytes
 }
 
-/// What clocks that show whole milliseconds may be wrong by.
+/// The error of clocks that show whole milliseconds.
 const MILLIS: u64 = 3;
-/// What may have come or gone between the look at a disk and the trim.
+/// Bytes that may have come or gone between the look at a disk and the trim.
 const SMALL: u64 = 8192;
 
-/// What was final at an instant.
+/// The bound below which everything was final at an instant.
 fn final_at(history: &History, at: Time) -> Position {
     let index = history.final_at.partition_point(|(then, _)| *then <= at);
     index.checked_sub(1).map_or(Position::ZERO, |index| history.final_at[index].1)

@@ -12,7 +12,7 @@ use super::{CONTROL, FOUNDER, World};
 use crate::history::{Retained, Sought};
 use crate::network::Party;
 
-/// What clocks that are right say when the world begins, in milliseconds since 1970.
+/// The time by a clock that is right when the world begins, in milliseconds since 1970.
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
 /// How often somebody asks for the position of a time.
 const SEEK_EVERY: Duration = Duration::from_millis(150);
@@ -20,7 +20,7 @@ const SEEK_EVERY: Duration = Duration::from_millis(150);
 /// with by a tenth.
 const KEPT_WITHIN: Duration = Duration::from_secs(120);
 
-/// What happened last, for those who only look now and then.
+/// The last that was seen, for those who only look now and then.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     trim: Position,
@@ -28,7 +28,7 @@ pub(super) struct Limits {
 }
 
 impl World {
-    /// What a node's clock on the wall says, if there are any.
+    /// The time by a node's clock on the wall, if there are any.
     fn wall_ms(&self, id: NodeId) -> Option<u64> {
         let clocks = self.plan.clocks.as_ref()?;
         let right = BEGAN_MS + millis(self.now - Time::ZERO);
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Whoever runs the cluster wants other limits, and says so once.
+    /// An operator wants other limits, and says so once.
     pub(super) fn set_limits(&mut self, change: RetentionChange) {
         let Some(entry) = self.entry() else { return };
         let (log, request) = (entry.id, self.sequence);

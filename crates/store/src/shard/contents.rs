@@ -45,7 +45,7 @@ struct Need {
     names: Position,
     /// A bound above all positions that its binding log tells anything of.
     told: Position,
-    /// What keeps its records, in the order in which they lie there.
+    /// Positions that keep its records, in the order in which these lie there.
     parts: Parts,
 }
 
@@ -110,7 +110,7 @@ impl Contents {
         self.segments.get(&number).is_some_and(|need| need.told <= stable && need.names <= stable)
     }
 
-    /// What keeps the records of each segment, and a bound above all positions that keep the segment.
+    /// The positions that keep the records of each segment, and a bound above all positions that keep the segment.
     pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = (u32, &Parts, Position)> {
         self.segments.iter().map(|(number, need)| (*number, &need.parts, need.positions))
     }

@@ -1,4 +1,4 @@
-//! What a store takes on its disk, which positions keep it there, and which position was reached when.
+//! The room that a store takes on its disk, which positions keep it there, and which position was reached when.
 
 use seriatim_model::retention::{Extent, MOST_EXTENTS, StoreUse};
 use seriatim_model::{IdRun, Position, TimeIndex};
@@ -31,7 +31,7 @@ impl Parts {
     pub(super) fn bound(&mut self, run: IndexRun, first: Position) {
         let (bytes, count) = (u64::from(run.bytes), run.count());
         let begins = run.end() - bytes;
-        // What a rewritten log tells as one run is divided as it was: records are taken for equally long.
+        // One run that a rewritten log tells is divided as it was: records are taken for equally long.
         let pieces = (bytes / part_bytes(run.end())).clamp(1, count.max(1));
         for piece in 1..=pieces {
             self.end_at(begins + bytes * piece / pieces, first + (count * piece).div_ceil(pieces));
@@ -61,7 +61,7 @@ fn part_bytes(offset: u64) -> u64 {
 }
 
 impl ShardStore {
-    /// What it takes on its disk.
+    /// The room that it takes on its disk.
     #[must_use]
     pub fn measure(&self) -> StoreUse {
         let trim = self.trim.position();
@@ -73,11 +73,11 @@ impl ShardStore {
         }
         for (number, parts, end) in self.contents.parts() {
             let [records, bindings, packed] = self.place.all_files(number).map(len);
-            let bytes = records + bindings.max(packed);
-            usage.bytes += records + bindings + packed;
+            let bytes = records + bindings + packed;
+            usage.bytes += bytes;
             let mut told = 0;
             for (upto, end) in &parts.parts {
-                // What tells of records goes with them. Records behind the last part have no positions.
+                // Bindings go with the records that they tell of. Records behind the last part have no positions.
                 let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
                 let part = Extent { end: *end, bytes: until as u64 - told };
                 told = until as u64;
@@ -125,7 +125,7 @@ impl ShardStore {
         segment_bytes: Option<u64>,
     ) -> Result<Kept, StoreError> {
         self.segment_bytes = segment_bytes;
-        // What is trimmed goes with its segment, once that gets no more records.
+        // Trimmed records go with their segment, once that gets no more.
         let active = self.contents.parts().next_back();
         let is_trimmed = active.is_some_and(|(.., end)| end <= self.trim.position());
         let is_long = self.active.records.len() > self.segment_bytes();
