@@ -144,8 +144,6 @@ pub enum Deviation {
     SharesIgnored,
     /// A client sends a replica that takes part in no view all that it has, named or not.
     UnnamedToFenced,
-    /// A client asks for positions however little of what has some may leave.
-    AskedAhead,
     /// A session of Scalog goes on at another shard after each stripe, however much it has to append.
     HopsEachStripe,
     /// Positions are filled a while after they were given out, whether or not their client still writes them.

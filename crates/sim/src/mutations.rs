@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 92] = [
+pub const MUTATIONS: [Mutation; 91] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -136,9 +136,6 @@ pub const MUTATIONS: [Mutation; 92] = [
     mutation(Deviation::AttemptByTheClock, "recovers", 10, profiles::long_view_change),
     mutation(Deviation::UnnamedToFenced, "recovers", 20, |seed| {
         profiles::long_view_change(seed).ordered(Order::ErwinSt)
-    }),
-    mutation(Deviation::AskedAhead, "no_needless_failure", 5, |seed| {
-        profiles::overload(seed).ordered(Order::Corfu)
     }),
     mutation(Deviation::HopsEachStripe, "recovers", 3, |seed| {
         profiles::one_session(seed).ordered(Order::Scalog)

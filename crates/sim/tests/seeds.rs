@@ -75,6 +75,8 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("copies, corfu", of(profiles::copies), 0..20);
     all_clean("reshaped, corfu", of(profiles::reshaped), 0..20);
     all_clean("many sessions, corfu", of(profiles::many_sessions), 0..20);
+    // A sequencer took itself for late by seconds, and with it everybody whose connection had closed.
+    all_clean("many sessions, corfu", of(profiles::many_sessions), 61_001..61_002);
     // A primary that was away knew more to be final than the view that wrote it anew: it took the old versions for
     // valid when it was back without its memory.
     all_clean("all faults, corfu", of(Plan::from_seed), 1425..1426);

@@ -199,6 +199,8 @@ kinds! {
         Close { view, session }
         Closed { view, session, below }
         Expired { view, session }
+        Unwritten { view, session, take, spans }
+        Writing { view, session, left }
     }
 }
 

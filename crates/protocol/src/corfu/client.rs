@@ -16,7 +16,6 @@ use super::resuming::Earlier;
 use super::tail::Answers;
 use super::writes::Writes;
 use crate::control::{self, LogEntry};
-use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
 use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails};
@@ -524,8 +523,7 @@ impl LogClient {
 
     /// How many bytes of records may be on their way to any replica.
     fn window(&self) -> usize {
-        let is_asked_ahead = self.config.options.deviates(Deviation::AskedAhead);
-        if is_asked_ahead { usize::MAX } else { self.writes.window().min(self.sequencer.window()) }
+        self.writes.window().min(self.sequencer.window())
     }
 
     /// More than should waits for the disk of a replica. What has a position goes to it all the same, since others wait for

@@ -15,6 +15,8 @@ use crate::shard::Span;
 
 /// How many grants are looked at for questions, and for what answers say: those that others wait for come first.
 const MOST_LOOKED_AT: usize = 1024;
+/// How long a client whose connection closed has to say over another one that it is there, if its records may take as long.
+const COME_BACK_WITHIN: Duration = Duration::from_millis(40);
 /// The longest pause between two questions to a client that does not answer.
 const ASK_MOST: Duration = Duration::from_secs(1);
 
@@ -79,7 +81,7 @@ pub(super) struct Question {
 impl Holder {
     /// What it says may wait behind its records.
     fn is_gone(&self, now: Time, silence: Duration) -> bool {
-        self.closed_at.is_some_and(|at| now >= at + self.patience.min(limits::FILL_AFTER_MOST))
+        self.closed_at.is_some_and(|at| now >= at + self.patience.min(COME_BACK_WITHIN))
             || self.asked_at.is_some_and(|at| now >= at + silence.max(self.patience))
     }
 
@@ -199,10 +201,10 @@ impl Grants {
     }
 
     /// Whoever looks at this was late by so much, and may not have read what has arrived.
-    pub(super) fn looks_late(&mut self, by: Duration) {
+    pub(super) fn looks_late(&mut self, now: Time, by: Duration) {
         for holder in self.holders.values_mut() {
-            holder.closed_at = holder.closed_at.map(|at| at + by);
-            holder.asked_at = holder.asked_at.map(|at| at + by);
+            holder.closed_at = holder.closed_at.map(|at| now.min(at + by));
+            holder.asked_at = holder.asked_at.map(|at| now.min(at + by));
         }
     }
 

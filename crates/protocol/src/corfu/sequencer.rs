@@ -216,7 +216,8 @@ impl Sequencer {
         let patience = patience.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
         self.grants.give(now, (self.next, next), patience, to);
         self.next = next;
-        let due = self.grants.due().unwrap_or(now);
+        // What is late already is looked at every now and then.
+        let due = self.grants.due().filter(|due| *due > now).unwrap_or(now + limits::FILL_AFTER);
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }
 
@@ -255,7 +256,7 @@ impl Sequencer {
         if self.is_open() {
             if let Some(at) = self.tell_at.filter(|at| now >= *at) {
                 if now >= at + limits::FILL_AFTER {
-                    self.grants.looks_late(now - at);
+                    self.grants.looks_late(now, now - at);
                 }
                 self.tell_shards(now, out);
             }
