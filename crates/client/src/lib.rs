@@ -73,6 +73,6 @@ pub use seriatim_model::{
     record::Header, storage::Stored, view::NodeId,
 };
 pub use seriatim_net::DelayLine;
-pub use seriatim_protocol::control::{Condition, LogEntry};
+pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry};
 pub use seriatim_protocol::parts::ShardChoice;
 pub use subscription::{Event, SubscribeOptions, Subscription};

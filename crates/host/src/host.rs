@@ -24,13 +24,14 @@ use seriatim_store::{
 
 use crate::backlog::Backlog;
 use crate::checkpoint::Checkpoint;
-use crate::condition::NODE;
+use crate::condition::{Measured, NODE};
 use crate::detector::Liveness;
 use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::liveness::Others;
 use crate::mark::DiskMark;
 use crate::notices::Notices;
+use crate::progress::Progress;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
@@ -159,14 +160,18 @@ pub struct Host {
     pub(crate) room: Room,
     pub(crate) relay: Relay,
     pub(crate) visitors: Visitors,
-    /// How many suspicions turned out wrong, and how many microseconds journal writes take.
-    pub(crate) measured: (u64, u64),
+    pub(crate) measured: Measured,
+    /// Who asks how the node is, and is to be answered when it is known what its files take.
+    pub(crate) asks: Vec<(Address, u64)>,
+    pub(crate) progress: Progress,
     pub(crate) others: Others,
     pub(crate) mark: DiskMark,
     pub(crate) returning: Returning,
     /// What came for roles that wait until then.
     pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
+    /// Where else the register says that this node is.
+    pub(crate) elsewhere: Option<String>,
     random: u64,
     failure: Option<String>,
     pub(crate) problems: Vec<Problem>,
@@ -219,8 +224,11 @@ impl Host {
             room: Room::default(),
             relay: Relay::new(config.seed),
             visitors: Visitors::default(),
-            measured: (0, 0),
+            measured: Measured::default(),
+            asks: vec![],
+            progress: Progress::default(),
             join_at: Some(Time::ZERO),
+            elsewhere: None,
             random,
             failure: None,
             problems: revived.problems,
@@ -356,6 +364,7 @@ impl Host {
         self.retry_when_full(now);
         self.checkpoint_goes_on();
         self.notices.close_window(now);
+        self.look_at_progress(now);
     }
 
     /// How many messages are to leave.
@@ -463,7 +472,10 @@ impl Host {
         match to {
             Endpoint::Node => self.receive_as_node(now, from, message),
             Endpoint::Client(number) => self.pass_back(number, from, log, message),
-            Endpoint::Register => self.question_register(now, from, log, message),
+            Endpoint::Register => {
+                self.note_move(peer, &message);
+                self.question_register(now, from, log, message);
+            }
             // A client may ask a controller that is here; it cannot make one.
             Endpoint::Controller if matches!(from, Address::Client(..)) && !self.hosts(log) => {}
             _ => {
@@ -727,7 +739,8 @@ impl Host {
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(now, RoleKey { log, endpoint: role }, view)
             }
-            (_, control::Message::AskCondition { request }) => self.tell_condition(from, request),
+            (_, control::Message::AskCondition { request }) => self.note_ask(from, request),
+            (_, control::Message::AskKnown { request }) => self.tell_known(from, request),
             _ => {}
         }
     }

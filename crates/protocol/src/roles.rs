@@ -48,7 +48,9 @@ impl Message {
                     | Control::RemoveShard { .. }
                     | Control::EndSession { .. }
             ),
-            (Self::Control(message), Endpoint::Node) => matches!(message, Control::AskCondition { .. }),
+            (Self::Control(message), Endpoint::Node) => {
+                matches!(message, Control::AskCondition { .. } | Control::AskKnown { .. })
+            }
             (Self::Control(message), Endpoint::Controller) => {
                 matches!(message, Control::Recover { .. } | Control::LastChange { .. })
             }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use seriatim_client::{Client, Log, LogConfig, NodeId, Order, Position};
 
+use crate::command::CommandLine;
 use crate::members::Members;
+use crate::status::until_status;
 use crate::workload::{DEADLINE, Style, Workload};
 
 /// Room for a node that works, in MiB.
@@ -152,6 +154,35 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_is_full_ends_when_it_is_told_to() {
+    let Some((mut members, disk)) = with_a_small_disk().await else { return };
+    let client = members.client(DEADLINE).await;
+    client
+        .create("orders", LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() })
+        .await
+        .expect("it is created");
+    let log = client.log("orders").await.expect("it is there");
+    log.append_sync("before").await.expect("it is appended");
+    disk.fill();
+    until_says(&members, "the disk is full").await;
+    let cli = CommandLine::new(&members.addresses());
+    let is_told = |printed: &serde_json::Value| {
+        let why = printed["logs"][0]["reasons"].to_string();
+        printed["nodes"][2]["state"] == "full" && why.contains("without node 3 (full)")
+    };
+    let (code, printed) = until_status(&cli, is_told).await;
+    assert_eq!((code, &printed["logs"][0]["state"]), (Some(1), &"reduced".into()), "{printed}");
+    let began = std::time::Instant::now();
+    let status = members.end_of(FULL, Signal::TERM).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}; {}", began.elapsed(), members.says());
+    let says = members.says();
+    assert!(status.success() || says.contains("the disk is full: make room and start again"), "{says}");
+    disk.make_room();
+    members.restart(FULL).await;
+    log.append_sync("after").await.expect("it is appended");
+}
+
 /// Waits until a node says this.
 async fn until_says(members: &Members, text: &str) {
     let mut again = tokio::time::interval(Duration::from_millis(50));
@@ -215,7 +246,7 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
 }
 
 /// Copies a directory with all that is in it.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for entry in fs::read_dir(from).expect("it is there") {
         let entry = entry.expect("it can be listed");

@@ -14,7 +14,7 @@ use crate::process::PATIENCE;
 const THREE: NodeId = NodeId(3);
 
 /// Waits until something is told, by looking again and again; gives all lines that have the words.
-async fn told(says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
+pub(crate) async fn told(says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
     let mut every = tokio::time::interval(Duration::from_millis(20));
     let look = async {
         loop {

@@ -172,11 +172,12 @@ async fn unavailable(cluster: &Cluster, old: &Log) {
         );
     }
     let cli = CommandLine::new(cluster.address());
-    let status = cli.good(&["status", "--json"]).await;
-    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    let status = cli.run(&["status", "--json"]).await;
+    assert_eq!(status.status.code(), Some(1), "it is not well");
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
     assert_eq!(status["logs"][0]["state"], "unavailable", "{status}");
     let why = status["logs"][0]["unavailable"].as_str().expect("it says why");
-    assert!(text(&cli.good(&["status"]).await).contains(why), "so does the table");
+    assert!(text(&cli.run(&["status"]).await.stdout).contains(why), "so does the table");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
