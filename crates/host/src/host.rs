@@ -619,6 +619,7 @@ impl Host {
                     Some(Role::Shard(_, store)) => store.read(range),
                     _ => return,
                 };
+                self.notice_damage(now, key, &outcome);
                 self.local.push_back((key, Input::Read(ticket, outcome)));
             }
             RoleEffect::Find { ticket, ids } => {
@@ -672,6 +673,9 @@ impl Host {
             }
         }
         let is_stored = outcome.is_ok();
+        if let (true, StorageCommand::RememberLacking { lacks, .. }) = (is_stored, command) {
+            self.notice_lacking(now, key, *lacks);
+        }
         // What a role without a journal stores comes back only if the journal tells of the role.
         if !journaled && !self.births.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));

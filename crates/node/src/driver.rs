@@ -48,6 +48,8 @@ pub(crate) enum Arrival {
     BeatsDiffer(NodeId, String),
     /// What the node's files take, if that could be found out in time.
     Usage(Option<Usage>),
+    /// A connection was refused: from where, and why.
+    Refused(String, String),
     /// Another process has this node's number.
     Rival(Rival),
 }
@@ -264,6 +266,7 @@ impl Driver {
                 self.measuring = false;
                 self.host.tell_condition(now, usage.as_ref());
             }
+            Arrival::Refused(address, cause) => self.host.notice_refused(now, &address, &cause),
             Arrival::Rival(rival) => self.refused = Some(NodeError::Rival(rival)),
         }
     }
@@ -345,6 +348,7 @@ impl Driver {
             journal_write: self.syncer.write_time(),
             ailment: self.vitals.ailment(),
         });
+        self.host.notice_writes(self.now(), self.vitals.writes_for());
         if self.host.is_asked() && !self.measuring {
             self.measuring = true;
             self.meter.look();

@@ -61,6 +61,17 @@ pub enum NodeError {
     },
 }
 
+/// What a node says of itself to those that connect to it and those that it connects to; and who it is, for looking for
+/// another one.
+fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
+    let HostConfig { node, seed: life, address, .. } = config;
+    let cluster = ClusterId(config.cluster);
+    let identity = Identity::new(cluster, *node, *life, &config.options.limits);
+    let hello = Hello::node(cluster, *node, *life, address.clone()).beating(identity.beats);
+    let itself = Itself { cluster, node: *node, address: address.clone(), life: Some(*life) };
+    (identity, hello, itself)
+}
+
 /// A running node. Dropping it is like killing it: what was not written down is lost to it.
 #[derive(Debug)]
 pub struct Node {
@@ -100,13 +111,9 @@ impl Node {
         assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));
         let node = config.node;
         let number = config.node.0;
-        let cluster = ClusterId(config.cluster);
         let (address, advertised) = (listener.address(), config.address.clone());
-        let identity = Identity::new(cluster, config.node, config.seed, &config.options.limits);
-        let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
-        let hello = hello.beating(identity.beats);
+        let (identity, hello, itself) = introductions(&config);
         let (incarnation, limits) = (config.seed, config.options.limits);
-        let itself = Itself { cluster, node, address: advertised.clone(), life: Some(incarnation) };
         let place = config.register.clone();
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;

@@ -10,6 +10,7 @@ use seriatim_store::{Disk, RealDisk, VolatileDisk};
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
+use crate::events::told;
 
 /// How many records are final when the cluster is killed.
 const FINAL: u64 = 1000;
@@ -148,6 +149,9 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             }
             let recovered = recover.await.expect("it does not panic").expect("it answers");
             assert!(recovered.done, "{order}: {}", recovered.text);
+            if recovered.lost {
+                told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
+            }
         }
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
