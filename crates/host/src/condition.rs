@@ -20,7 +20,7 @@ const UNSENT: &str = "a message cannot be sent";
 /// How many of those that ask how the node is wait for an answer. More ask again.
 const MOST_ASKS: usize = 1024;
 
-/// What is measured outside of the host.
+/// Measurements that are taken outside of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// How many suspicions of other nodes turned out wrong.

@@ -161,7 +161,7 @@ pub struct Host {
     pub(crate) relay: Relay,
     pub(crate) visitors: Visitors,
     pub(crate) measured: Measured,
-    /// Who asks how the node is, and is to be answered when it is known what its files take.
+    /// The clients that ask how the node is, and are answered when it is known what its files take.
     pub(crate) asks: Vec<(Address, u64)>,
     pub(crate) progress: Progress,
     pub(crate) others: Others,

@@ -72,9 +72,14 @@ struct Told {
 }
 
 impl Notices {
-    fn lost(&mut self, now: Time, node: NodeId, cause: Cause) {
+    fn lost(&mut self, now: Time, node: NodeId, cause: Cause, has_register: bool) {
         if self.lost.insert(node, (now, cause)).is_none() {
-            let text = format!("node {node} is taken for gone: {}", Because(cause));
+            let means = if has_register {
+                "; it has the register: until it is back no view changes, and no log is created"
+            } else {
+                ""
+            };
+            let text = format!("node {node} is taken for gone: {}{means}", Because(cause));
             let notice = Notice { is_warning: true, log: None, text };
             self.counted(now, Kind(format!("lost {node}")), LOSSES, notice);
         }
@@ -288,7 +293,8 @@ impl Host {
     }
 
     pub(crate) fn notice_lost(&mut self, now: Time, node: NodeId, cause: Cause) {
-        self.notices.lost(now, node, cause);
+        let has_register = node == self.register_node();
+        self.notices.lost(now, node, cause, has_register);
     }
 
     pub(crate) fn notice_back(&mut self, now: Time, node: NodeId) {
@@ -463,8 +469,8 @@ mod tests {
     #[test]
     fn a_node_is_lost_once_and_back_once() {
         let mut notices = Notices::default();
-        notices.lost(Time(1), NodeId(3), Cause::Closed);
-        notices.lost(Time(2), NodeId(3), Cause::Silent(SECOND));
+        notices.lost(Time(1), NodeId(3), Cause::Closed, false);
+        notices.lost(Time(2), NodeId(3), Cause::Silent(SECOND), false);
         notices.back(Time(1) + SECOND, NodeId(3));
         notices.back(Time(1) + SECOND, NodeId(3));
         let expected = [
@@ -503,10 +509,77 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_again_within_a_minute_is_counted() {
+        let mut notices = Notices::default();
+        for round in 0..20 {
+            let now = Time::ZERO + SECOND * round;
+            notices.lost(now, NodeId(3), Cause::Closed, true);
+            notices.back(now, NodeId(3));
+        }
+        let told = texts(&mut notices, Time::ZERO + SECOND * 20);
+        assert_eq!(told.len(), 2 * LOSSES as usize, "{told:?}");
+        assert!(told[0].contains("until it is back no view changes"), "{told:?}");
+        assert_eq!(notices.deadline(), Some(Time::ZERO + SECOND * 60));
+        let told = texts(&mut notices, Time::ZERO + SECOND * 60);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|told| told.contains("(15 times more within a minute")), "{told:?}");
+        assert_eq!(notices.deadline(), None);
+    }
+
+    #[test]
+    fn a_slow_write_is_told_of_when_it_is_slow_and_when_it_has_ended() {
+        let mut notices = Notices::default();
+        let mut writes = |millis| notices.writes(Time(1), Duration::from_millis(millis));
+        [0, 3, 999, 0, 1200, 1400, 9000, 2, 0].into_iter().for_each(&mut writes);
+        let told = texts(&mut notices, Time(1));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("has taken 1.2 s so far") && told[1].contains("after 9.0 s"), "{told:?}");
+    }
+
+    #[test]
+    fn copying_is_told_of_once_and_its_end() {
+        let mut notices = Notices::default();
+        let key = RoleKey { log: LogId(1), endpoint: Endpoint::Shard(seriatim_model::ShardId(0)) };
+        let lacks = |from, end| Some(Lacking { from: Position(from), end: Position(end) });
+        for lacks in [None, lacks(0, 90), lacks(30, 90), lacks(90, 90), None] {
+            notices.lacks(Time(1), key, Some("l"), lacks);
+        }
+        let told = texts(&mut notices, Time(1));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("lacks positions from 0 to 90"), "{told:?}");
+        assert!(told[1].contains("has all that it lacked"), "{told:?}");
+        assert!(notices.copying.is_empty());
+    }
+
+    #[test]
+    fn a_view_is_told_with_what_led_to_it() {
+        let mut notices = Notices::default();
+        let member =
+            |node| seriatim_model::Member { node: NodeId(node), incarnation: seriatim_model::Incarnation(1) };
+        let view = |number, nodes: &[u32]| View {
+            number: ViewNumber(number),
+            sequencers: nodes.iter().copied().map(member).collect(),
+            leader: NodeId(1),
+            shards: vec![],
+            placement: seriatim_model::Placement::new(vec![seriatim_model::ShardId(0)], 1),
+            first: Position::ZERO,
+            start: Position(number),
+        };
+        let entry = |claimed, view| LogEntry { view, claimed: ViewNumber(claimed), ..about(1) };
+        notices.registered(Time(1), &entry(1, Some(view(1, &[1, 2]))), None);
+        notices.lost(Time(1), NodeId(2), Cause::Closed, false);
+        notices.replaces(&entry(2, Some(view(1, &[1, 2]))));
+        notices.registered(Time(1), &entry(2, Some(view(2, &[1]))), None);
+        let told = texts(&mut notices, Time(1));
+        let why = "; because node 2 is left out: its connection closed, as when its process ends";
+        assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
+    }
+
+    #[test]
     fn notices_that_nobody_takes_are_bounded() {
         let mut notices = Notices::default();
         for round in 0..1000 {
-            notices.lost(Time(round), NodeId(3), Cause::Closed);
+            notices.lost(Time(round), NodeId(3), Cause::Closed, false);
             notices.back(Time(round), NodeId(3));
         }
         assert!(notices.waiting.len() <= 2 * limits::NOTICES);

@@ -119,7 +119,7 @@ mod tests {
             progress.look(at(second), holds(second * 100, 350));
             let (stands, lag) = seconds(&progress, second);
             assert_eq!(stands, 0);
-            // What is held was taken within the last four looks.
+            // All that is held was taken within the last four looks.
             assert!(lag <= 4, "{lag} s behind after {second} s");
         }
     }

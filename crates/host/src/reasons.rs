@@ -16,7 +16,7 @@ fn members(view: &View) -> BTreeMap<(Endpoint, NodeId), Incarnation> {
     all.map(|(endpoint, member)| ((endpoint, member.node), member.incarnation)).collect()
 }
 
-/// What led from a view to the next one, in words. `because` says why a node is left out, as far as is known.
+/// The reasons that led from a view to the next one, in words. `because` says why a node is left out, as far as is known.
 pub(crate) fn reason(
     before: &View,
     entry: &LogEntry,
@@ -40,6 +40,12 @@ pub(crate) fn reason(
     for node in nodes(&new).difference(&nodes(&old)) {
         reasons.push(format!("node {node} takes part from now on"));
     }
+    for (endpoint, node) in new.keys().filter(|(_, node)| nodes(&old).contains(node)) {
+        let has_it_from_now_on = !old.contains_key(&(*endpoint, *node)) && before_has(before, *endpoint);
+        if has_it_from_now_on {
+            reasons.push(format!("node {node} has {} from now on", a_role(*endpoint)));
+        }
+    }
     let anew = |(role, incarnation): (&(Endpoint, NodeId), &Incarnation)| {
         old.get(role).is_some_and(|before| before != incarnation).then_some(role.1)
     };
@@ -55,6 +61,22 @@ pub(crate) fn reason(
         };
     }
     reasons.join(", and ")
+}
+
+/// One of the replicas that a view has of something.
+fn a_role(endpoint: Endpoint) -> String {
+    match endpoint {
+        Endpoint::Shard(shard) => format!("a replica of shard {shard}"),
+        _ => "a sequencing replica".to_owned(),
+    }
+}
+
+/// Whether a view has the role at all, on whichever nodes.
+fn before_has(view: &View, endpoint: Endpoint) -> bool {
+    match endpoint {
+        Endpoint::Shard(shard) => view.shard(shard).is_some(),
+        _ => true,
+    }
 }
 
 fn changes_of_shards(before: &View, view: &View) -> Vec<String> {
@@ -121,11 +143,15 @@ mod tests {
         assert_eq!(reason(&[1, 2, 3], without_three.clone()), "node 3 is left out: its disk is full");
         assert_eq!(reason(&[1, 2], without_three), "node 3 was replaced, or has no part in the log any more");
         let without_two = view(&[member(1, 1), member(3, 1)]);
-        assert_eq!(reason(&[1, 2, 3], without_two), "node 2 is left out");
+        let text = "node 2 is left out, and node 3 has a replica of shard 0 from now on";
+        assert_eq!(reason(&[1, 2, 3], without_two), text);
         let four = view(&[member(1, 1), member(2, 5), member(3, 1), member(4, 1)]);
         let text = "node 4 takes part from now on, and node 2 was started anew";
         assert_eq!(reason(&[1, 2, 3, 4], four), text);
         assert_eq!(reason(&[1, 2, 3], three.clone()), "its members did not get on in the view before");
+        let mut moved = three.clone();
+        moved.shards[0].replicas = vec![member(1, 1), member(3, 1)];
+        assert_eq!(reason(&[1, 2, 3], moved), "node 3 has a replica of shard 0 from now on");
         let mut more = three.clone();
         more.shards.push(ShardMembers { shard: ShardId(1), ..more.shards[0].clone() });
         assert_eq!(reason(&[1, 2, 3], more), "shard 1 is new");

@@ -1,4 +1,4 @@
-//! What is told again and again within a minute is told a few times, and then counted.
+//! Repetitions: a notice that comes again and again within a minute is told a few times, and then counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Of how many kinds that is known at once. Notices of further kinds are told one by one.
 const MOST_KINDS: usize = 1024;
 
-/// What notices are taken together by.
+/// The kind that notices are taken together by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind(pub(crate) String);
 

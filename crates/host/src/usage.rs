@@ -1,4 +1,4 @@
-//! What a node's files take, told apart by logs.
+//! The bytes that a node's files take, told apart by logs.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use seriatim_store::ShardStore;
 pub struct Usage {
     /// All of them.
     pub bytes: u64,
-    /// Those of each log's replicas.
+    /// The bytes of each log's replicas.
     pub logs: BTreeMap<LogId, u64>,
 }
 
 impl Usage {
-    /// What files of these lengths take. Their names are those that a [`Disk`](seriatim_store::Disk) gives them.
+    /// The bytes that files of these lengths take. Their names are those that a [`Disk`](seriatim_store::Disk) gives them.
     #[must_use]
     pub fn of(lengths: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut usage = Self::default();

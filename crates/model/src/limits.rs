@@ -323,7 +323,7 @@ const _: () = {
     assert!(MAX_SESSIONS_BYTES + (64 << 10) < MAX_FRAME_BYTES);
     // All ended sessions are a small part of a frame.
     assert!(MAX_ENDED_SESSIONS * 64 < MAX_FRAME_BYTES / 16);
-    // What a node tells of all logs fits into a frame, where they have a few dozen shards each.
+    // A node's word about all its logs fits into a frame, where they have a few dozen shards each.
     assert!(CONDITION_LOGS * 512 < MAX_FRAME_BYTES);
     // The longest map in pieces of one position fits into one frame, and several of them into a reader's memory.
     assert!(MAP_POSITIONS as usize * 16 < MAX_FRAME_BYTES);

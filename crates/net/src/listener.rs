@@ -182,7 +182,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Those that are refused from now on, for the first that asks. What nobody takes in time is dropped; one that leaves
+    /// The callers that are refused from now on, for the first that asks. One that nobody takes in time is dropped; one that leaves
     /// without a word, or says nothing, is not among them.
     pub fn take_refused(&mut self) -> Option<mpsc::Receiver<Refused>> {
         self.refused.take()

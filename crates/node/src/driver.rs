@@ -46,7 +46,7 @@ pub(crate) enum Arrival {
     Closed(Peer),
     /// Another node does not take this one's heartbeats, because its own do not go together with them; and what it says.
     BeatsDiffer(NodeId, String),
-    /// What the node's files take, if that could be found out in time.
+    /// The bytes that the node's files take, if they could be counted in time.
     Usage(Option<Usage>),
     /// A connection was refused: from where, and why.
     Refused(String, String),
@@ -341,7 +341,7 @@ impl Driver {
         }
     }
 
-    /// Those who ask how the node is are answered when it is known what its files take.
+    /// Clients that ask how the node is are answered when it is known what its files take.
     fn measure(&mut self) {
         self.host.note_condition(Measured {
             wrong_suspicions: self.vitals.wrong_suspicions(),

@@ -61,7 +61,7 @@ pub enum NodeError {
     },
 }
 
-/// What a node says of itself to those that connect to it and those that it connects to; and who it is, for looking for
+/// A node's introduction to those that connect to it and to those that it connects to; and who it is, for looking for
 /// another one.
 fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
     let HostConfig { node, seed: life, address, .. } = config;

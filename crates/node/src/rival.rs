@@ -49,7 +49,7 @@ fn advice(is_copy: bool) -> &'static str {
     }
 }
 
-/// Who a process is, for those that look for another one.
+/// The identity of a process that looks for another one under its number.
 #[derive(Clone, Debug)]
 pub(crate) struct Itself {
     pub(crate) cluster: ClusterId,

@@ -45,7 +45,7 @@ pub struct NodeOptions {
     pub listening: ListenOptions,
 }
 
-/// What a start waits for.
+/// The thing that a start waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Awaits {
     /// The register, to be found, or to know the node; and what is in the way, if that is known.

@@ -1,4 +1,4 @@
-//! What a node that was told to stop waits for.
+//! How far a node is that was told to stop, and what it waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ impl Stopping {
         Self { node, vitals }
     }
 
-    /// What the node waits for, in words; nothing once it has ended.
+    /// Says in words what the node waits for; nothing once it has ended.
     #[must_use]
     pub fn waits_for(&self) -> Option<String> {
         let lasting = |what: &str, time: Duration| format!("{what}, for {:.1} s so far", time.as_secs_f64());

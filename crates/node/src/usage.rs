@@ -1,4 +1,4 @@
-//! What a node's files take: looked at when somebody asks, by a thread that may wait for the disk.
+//! The bytes that a node's files take: counted when somebody asks, by a thread that may wait for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,9 +16,9 @@ const STALLED_AFTER: Duration = Duration::from_secs(5);
 pub(crate) enum Stage {
     /// The driver has not heard yet that it is to stop, if it is.
     Runs,
-    /// What is under way with the disk is waited for.
+    /// The end waits for what is under way with the disk.
     Writes,
-    /// What is held is synced, and the last entries are written.
+    /// All that is held is synced, and the last entries are written.
     Closes,
     /// It is over.
     Ended,

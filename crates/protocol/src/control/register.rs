@@ -536,7 +536,7 @@ mod tests {
             });
             let version = version.expect("it is told that another address is known");
             let said = Message::Elsewhere { version };
-            assert_eq!(decode_one::<Message>(encode_one(&said).into()).unwrap(), said);
+            assert_eq!(decode_one::<Message>(encode_one(&said)).unwrap(), said);
             let told = say(Message::Move { node: place("there:1"), version });
             let knows = |effect: &RoleEffect| matches!(effect, RoleEffect::Send { message: roles::Message::Control(Message::Cluster { nodes }), .. } if *nodes == [place("there:1")]);
             assert!(told.iter().any(knows), "{told:?}");

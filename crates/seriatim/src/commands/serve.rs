@@ -24,7 +24,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
     let (awaits, awaited) = watch::channel(Awaits::Register(None));
     let starting = tokio::spawn(async move {
         let started = seriatim_node::serve(options, &awaits).await;
-        // What is waited for from then on is said as long as the node has not joined.
+        // The sender lives on: the wait is explained as long as the node has not joined.
         (started, awaits)
     });
     let mut explained = Box::pin(explain_late(register, awaited));

@@ -1,4 +1,4 @@
-//! What a server that starts waits for.
+//! Saying what a server waits for while it starts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) async fn explain_late(register: String, awaited: watch::Receiver<Awai
     }
 }
 
-/// What is waited for.
+/// The wait, in words.
 pub(super) fn in_words(register: &str, awaits: &Awaits) -> String {
     match awaits {
         Awaits::Register(None) => format!("the register {register}"),

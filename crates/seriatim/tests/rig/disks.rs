@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use seriatim_client::{Client, Log, LogConfig, NodeId, Order, Position};
 
 use crate::command::CommandLine;
+use crate::events::told;
 use crate::members::Members;
 use crate::status::until_status;
 use crate::workload::{DEADLINE, Style, Workload};
@@ -274,6 +275,8 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
         }
         log.append_sync("the last one").await.expect("all are final");
         let primary = entry.view.expect("it has a view").shards[0].primary().node;
+        let bytes = (0..RECORDS).map(|number| payload(number).len() as u64).sum();
+        until_written(&members.data(primary), bytes).await;
         flip(&members.data(primary));
         until_readable(&log, RECORDS).await;
         // Now from the damaged disk alone. It is repaired behind that read, and nothing tells when it is done.
@@ -287,6 +290,9 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
             others().for_each(|node| members.signal(node, Signal::CONT));
             until_readable(&log, RECORDS).await;
         }
+        let words = [" WARN ", "log=\"orders\"", "is damaged on the disk of the replica of shard 0 here"];
+        let lines = told(|| members.says(), &words).await;
+        assert!(lines.len() <= 3, "it is told once: {lines:?}");
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
@@ -322,21 +328,42 @@ async fn is_readable(log: &Log, records: u64) -> bool {
 /// Changes a byte in the middle of every file of records.
 fn flip(directory: &Path) {
     let mut flipped = 0;
-    let mut left = vec![directory.to_owned()];
+    for path in files_of_records(directory) {
+        let file = File::options().read(true).write(true).open(path).expect("a file of records");
+        let middle = file.metadata().expect("it has a length").len() / 2;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, middle).expect("it can be read");
+        file.write_all_at(&[byte[0] ^ 0x20], middle).expect("it can be written");
+        flipped += 1;
+    }
+    assert!(flipped > 0, "there are files of records");
+}
+
+/// Waits until so many bytes of records are in files: the last of them are written a little later.
+async fn until_written(directory: &Path, bytes: u64) {
+    let mut again = tokio::time::interval(Duration::from_millis(10));
+    let written = || -> u64 {
+        let lengths = files_of_records(directory)
+            .into_iter()
+            .map(|path| fs::metadata(path).map_or(0, |file| file.len()));
+        lengths.sum()
+    };
+    while written() < bytes {
+        again.tick().await;
+    }
+}
+
+fn files_of_records(directory: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (vec![], vec![directory.to_owned()]);
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(directory).expect("a directory") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 left.push(path);
             } else if path.extension().is_some_and(|extension| extension == "records") {
-                let file = File::options().read(true).write(true).open(path).expect("a file of records");
-                let middle = file.metadata().expect("it has a length").len() / 2;
-                let mut byte = [0];
-                file.read_exact_at(&mut byte, middle).expect("it can be read");
-                file.write_all_at(&[byte[0] ^ 0x20], middle).expect("it can be written");
-                flipped += 1;
+                found.push(path);
             }
         }
     }
-    assert!(flipped > 0, "there are files of records");
+    found
 }

@@ -81,7 +81,7 @@ async fn refused_connections_are_told_of_and_counted() {
     }
     let lines = told(|| cluster.says(), &[" WARN ", "a connection from ", " was refused: "]).await;
     assert_eq!(lines.len(), 1, "{lines:?}");
-    // Those that leave without a word are not worth one.
+    // A caller that leaves without a word is not worth one.
     drop(TcpStream::connect(cluster.address()).await.expect("it listens"));
     CommandLine::new(cluster.address()).good(&["log", "create", "l"]).await;
     assert_eq!(cluster.says().matches("was refused").count(), 1, "{}", cluster.says());

@@ -17,7 +17,7 @@ const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 const THREE: NodeId = NodeId(3);
 
-/// What `status --json` prints, with its exit status.
+/// The output of `status --json`, with its exit status.
 pub(crate) async fn status(cli: &CommandLine) -> (Option<i32>, Value) {
     let output = cli.run(&["status", "--json"]).await;
     assert_eq!(text(&output.stderr), "");

@@ -101,7 +101,7 @@ struct Handle {
     name_is_durable: bool,
 }
 
-/// What came of looking at something, unless it is not there any more.
+/// The outcome of looking at something, unless it is not there any more.
 fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -141,7 +141,7 @@ impl RealDisk {
     pub fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
         let (mut lengths, mut left) = (BTreeMap::new(), vec![self.root.clone()]);
         while let Some(directory) = left.pop() {
-            // What is removed meanwhile takes nothing.
+            // A directory that is removed meanwhile takes nothing.
             let Some(entries) = unless_gone(fs::read_dir(directory))? else { continue };
             for entry in entries {
                 let entry = entry?;

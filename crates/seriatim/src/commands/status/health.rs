@@ -1,9 +1,9 @@
-//! What is well and what is not, and why: judged by what nodes say of themselves and of each other, and by whether logs get on.
+//! Which nodes and logs are well, which are not, and why: judged by what nodes say of themselves and of each other, and by whether logs get on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_client::{Ailment, Condition, LogStatus, NodeId};
+use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId};
 
 use super::Cluster;
 
@@ -47,7 +47,7 @@ pub(super) struct LogHealth {
     pub(super) health: Health,
     /// How long ago the oldest that is not stable was taken, if there is any and a node tells.
     pub(super) lag: Option<Duration>,
-    /// What its files take on all nodes that tell, in bytes.
+    /// The bytes that its files take on all nodes that tell.
     pub(super) bytes: Option<u64>,
 }
 
@@ -154,40 +154,45 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
             }
         }
     }
-    let health = judge_progress(log, stands, ailing);
+    let health = judge_progress(&log.entry, log.open, stands, ailing);
     LogHealth { health, lag: (!lag.is_zero()).then_some(lag), bytes }
 }
 
-fn judge_progress(log: &LogStatus, stands: Duration, ailing: &BTreeMap<NodeId, &'static str>) -> Health {
-    let (entry, seconds) = (&log.entry, stands.as_secs());
+fn judge_progress(
+    entry: &LogEntry,
+    open: usize,
+    stands: Duration,
+    ailing: &BTreeMap<NodeId, &'static str>,
+) -> Health {
+    let seconds = stands.as_secs();
     if let Some(why) = &entry.unavailable {
         return Health::unwell("unavailable", vec![why.clone()]);
     }
-    let Some(view) = entry.view.as_ref().filter(|view| log.open >= view.sequencers.len()) else {
+    let Some(view) = entry.view.as_ref().filter(|view| open >= view.sequencers.len()) else {
         let for_long = if seconds > 0 { format!(", for {seconds} s") } else { String::new() };
         let reason = format!("its sequencing replicas take part in no view{for_long}: appends wait");
         return Health::unwell("changing view", vec![reason]);
     };
     let full = |node: &NodeId| ailing.get(node) == Some(&"full");
-    let with_room = view.sequencers.iter().filter(|member| !full(&member.node)).count();
-    if (with_room as u32) < entry.config.min_sequencers.min(entry.config.sequencers) {
-        let nodes: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).filter(full).collect();
+    let nodes: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).filter(full).collect();
+    let with_room = view.sequencers.len() - nodes.len();
+    if !nodes.is_empty() && (with_room as u32) < entry.config.min_sequencers.min(entry.config.sequencers) {
         return Health::unwell("full", vec![format!("appends wait for room on node {}", listed(&nodes))]);
     }
     if stands >= STANDS_AFTER {
         let reason = format!("nothing became stable for {seconds} s, although records wait");
         return Health::unwell("stalled", vec![reason]);
     }
-    match missing(log, ailing) {
+    match missing(entry, open, ailing) {
         reasons if reasons.is_empty() => Health::well("ok"),
         reasons => Health::unwell("reduced", reasons),
     }
 }
 
-/// What a log does without: how many of its replicas, and which nodes, and how those are.
-fn missing(log: &LogStatus, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
-    let Some(view) = &log.entry.view else { return vec![] };
-    let config = &log.entry.config;
+/// The things that a log does without: how many of its replicas, and which nodes, and how those are.
+fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
+    let Some(view) = &entry.view else { return vec![] };
+    let config = &entry.config;
     let without = |meant: &[NodeId], there: &[NodeId]| {
         let away = meant.iter().filter(|node| !there.contains(node));
         let away: Vec<String> = away
@@ -199,15 +204,15 @@ fn missing(log: &LogStatus, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<Stri
         if away.is_empty() { String::new() } else { format!(", without node {}", away.join(", ")) }
     };
     let mut reasons = vec![];
-    if log.open < config.sequencers as usize {
+    if open < config.sequencers as usize {
         let there: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
-        let without = without(&log.entry.sequencers, &there);
-        reasons.push(format!("{} of {} sequencing replicas{without}", log.open, config.sequencers));
+        let without = without(&entry.sequencers, &there);
+        reasons.push(format!("{open} of {} sequencing replicas{without}", config.sequencers));
     }
     for members in &view.shards {
         let there: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
         if there.len() < config.replicas as usize {
-            let meant = log.entry.shards.get(members.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
+            let meant = entry.shards.get(members.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
             let (shard, without) = (members.shard, without(meant, &there));
             reasons.push(format!("shard {shard}: {} of {} replicas{without}", there.len(), config.replicas));
         }
@@ -217,6 +222,8 @@ fn missing(log: &LogStatus, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<Stri
 
 #[cfg(test)]
 mod tests {
+    use seriatim_client::LogConfig;
+
     use super::*;
 
     fn takes(journal_write_us: u64) -> Condition {
@@ -233,6 +240,73 @@ mod tests {
         assert_eq!((slow.state, slow.is_well, &slow.reasons[..]), ("up", true, &[text.to_owned()][..]));
         assert_eq!(judge_node(Some(&all[1]), &[], usual), Health::well("up"));
         assert_eq!(usual_write([takes(0)].iter()), 0, "nothing was written yet");
+    }
+
+    /// A log of three sequencing replicas and one shard of two, with these nodes in its view.
+    fn log(nodes: &[u32]) -> LogEntry {
+        use seriatim_model::{Incarnation, Member, Placement, ShardId, ShardMembers, View, ViewNumber};
+        let member = |node: &u32| Member { node: NodeId(*node), incarnation: Incarnation(1) };
+        let sequencers: Vec<Member> = nodes.iter().map(member).collect();
+        let replicas = sequencers.iter().take(2).copied().collect();
+        let view = View {
+            number: ViewNumber(1),
+            leader: NodeId(1),
+            shards: vec![ShardMembers { shard: ShardId(0), begins: Default::default(), replicas }],
+            sequencers,
+            placement: Placement::new(vec![ShardId(0)], 1),
+            first: Default::default(),
+            start: Default::default(),
+        };
+        LogEntry {
+            id: seriatim_model::LogId(1),
+            name: "l".into(),
+            config: LogConfig { sequencers: 3, replicas: 2, ..LogConfig::default() },
+            sequencers: vec![NodeId(1), NodeId(2), NodeId(3)],
+            shards: vec![vec![NodeId(1), NodeId(2)]],
+            leaving: vec![],
+            version: 1,
+            claimed: ViewNumber(1),
+            claimant: 0,
+            view: Some(view),
+            history: Default::default(),
+            unavailable: None,
+            ended: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_log_is_well_only_if_it_gets_on_with_all_its_replicas() {
+        let (whole, none) = (log(&[1, 2, 3]), BTreeMap::new());
+        let second = Duration::from_secs(1);
+        let judge = |entry: &LogEntry, open, seconds, ailing| {
+            let health = judge_progress(entry, open, second * seconds, ailing);
+            assert_eq!(health.is_well, health.reasons.is_empty(), "{health:?}");
+            (health.state, health.reasons.join("; "))
+        };
+        assert_eq!(judge(&whole, 3, 0, &none), ("ok", String::new()));
+        assert_eq!(judge(&whole, 3, 2, &none).0, "ok", "a moment is nothing");
+        let text = "nothing became stable for 12 s, although records wait";
+        assert_eq!(judge(&whole, 3, 12, &none), ("stalled", text.into()));
+        let (state, why) = judge(&whole, 2, 7, &none);
+        assert!(state == "changing view" && why.contains("for 7 s"), "{state}: {why}");
+        let unavailable = LogEntry { unavailable: Some("why".into()), ..whole.clone() };
+        assert_eq!(judge(&unavailable, 3, 0, &none), ("unavailable", "why".into()));
+        assert_eq!(judge(&LogEntry { view: None, ..whole.clone() }, 0, 0, &none).0, "changing view");
+    }
+
+    #[test]
+    fn a_log_says_what_it_does_without_and_where_it_waits_for_room() {
+        let away = BTreeMap::from([(NodeId(2), "down")]);
+        let health = judge_progress(&log(&[1, 3]), 2, Duration::ZERO, &away);
+        let why = "2 of 3 sequencing replicas, without node 2 (down)";
+        assert_eq!((health.state, &health.reasons[..]), ("reduced", &[why.to_owned()][..]));
+        let health = judge_progress(&log(&[1]), 1, Duration::ZERO, &away);
+        assert_eq!(health.reasons[1], "shard 0: 1 of 2 replicas, without node 2 (down)");
+        let full = BTreeMap::from([(NodeId(1), "full"), (NodeId(2), "full")]);
+        let health = judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &full);
+        assert_eq!((health.state, &health.reasons[0][..]), ("full", "appends wait for room on node 1, 2"));
+        let one = BTreeMap::from([(NodeId(1), "full")]);
+        assert!(judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &one).is_well, "two have room");
     }
 
     #[test]

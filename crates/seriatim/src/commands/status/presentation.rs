@@ -12,7 +12,7 @@ use super::health::{Health, Judgement, LogHealth};
 use crate::commands::log;
 use crate::output::print_line;
 
-/// What clears a terminal.
+/// The characters that clear a terminal.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 pub(super) fn print(cluster: &Cluster, judgement: &Judgement, is_watched: bool) {
