@@ -1,5 +1,6 @@
 //! A client: finding, creating and deleting logs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -327,6 +328,39 @@ impl Client {
             }
             other => Err(refused(other)),
         }
+    }
+
+    /// The logs and the nodes as far as the nodes know, without the register: of each log the newest entry that a node has, in
+    /// the order of names. None if the node that this client is connected to does not answer within a second.
+    pub async fn known(&self) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
+        let (entries, nodes) = self.known_by(self.inner.control).await?;
+        let others = nodes.iter().map(|node| node.node).filter(|node| *node != self.inner.control);
+        let asked = others.map(|node| {
+            let client = self.clone();
+            tokio::spawn(async move { client.known_by(node).await })
+        });
+        let mut newest: BTreeMap<LogId, LogEntry> =
+            entries.into_iter().map(|entry| (entry.id, entry)).collect();
+        for answer in asked.collect::<Vec<_>>() {
+            let Ok(Some((entries, _))) = answer.await else { continue };
+            for entry in entries {
+                let known = newest.entry(entry.id).or_insert_with(|| entry.clone());
+                if known.version < entry.version {
+                    *known = entry;
+                }
+            }
+        }
+        let mut entries: Vec<LogEntry> = newest.into_values().collect();
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Some((entries, nodes))
+    }
+
+    async fn known_by(&self, node: NodeId) -> Option<(Vec<LogEntry>, Vec<NodeStatus>)> {
+        let question: Question = Box::new(|request| control::Message::AskKnown { request }.into());
+        let answer = self.ask_briefly((node, Endpoint::Node), LogId(0), question).await?;
+        let Message::Control(control::Message::KnownIs { entries, nodes, .. }) = answer else { return None };
+        let node = |NodeAddress { node, address }| NodeStatus { node, address };
+        Some((entries, nodes.into_iter().map(node).collect()))
     }
 
     /// Asks the replicas of a log how far they are. Those that do not answer within a second are left out.

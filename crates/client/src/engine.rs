@@ -524,11 +524,12 @@ impl Engine {
         }
     }
 
-    /// Keeps what every machine can use of an answer of the register.
+    /// Keeps what every machine can use of an answer of the register, or of a node that was asked instead.
     fn learn(&mut self, message: &control::Message) {
         let (entries, nodes) = match message {
             control::Message::Found { entry, nodes, .. } => (std::slice::from_ref(entry), nodes),
-            control::Message::Listing { entries, nodes, .. } => (entries.as_slice(), nodes),
+            control::Message::Listing { entries, nodes, .. }
+            | control::Message::KnownIs { entries, nodes, .. } => (entries.as_slice(), nodes),
             _ => return,
         };
         self.addresses.extend(nodes.iter().map(|node| (node.node, node.address.clone())));

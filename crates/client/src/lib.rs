@@ -76,6 +76,6 @@ pub use seriatim_model::{
     SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored, view::NodeId,
 };
 pub use seriatim_net::DelayLine;
-pub use seriatim_protocol::control::{Condition, LogEntry};
+pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry};
 pub use seriatim_protocol::parts::ShardChoice;
 pub use subscription::{Event, SubscribeOptions, Subscription};

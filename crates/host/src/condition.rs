@@ -1,13 +1,15 @@
 //! The word of a node about itself, for a client that asks how it is.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, LogId};
-use seriatim_protocol::control::{Condition, Message};
+use seriatim_model::{Address, Endpoint, LogId, Time, limits};
+use seriatim_protocol::control::{Ailment, Condition, LogCondition, Message};
 use seriatim_store::RoleKey;
 
 use crate::host::Host;
 use crate::recovery::Problem;
+use crate::usage::Usage;
 
 /// The node itself, which works for no log in particular.
 pub(crate) const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Node };
@@ -15,11 +17,24 @@ pub(crate) const NODE: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::No
 /// How it is told that a message is lost.
 const UNSENT: &str = "a message cannot be sent";
 
+/// How many of those that ask how the node is wait for an answer. More ask again.
+const MOST_ASKS: usize = 1024;
+
+/// Measurements that are taken outside of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// How many suspicions of other nodes turned out wrong.
+    pub wrong_suspicions: u64,
+    /// How long a write of the journal lately took.
+    pub journal_write: Duration,
+    /// Why the node cannot serve at present, if it cannot.
+    pub ailment: Option<Ailment>,
+}
+
 impl Host {
-    /// Takes note of measurements: how many suspicions turned out wrong, and how long journal writes take.
-    pub fn note_condition(&mut self, wrong_suspicions: u64, journal_write: Duration) {
-        let journal_write_us = u64::try_from(journal_write.as_micros()).unwrap_or(u64::MAX);
-        self.measured = (wrong_suspicions, journal_write_us);
+    /// Takes note of measurements.
+    pub fn note_condition(&mut self, measured: Measured) {
+        self.measured = measured;
     }
 
     /// Takes note that a role's message was larger than any that travels, and is lost. It is told once for each role: the
@@ -33,11 +48,80 @@ impl Host {
         }
     }
 
-    pub(crate) fn tell_condition(&mut self, to: Address, request: u64) {
-        let (wrong_suspicions, journal_write_us) = self.measured;
-        let suspects = self.suspected().collect();
-        let (has_full_disk, free_bytes) = (self.has_full_disk(), self.free_bytes());
-        let condition = Condition { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes };
-        self.send(NODE, to, Message::ConditionIs { request, condition }.into());
+    pub(crate) fn note_ask(&mut self, from: Address, request: u64) {
+        if self.asks.len() < MOST_ASKS {
+            self.asks.push((from, request));
+        }
     }
+
+    /// Whether somebody waits to be told how the node is.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        !self.asks.is_empty()
+    }
+
+    /// Tells all who asked how the node is, and what its files take, if that could be found out.
+    pub fn tell_condition(&mut self, now: Time, usage: Option<&Usage>) {
+        let asks = std::mem::take(&mut self.asks);
+        if asks.is_empty() {
+            return;
+        }
+        let Measured { wrong_suspicions, journal_write, ailment } = self.measured;
+        let condition = Condition {
+            suspects: self.suspected().collect(),
+            wrong_suspicions,
+            journal_write_us: u64::try_from(journal_write.as_micros()).unwrap_or(u64::MAX),
+            has_full_disk: self.has_full_disk(),
+            free_bytes: self.free_bytes(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            up_ms: millis(now.since(Time::ZERO)),
+            ailment,
+            used_bytes: usage.map(|usage| usage.bytes),
+            has_register: self.hosts_register(),
+            logs: self.log_conditions(now, usage),
+        };
+        for (to, request) in asks {
+            let condition = condition.clone();
+            self.send(NODE, to, Message::ConditionIs { request, condition }.into());
+        }
+    }
+
+    fn log_conditions(&self, now: Time, usage: Option<&Usage>) -> Vec<LogCondition> {
+        let mut logs: BTreeMap<LogId, LogCondition> = BTreeMap::new();
+        for (key, role) in &self.roles {
+            let shard = match key.endpoint {
+                Endpoint::Shard(shard) => Some(shard),
+                Endpoint::Sequencer => None,
+                _ => continue,
+            };
+            if logs.len() == limits::CONDITION_LOGS && !logs.contains_key(&key.log) {
+                break;
+            }
+            let condition = logs.entry(key.log).or_default();
+            condition.log = key.log;
+            condition.shards.extend(shard);
+            if let Some(sequencing) = role.sequencing() {
+                let (stands, lag) = self.progress.of(now, key.log);
+                (condition.sequences, condition.is_open) = (true, sequencing.is_open());
+                (condition.stands_ms, condition.lag_ms) = (millis(stands), millis(lag));
+            }
+        }
+        for condition in logs.values_mut() {
+            condition.bytes = usage.map(|usage| usage.logs.get(&condition.log).copied().unwrap_or(0));
+        }
+        logs.into_values().collect()
+    }
+
+    /// Tells which logs and nodes are known here, without the register.
+    pub(crate) fn tell_known(&mut self, to: Address, request: u64) {
+        let controllers = self.controllers();
+        let known = controllers.iter().filter_map(|key| self.controller(key.log)?.entry());
+        let entries = known.take(limits::CONDITION_LOGS).cloned().collect();
+        let nodes = self.others.known();
+        self.send(NODE, to, Message::KnownIs { request, entries, nodes }.into());
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

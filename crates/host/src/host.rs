@@ -13,9 +13,8 @@ use seriatim_model::{
 };
 use seriatim_protocol::control;
 use seriatim_protocol::control::controller::Controller;
-use seriatim_protocol::control::register::Register;
-use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
-use seriatim_protocol::shard::{self, Replica};
+use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::shard;
 use seriatim_protocol::{Deviation, Message, Options};
 use seriatim_store::journal::WriteFailure;
 use seriatim_store::{
@@ -24,13 +23,14 @@ use seriatim_store::{
 
 use crate::backlog::Backlog;
 use crate::checkpoint::Checkpoint;
-use crate::condition::NODE;
+use crate::condition::{Measured, NODE};
 use crate::detector::Liveness;
 use crate::files::Under;
 use crate::journal::{Birth, RoleRecord, encode, own_record};
 use crate::liveness::Others;
 use crate::mark::DiskMark;
 use crate::notices::Notices;
+use crate::progress::Progress;
 use crate::recovery::{HostError, Problem, new_replica, revive};
 use crate::register::{RegisterPlace, RegisterQuestion};
 use crate::relay::Relay;
@@ -159,18 +159,22 @@ pub struct Host {
     pub(crate) room: Room,
     pub(crate) relay: Relay,
     pub(crate) visitors: Visitors,
-    /// How many suspicions turned out wrong, and how many microseconds journal writes take.
-    pub(crate) measured: (u64, u64),
+    pub(crate) measured: Measured,
+    /// The clients that ask how the node is, and are answered when it is known what its files take.
+    pub(crate) asks: Vec<(Address, u64)>,
+    pub(crate) progress: Progress,
     pub(crate) others: Others,
     pub(crate) mark: DiskMark,
     pub(crate) returning: Returning,
     /// What came for roles that wait until then.
     pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
+    /// Where else the register says that this node is.
+    pub(crate) elsewhere: Option<String>,
     random: u64,
     /// The time by the clock on the wall when it was seen last, in milliseconds since 1970.
     pub(crate) wall_ms: Option<u64>,
-    failure: Option<String>,
+    pub(crate) failure: Option<String>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) notices: Notices,
     scratch: Vec<RoleEffect>,
@@ -221,8 +225,11 @@ impl Host {
             room: Room::default(),
             relay: Relay::new(config.seed),
             visitors: Visitors::default(),
-            measured: (0, 0),
+            measured: Measured::default(),
+            asks: vec![],
+            progress: Progress::default(),
             join_at: Some(Time::ZERO),
+            elsewhere: None,
             random,
             wall_ms: None,
             failure: None,
@@ -261,69 +268,6 @@ impl Host {
         Ok(())
     }
 
-    /// Which node this is.
-    #[must_use]
-    pub fn node(&self) -> NodeId {
-        self.config.node
-    }
-
-    /// What an operator should know: roles that could not be brought back, and what came up since.
-    #[must_use]
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
-    }
-
-    /// Why the node cannot go on, if it cannot: it obeys nobody any more and has to be started again.
-    #[must_use]
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
-    /// Whether the register knows this node, as far as can be told.
-    #[must_use]
-    pub fn has_joined(&self) -> bool {
-        self.join_at.is_none()
-    }
-
-    /// Where a node listens, as far as is known.
-    #[must_use]
-    pub fn address_of(&self, node: NodeId) -> Option<&str> {
-        self.others.address_of(node)
-    }
-
-    /// The sequencing role of a log, if it is hosted here.
-    #[must_use]
-    pub fn sequencer(&self, log: LogId) -> Option<&dyn Sequencing> {
-        self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })?.sequencing()
-    }
-
-    /// The replica of one of a log's shards, if it is hosted here.
-    #[must_use]
-    pub fn replica(&self, log: LogId, shard: ShardId) -> Option<&Replica> {
-        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Shard(shard) })? {
-            Role::Shard(role, _) => Some(role),
-            _ => None,
-        }
-    }
-
-    /// The controller of a log, if it is hosted here.
-    #[must_use]
-    pub fn controller(&self, log: LogId) -> Option<&Controller> {
-        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Controller })? {
-            Role::Controller(role) => Some(role),
-            _ => None,
-        }
-    }
-
-    /// The register, if it is hosted here.
-    #[must_use]
-    pub fn register(&self) -> Option<&Register> {
-        match self.roles.get(&REGISTER)? {
-            Role::Register(role) => Some(role),
-            _ => None,
-        }
-    }
-
     /// Takes note of an event, and steps whichever roles it is for.
     pub fn handle(&mut self, now: Time, event: Event) {
         if self.failure.is_some() {
@@ -360,6 +304,7 @@ impl Host {
         self.retry_when_full(now);
         self.checkpoint_goes_on();
         self.notices.close_window(now);
+        self.look_at_progress(now);
     }
 
     /// How many messages are to leave.
@@ -467,7 +412,10 @@ impl Host {
         match to {
             Endpoint::Node => self.receive_as_node(now, from, message),
             Endpoint::Client(number) => self.pass_back(number, from, log, message),
-            Endpoint::Register => self.question_register(now, from, log, message),
+            Endpoint::Register => {
+                self.note_move(peer, &message);
+                self.question_register(now, from, log, message);
+            }
             // A client may ask a controller that is here; it cannot make one.
             Endpoint::Controller if matches!(from, Address::Client(..)) && !self.hosts(log) => {}
             _ => {
@@ -613,6 +561,7 @@ impl Host {
                     Some(Role::Shard(_, store)) => store.read(range),
                     _ => return,
                 };
+                self.notice_damage(now, key, &outcome);
                 self.local.push_back((key, Input::Read(ticket, outcome)));
             }
             RoleEffect::Find { ticket, ids } => {
@@ -667,6 +616,9 @@ impl Host {
             }
         }
         let is_stored = outcome.is_ok();
+        if let (true, StorageCommand::RememberLacking { lacks, .. }) = (is_stored, command) {
+            self.notice_lacking(now, key, *lacks);
+        }
         // What a role without a journal stores comes back only if the journal tells of the role.
         if !journaled && !self.births.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
@@ -734,7 +686,8 @@ impl Host {
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(now, RoleKey { log, endpoint: role }, view)
             }
-            (_, control::Message::AskCondition { request }) => self.tell_condition(from, request),
+            (_, control::Message::AskCondition { request }) => self.note_ask(from, request),
+            (_, control::Message::AskKnown { request }) => self.tell_known(from, request),
             _ => {}
         }
     }

@@ -61,6 +61,13 @@ impl Others {
         self.addresses.get(&node).map(String::as_str)
     }
 
+    /// All of them, and where they listen.
+    pub(crate) fn known(&self) -> Vec<NodeAddress> {
+        let known =
+            |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
+        self.addresses.iter().map(known).collect()
+    }
+
     fn note_address(&mut self, node: NodeId, address: String) {
         if self.addresses.get(&node) != Some(&address) {
             self.addresses.insert(node, address);
@@ -129,9 +136,7 @@ impl Host {
 
     /// Tells a controller what it has to know of the other nodes.
     pub(crate) fn introduce(&mut self, now: Time, key: RoleKey) {
-        let address =
-            |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
-        let nodes = self.others.addresses.iter().map(address).collect();
+        let nodes = self.others.known();
         let message = control::Message::Cluster { nodes };
         let from = Address::Node(self.config.node, Endpoint::Node);
         self.step(now, key, Input::Message { from, message: message.into() });

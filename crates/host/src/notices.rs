@@ -7,17 +7,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use seriatim_model::{Endpoint, LogId, NodeId, Time, View, ViewNumber, limits};
+use seriatim_model::storage::{Lacking, ReadFailure, ReadOutcome};
+use seriatim_model::{Endpoint, LogId, NodeId, Position, Time, View, ViewNumber, limits};
 use seriatim_protocol::control::{self, Ailment, LogEntry};
 use seriatim_protocol::roles::{Message, RoleEffect};
 use seriatim_store::RoleKey;
 
 use crate::detector::Cause;
 use crate::host::Host;
+use crate::reasons::reason;
+use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
 
 /// For how long notices about logs are counted together.
 const WINDOW: Duration = Duration::from_secs(1);
+
+/// How often a node that is lost, or back, is told of within a minute.
+const LOSSES: u32 = 5;
+
+/// How many views of one log are told of within a minute.
+const VIEWS: u32 = 10;
+
+/// How long a write of the journal may take before it is told of.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// One line for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +47,14 @@ pub struct Notice {
 pub(crate) struct Notices {
     waiting: Vec<Notice>,
     /// Nodes that are taken for gone, and since when.
-    lost: BTreeMap<NodeId, Time>,
+    lost: BTreeMap<NodeId, (Time, Cause)>,
+    /// Nodes whose disks are full.
+    full: BTreeSet<NodeId>,
+    /// The replicas here that copy what they lack, and since when.
+    copying: BTreeMap<RoleKey, Time>,
+    /// How long the write of the journal that is told of has been under way.
+    slow: Option<Duration>,
+    repeats: Repeats,
     logs: BTreeMap<LogId, Told>,
     /// When the window began, and how many notices about logs it has.
     window: Option<(Time, usize)>,
@@ -48,21 +67,108 @@ pub(crate) struct Notices {
 struct Told {
     view: ViewNumber,
     obstacle: Option<String>,
+    /// The view that is being replaced from here.
+    before: Option<View>,
 }
 
 impl Notices {
-    fn lost(&mut self, now: Time, node: NodeId, cause: Cause) {
-        if self.lost.insert(node, now).is_none() {
-            let text = format!("node {node} is taken for gone: {}", Because(cause));
-            self.about_nodes(Notice { is_warning: true, log: None, text });
+    fn lost(&mut self, now: Time, node: NodeId, cause: Cause, has_register: bool) {
+        if self.lost.insert(node, (now, cause)).is_none() {
+            let means = if has_register {
+                "; it has the register: until it is back no view changes, and no log is created"
+            } else {
+                ""
+            };
+            let text = format!("node {node} is taken for gone: {}{means}", Because(cause));
+            let notice = Notice { is_warning: true, log: None, text };
+            self.counted(now, Kind(format!("lost {node}")), LOSSES, notice);
         }
     }
 
     fn back(&mut self, now: Time, node: NodeId) {
-        if let Some(since) = self.lost.remove(&node) {
+        if let Some((since, _)) = self.lost.remove(&node) {
             let text = format!("node {node} is back, after {:.1} s", now.since(since).as_secs_f64());
-            self.about_nodes(Notice { is_warning: false, log: None, text });
+            let notice = Notice { is_warning: false, log: None, text };
+            self.counted(now, Kind(format!("back {node}")), LOSSES, notice);
         }
+    }
+
+    /// A notice of which there may be many of the same kind.
+    fn counted(&mut self, now: Time, kind: Kind, most: u32, notice: Notice) {
+        if let Some(notice) = self.repeats.admit(now, kind, most, notice) {
+            self.about_nodes(notice);
+        }
+    }
+
+    /// Why a log goes on without a node, as far as is known here.
+    fn because(&self, node: NodeId) -> Option<String> {
+        let lost = self.lost.get(&node).map(|(_, cause)| Because(*cause).to_string());
+        lost.or_else(|| self.full.contains(&node).then(|| "its disk is full".to_owned()))
+    }
+
+    /// The write of the journal that is under way has been for so long.
+    fn writes(&mut self, now: Time, under_way: Duration) {
+        let notice = match self.slow {
+            None if under_way >= SLOW_AFTER => {
+                self.slow = Some(under_way);
+                let text = format!(
+                    "slow disk: a write of the journal has taken {:.1} s so far; what is appended here waits for it",
+                    under_way.as_secs_f64()
+                );
+                Notice { is_warning: true, log: None, text }
+            }
+            Some(longest) if under_way < longest => {
+                self.slow = None;
+                let text =
+                    format!("the slow write of the journal has ended, after {:.1} s", longest.as_secs_f64());
+                Notice { is_warning: false, log: None, text }
+            }
+            Some(_) => {
+                self.slow = Some(under_way);
+                return;
+            }
+            None => return,
+        };
+        self.counted(now, Kind(format!("slow disk {}", notice.is_warning)), LOSSES, notice);
+    }
+
+    /// A replica here lacks so many positions, or nothing more.
+    fn lacks(&mut self, now: Time, key: RoleKey, log: Option<&str>, lacks: Option<Lacking>) {
+        let role = role_in_words(key.endpoint);
+        let text = match lacks.filter(|lacks| lacks.from < lacks.end) {
+            Some(Lacking { from, end }) => {
+                if self.copying.contains_key(&key) {
+                    return;
+                }
+                self.copying.insert(key, now);
+                format!("{role} here lacks positions from {from} to {end}, and copies them from the others")
+            }
+            None => {
+                let Some(since) = self.copying.remove(&key) else { return };
+                let seconds = now.since(since).as_secs_f64();
+                format!("{role} here has all that it lacked, after {seconds:.1} s")
+            }
+        };
+        self.about_logs(now, Notice { is_warning: false, log: log.map(str::to_owned), text });
+    }
+
+    /// A record of a replica here is damaged.
+    fn is_damaged(&mut self, now: Time, key: RoleKey, log: Option<&str>, position: Position) {
+        let text = format!(
+            "the record at position {position} is damaged on the disk of {} here: it is read from another replica, and \
+             mended; look at the disk",
+            role_in_words(key.endpoint)
+        );
+        let kind = Kind(format!("damaged {key:?}"));
+        let notice = Notice { is_warning: true, log: log.map(str::to_owned), text };
+        self.counted(now, kind, 1, notice);
+    }
+
+    /// A connection was refused.
+    fn refused(&mut self, now: Time, address: &str, cause: &str) {
+        let text = format!("a connection from {address} was refused: {cause}");
+        let notice = Notice { is_warning: true, log: None, text };
+        self.counted(now, Kind(format!("refused {cause}")), 1, notice);
     }
 
     /// The disk of this node is full, or is not any more, with so many bytes left.
@@ -86,9 +192,26 @@ impl Notices {
         if told.view >= view.number {
             return;
         }
-        *told = Told { view: view.number, obstacle: None };
-        let text = described(entry, view, took);
-        self.about_logs(now, Notice { is_warning: false, log: Some(entry.name.clone()), text });
+        let before = told.before.take();
+        *told = Told { view: view.number, ..Told::default() };
+        let why = match &before {
+            Some(before) => reason(before, entry, view, |node| self.because(node)),
+            None if view.start == Position::ZERO => "it is the first".to_owned(),
+            None => "there was none to go on from here".to_owned(),
+        };
+        let text = described(entry, view, &why, took);
+        let notice = Notice { is_warning: false, log: Some(entry.name.clone()), text };
+        let kind = Kind(format!("view {}", entry.id));
+        if let Some(notice) = self.repeats.admit(now, kind, VIEWS, notice) {
+            self.about_logs(now, notice);
+        }
+    }
+
+    /// A view of the log is being replaced from here.
+    fn replaces(&mut self, entry: &LogEntry) {
+        if entry.view_number() < entry.claimed {
+            self.logs.entry(entry.id).or_default().before.clone_from(&entry.view);
+        }
     }
 
     /// A log cannot go on.
@@ -99,12 +222,17 @@ impl Notices {
         }
         told.obstacle = Some(why.to_owned());
         let text = format!("unavailable: {why}");
-        self.about_logs(now, Notice { is_warning: true, log: Some(entry.name.clone()), text });
+        let notice = Notice { is_warning: true, log: Some(entry.name.clone()), text };
+        let kind = Kind(format!("unavailable {}", entry.id));
+        if let Some(notice) = self.repeats.admit(now, kind, VIEWS, notice) {
+            self.about_logs(now, notice);
+        }
     }
 
     /// A log has no controller here any more.
     pub(crate) fn forget(&mut self, log: LogId) {
         self.logs.remove(&log);
+        self.copying.retain(|key, _| key.log != log);
     }
 
     fn about_nodes(&mut self, notice: Notice) {
@@ -132,6 +260,7 @@ impl Notices {
 
     /// Says how many were withheld, once their window is over.
     pub(crate) fn close_window(&mut self, now: Time) {
+        self.repeats.close(now).into_iter().for_each(|notice| self.about_nodes(notice));
         if self.window.is_none_or(|(began, _)| now < began + WINDOW) {
             return;
         }
@@ -145,7 +274,8 @@ impl Notices {
 
     /// When it is to be said how many were withheld.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.window.filter(|_| self.withheld > 0).map(|(began, _)| began + WINDOW)
+        let window = self.window.filter(|_| self.withheld > 0).map(|(began, _)| began + WINDOW);
+        [window, self.repeats.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -163,11 +293,51 @@ impl Host {
     }
 
     pub(crate) fn notice_lost(&mut self, now: Time, node: NodeId, cause: Cause) {
-        self.notices.lost(now, node, cause);
+        let has_register = node == self.register_node();
+        self.notices.lost(now, node, cause, has_register);
     }
 
     pub(crate) fn notice_back(&mut self, now: Time, node: NodeId) {
         self.notices.back(now, node);
+    }
+
+    /// Takes note of whose disks are full, for the reasons of views.
+    pub(crate) fn notice_full(&mut self, node: NodeId, is_full: bool) {
+        match is_full {
+            true => _ = self.notices.full.insert(node),
+            false => _ = self.notices.full.remove(&node),
+        }
+    }
+
+    /// Takes note of how long the write of the journal that is under way has been.
+    pub fn notice_writes(&mut self, now: Time, under_way: Duration) {
+        self.notices.writes(now, under_way);
+    }
+
+    /// Takes note of what a replica here lacks.
+    pub(crate) fn notice_lacking(&mut self, now: Time, key: RoleKey, lacks: Option<Lacking>) {
+        let log = self.log_name(key.log).map(str::to_owned);
+        self.notices.lacks(now, key, log.as_deref(), lacks);
+    }
+
+    /// Takes note of a record that cannot be read where it should be.
+    pub(crate) fn notice_damage(&mut self, now: Time, key: RoleKey, outcome: &ReadOutcome) {
+        if let Err(ReadFailure::Damaged(position)) = outcome {
+            let log = self.log_name(key.log).map(str::to_owned);
+            self.notices.is_damaged(now, key, log.as_deref(), *position);
+        }
+    }
+
+    /// Takes note of a replica that goes, because another one stands in its place.
+    pub(crate) fn notice_dismissed(&mut self, now: Time, key: RoleKey) {
+        let text = format!("{} here is not needed any more, and is removed", role_in_words(key.endpoint));
+        let log = self.log_name(key.log).map(str::to_owned);
+        self.notices.about_logs(now, Notice { is_warning: false, log, text });
+    }
+
+    /// Takes note of a connection that was refused.
+    pub fn notice_refused(&mut self, now: Time, address: &str, cause: &str) {
+        self.notices.refused(now, address, cause);
     }
 
     pub(crate) fn notice_room(&mut self) {
@@ -182,7 +352,13 @@ impl Host {
                 let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
                 self.notices.registered(now, entry, controller.last_change_took());
             }
+            control::Message::Recovered { done: true, lost: true, text, .. } => {
+                let text = format!("a loss was accepted, and the log goes on: {text}");
+                let log = self.log_name(key.log).map(str::to_owned);
+                self.notices.about_logs(now, Notice { is_warning: true, log, text });
+            }
             control::Message::CompareAndSet { entry } => {
+                self.notices.replaces(entry);
                 if let Some(why) = &entry.unavailable {
                     self.notices.is_unavailable(now, entry, why);
                 }
@@ -193,7 +369,7 @@ impl Host {
 }
 
 /// A view, in words.
-fn described(entry: &LogEntry, view: &View, took: Option<Duration>) -> String {
+fn described(entry: &LogEntry, view: &View, why: &str, took: Option<Duration>) -> String {
     let config = &entry.config;
     let members: BTreeSet<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
     let meant = entry.sequencers.iter().filter(|node| !members.contains(node));
@@ -215,6 +391,7 @@ fn described(entry: &LogEntry, view: &View, took: Option<Duration>) -> String {
         let away: Vec<String> = away.iter().map(ToString::to_string).collect();
         text += &format!("; without node {}", away.join(", node "));
     }
+    text += &format!("; because {why}");
     if let Some(took) = took {
         text += &format!("; {:.1} ms after the need was noticed", took.as_secs_f64() * 1e3);
     }
@@ -292,8 +469,8 @@ mod tests {
     #[test]
     fn a_node_is_lost_once_and_back_once() {
         let mut notices = Notices::default();
-        notices.lost(Time(1), NodeId(3), Cause::Closed);
-        notices.lost(Time(2), NodeId(3), Cause::Silent(SECOND));
+        notices.lost(Time(1), NodeId(3), Cause::Closed, false);
+        notices.lost(Time(2), NodeId(3), Cause::Silent(SECOND), false);
         notices.back(Time(1) + SECOND, NodeId(3));
         notices.back(Time(1) + SECOND, NodeId(3));
         let expected = [
@@ -332,10 +509,77 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_again_within_a_minute_is_counted() {
+        let mut notices = Notices::default();
+        for round in 0..20 {
+            let now = Time::ZERO + SECOND * round;
+            notices.lost(now, NodeId(3), Cause::Closed, true);
+            notices.back(now, NodeId(3));
+        }
+        let told = texts(&mut notices, Time::ZERO + SECOND * 20);
+        assert_eq!(told.len(), 2 * LOSSES as usize, "{told:?}");
+        assert!(told[0].contains("until it is back no view changes"), "{told:?}");
+        assert_eq!(notices.deadline(), Some(Time::ZERO + SECOND * 60));
+        let told = texts(&mut notices, Time::ZERO + SECOND * 60);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|told| told.contains("(15 times more within a minute")), "{told:?}");
+        assert_eq!(notices.deadline(), None);
+    }
+
+    #[test]
+    fn a_slow_write_is_told_of_when_it_is_slow_and_when_it_has_ended() {
+        let mut notices = Notices::default();
+        let mut writes = |millis| notices.writes(Time(1), Duration::from_millis(millis));
+        [0, 3, 999, 0, 1200, 1400, 9000, 2, 0].into_iter().for_each(&mut writes);
+        let told = texts(&mut notices, Time(1));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("has taken 1.2 s so far") && told[1].contains("after 9.0 s"), "{told:?}");
+    }
+
+    #[test]
+    fn copying_is_told_of_once_and_its_end() {
+        let mut notices = Notices::default();
+        let key = RoleKey { log: LogId(1), endpoint: Endpoint::Shard(seriatim_model::ShardId(0)) };
+        let lacks = |from, end| Some(Lacking { from: Position(from), end: Position(end) });
+        for lacks in [None, lacks(0, 90), lacks(30, 90), lacks(90, 90), None] {
+            notices.lacks(Time(1), key, Some("l"), lacks);
+        }
+        let told = texts(&mut notices, Time(1));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("lacks positions from 0 to 90"), "{told:?}");
+        assert!(told[1].contains("has all that it lacked"), "{told:?}");
+        assert!(notices.copying.is_empty());
+    }
+
+    #[test]
+    fn a_view_is_told_with_what_led_to_it() {
+        let mut notices = Notices::default();
+        let member =
+            |node| seriatim_model::Member { node: NodeId(node), incarnation: seriatim_model::Incarnation(1) };
+        let view = |number, nodes: &[u32]| View {
+            number: ViewNumber(number),
+            sequencers: nodes.iter().copied().map(member).collect(),
+            leader: NodeId(1),
+            shards: vec![],
+            placement: seriatim_model::Placement::new(vec![seriatim_model::ShardId(0)], 1),
+            first: Position::ZERO,
+            start: Position(number),
+        };
+        let entry = |claimed, view| LogEntry { view, claimed: ViewNumber(claimed), ..about(1) };
+        notices.registered(Time(1), &entry(1, Some(view(1, &[1, 2]))), None);
+        notices.lost(Time(1), NodeId(2), Cause::Closed, false);
+        notices.replaces(&entry(2, Some(view(1, &[1, 2]))));
+        notices.registered(Time(1), &entry(2, Some(view(2, &[1]))), None);
+        let told = texts(&mut notices, Time(1));
+        let why = "; because node 2 is left out: its connection closed, as when its process ends";
+        assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
+    }
+
+    #[test]
     fn notices_that_nobody_takes_are_bounded() {
         let mut notices = Notices::default();
         for round in 0..1000 {
-            notices.lost(Time(round), NodeId(3), Cause::Closed);
+            notices.lost(Time(round), NodeId(3), Cause::Closed, false);
             notices.back(Time(round), NodeId(3));
         }
         assert!(notices.waiting.len() <= 2 * limits::NOTICES);

@@ -114,6 +114,12 @@ impl Host {
         self.drain_local(now);
     }
 
+    /// Where the register says that this node is, if that is not where it is: another life of the node said so since.
+    #[must_use]
+    pub fn is_said_to_be_at(&self) -> Option<&str> {
+        self.elsewhere.as_deref()
+    }
+
     /// The register has an address of an older life.
     pub(crate) fn move_here(&mut self, version: u64) {
         let node = self.own_address();
@@ -125,13 +131,17 @@ impl Host {
         let own = self.own_address();
         match nodes.iter().find(|node| node.node == own.node) {
             Some(known) if *known == own => {
+                self.elsewhere = None;
                 let register = self.register_node();
                 if self.suspected().all(|node| node != register) {
                     self.join_at = None;
                 }
             }
             // Another life of this node was heard since.
-            Some(_) => drop(self.join_at.get_or_insert(now + JOIN_EVERY)),
+            Some(known) => {
+                self.elsewhere = Some(known.address.clone());
+                self.join_at.get_or_insert(now + JOIN_EVERY);
+            }
             // What tells of others only was said before this node was known.
             None => {}
         }
@@ -139,6 +149,16 @@ impl Host {
         others.for_each(|node| self.note_address(node.node, node.address));
         self.meet(now);
         self.is_told_of_others(now);
+    }
+
+    /// A node that is taken for gone says where it is: the register's answer is to find it there, and not where it was.
+    pub(crate) fn note_move(&mut self, peer: Peer, message: &Message) {
+        if let (Peer::Node(node), Message::Control(control::Message::Join { node: place })) = (peer, message)
+            && place.node == node
+            && self.suspected().any(|suspected| suspected == node)
+        {
+            self.note_address(node, place.address.clone());
+        }
     }
 
     fn own_address(&self) -> NodeAddress {

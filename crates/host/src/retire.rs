@@ -80,6 +80,9 @@ impl Host {
         if claim > view {
             return;
         }
+        if matches!(key.endpoint, Endpoint::Shard(_)) {
+            self.notice_dismissed(now, key);
+        }
         self.remove(key);
         self.awaited = self.last;
         if let Endpoint::Shard(shard) = key.endpoint {

@@ -213,6 +213,7 @@ impl Host {
     /// The disk of a node, this one or another, has no room for records, or has enough again.
     pub(crate) fn disk_is(&mut self, node: NodeId, is_full: bool) {
         self.others.note_disk(node, is_full);
+        self.notice_full(node, is_full);
         for key in self.controllers() {
             self.local.push_back((key, Input::FullDisk(node, is_full)));
         }

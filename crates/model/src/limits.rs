@@ -5,6 +5,9 @@ use std::time::Duration;
 /// The largest frame that travels, in bytes, without its header.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
+/// Of how many logs a node tells when it is asked how it is.
+pub const CONDITION_LOGS: usize = 1 << 14;
+
 /// The largest number that is counted with: a position, the number of a record, of a view or of an entry, or how many
 /// there are of something. A larger one is refused when it is read, so that the sum of any two that came, and
 /// what is added to one as a log grows, is a number. At a billion positions a second it lasts for 36 years.
@@ -341,6 +344,8 @@ const _: () = {
     assert!(MAX_SESSIONS_BYTES + (64 << 10) < MAX_FRAME_BYTES);
     // All ended sessions are a small part of a frame.
     assert!(MAX_ENDED_SESSIONS * 64 < MAX_FRAME_BYTES / 16);
+    // A node's word about all its logs fits into a frame, where they have a few dozen shards each.
+    assert!(CONDITION_LOGS * 512 < MAX_FRAME_BYTES);
     // The longest map in pieces of one position fits into one frame, and several of them into a reader's memory.
     assert!(MAP_POSITIONS as usize * 16 < MAX_FRAME_BYTES);
     assert!(MAP_POSITIONS as usize * MAP_QUESTIONS <= MAP_RUNS);

@@ -43,6 +43,6 @@ pub use hello::{
 };
 pub use limits::ConnectionOptions;
 pub use links::{LinkEvent, Links, Unlinked};
-pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener};
+pub use listener::{Accepted, BindError, Incoming, ListenOptions, Listener, Refused};
 pub use queue::Together;
 pub use timer::Timer;

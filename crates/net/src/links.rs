@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use seriatim_model::NodeId;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use crate::connection::{ConnectError, Connected, Receiver, Sender, connect};
 use crate::frame::Frame;
@@ -59,9 +60,16 @@ pub struct Links {
 
 #[derive(Debug)]
 enum Link {
-    Up(Sender),
-    Connecting { waiting: Vec<Bytes>, bytes: usize },
-    Down { until: Instant, cause: String },
+    /// And the task that receives.
+    Up(Sender, AbortHandle),
+    Connecting {
+        waiting: Vec<Bytes>,
+        bytes: usize,
+    },
+    Down {
+        until: Instant,
+        cause: String,
+    },
 }
 
 impl Links {
@@ -74,7 +82,7 @@ impl Links {
     /// Sends whole frames to a node at `address`, as far as it can be reached.
     pub fn send(&mut self, node: NodeId, address: Option<&str>, frames: Vec<Bytes>) {
         match self.links.get_mut(&node) {
-            Some(Link::Up(sender)) => {
+            Some(Link::Up(sender, _)) => {
                 // If it is closed, its end is on the way to the events.
                 let _ = sender.send(frames);
             }
@@ -121,8 +129,8 @@ impl Links {
         {
             let _ = connection.sender.send(waiting);
         }
-        tokio::spawn(receive(node, connection.receiver, self.events.clone()));
-        self.links.insert(node, Link::Up(connection.sender));
+        let receiving = tokio::spawn(receive(node, connection.receiver, self.events.clone()));
+        self.links.insert(node, Link::Up(connection.sender, receiving.abort_handle()));
     }
 
     /// A connection broke.
@@ -134,16 +142,27 @@ impl Links {
     /// Gives up a connection that stands, and carries nothing as it seems. What is to be sent next makes another one, once
     /// this one has ended.
     pub fn renew(&self, node: NodeId) {
-        if let Some(Link::Up(sender)) = self.links.get(&node) {
+        if let Some(Link::Up(sender, _)) = self.links.get(&node) {
             sender.close();
         }
+    }
+
+    /// The node is somewhere else than before: a connection to where it was is dropped at once, whoever holds its other end. No
+    /// event tells of that. Whether there was one.
+    pub fn moved(&mut self, node: NodeId) -> bool {
+        let Some(Link::Up(..)) = self.links.get(&node) else { return false };
+        if let Some(Link::Up(sender, receiving)) = self.links.remove(&node) {
+            sender.abandon();
+            receiving.abort();
+        }
+        true
     }
 
     /// The nodes that cannot be reached at present, and why.
     pub fn unreachable(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.links.iter().filter_map(|(node, link)| match link {
             Link::Down { cause, .. } => Some((*node, cause.as_str())),
-            Link::Up(_) | Link::Connecting { .. } => None,
+            Link::Up(..) | Link::Connecting { .. } => None,
         })
     }
 }

@@ -96,6 +96,15 @@ pub struct Accepted {
     pub connection: Detached,
 }
 
+/// A caller that was refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Why it was.
+    pub cause: HandshakeError,
+}
+
 /// A bound address. Callers wait in the kernel until [`Self::serve`].
 #[derive(Debug)]
 pub struct Listener {
@@ -144,6 +153,7 @@ impl Listener {
     #[must_use]
     pub fn serve(self, identity: Identity, options: ListenOptions) -> Incoming {
         let (out, accepted) = mpsc::channel(MAX_WAITING_CONNECTIONS);
+        let (turned_away, refused) = mpsc::channel(MAX_WAITING_CONNECTIONS);
         let door = Door {
             identity,
             options: options.connection,
@@ -151,6 +161,7 @@ impl Listener {
             clients: Room::new("clients", options.max_clients),
             nodes: Room::new("connections from nodes", options.max_nodes),
             out: out.clone(),
+            turned_away,
         };
         tokio::spawn(async move {
             tokio::select! {
@@ -158,7 +169,7 @@ impl Listener {
                 () = out.closed() => {}
             }
         });
-        Incoming { accepted }
+        Incoming { accepted, refused: Some(refused) }
     }
 }
 
@@ -167,9 +178,16 @@ impl Listener {
 #[derive(Debug)]
 pub struct Incoming {
     accepted: mpsc::Receiver<Accepted>,
+    refused: Option<mpsc::Receiver<Refused>>,
 }
 
 impl Incoming {
+    /// The callers that are refused from now on, for the first that asks. One that nobody takes in time is dropped; one that leaves
+    /// without a word, or says nothing, is not among them.
+    pub fn take_refused(&mut self) -> Option<mpsc::Receiver<Refused>> {
+        self.refused.take()
+    }
+
     /// Waits for the next one. Cancel safe.
     pub async fn next(&mut self) -> Accepted {
         match self.accepted.recv().await {
@@ -196,7 +214,9 @@ async fn accept_all(socket: TcpListener, door: Arc<Door>, max_handshakes: usize)
         tokio::spawn(async move {
             tokio::select! {
                 // The caller has been told what went wrong, and nothing here depends on it.
-                _ = door.admit(stream, address) => {}
+                outcome = door.admit(stream, address) => {
+                    outcome.err().into_iter().for_each(|cause| door.tell(address, cause));
+                }
                 _ = given_up => {}
             }
         });
@@ -223,9 +243,18 @@ struct Door {
     clients: Room,
     nodes: Room,
     out: mpsc::Sender<Accepted>,
+    turned_away: mpsc::Sender<Refused>,
 }
 
 impl Door {
+    /// Says who was refused, unless that is nobody's business: one that left, or said nothing, was only looking.
+    fn tell(&self, address: SocketAddr, cause: HandshakeError) {
+        if !matches!(cause, HandshakeError::Closed | HandshakeError::TimedOut(_) | HandshakeError::Io(_)) {
+            // Of very many, some suffice.
+            let _ = self.turned_away.try_send(Refused { address, cause });
+        }
+    }
+
     async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Result<(), HandshakeError> {
         let mut guest = greet(stream, &self.identity, &self.options).await?;
         let room = match guest.hello().caller {

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 
 use crate::identity::ClusterIdentity;
 use crate::node::{Node, NodeError};
-use crate::start::{Membership, NodeOptions, StartError, open_disk, reachable, start_node};
+use crate::start::{Awaits, Membership, NodeOptions, StartError, open_disk, reachable, start_node};
+use crate::stopping::Stopping;
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
@@ -46,6 +47,14 @@ impl Dev {
     /// # Errors
     /// If its directory or its address cannot be used, or a node cannot run.
     pub async fn start(options: DevOptions) -> Result<Self, StartError> {
+        Self::start_told(options, &watch::Sender::new(Awaits::Nothing)).await
+    }
+
+    /// The same; `awaits` says meanwhile what the start waits for.
+    ///
+    /// # Errors
+    /// As [`Dev::start`].
+    pub async fn start_told(options: DevOptions, awaits: &watch::Sender<Awaits>) -> Result<Self, StartError> {
         // Bind first: a port in use must not leave a new data directory behind.
         let mut listeners = vec![Listener::bind(&options.listen).await?];
         let identity = ClusterIdentity::open(&options.data, options.nodes, random())?;
@@ -63,10 +72,12 @@ impl Dev {
                 address: reachable(listener.address()).to_string(),
                 register: RegisterPlace::Node { node: NodeId(1), address: reachable(first).to_string() },
             };
+            awaits.send_replace(Awaits::Files(membership.node));
             let node = start_node(membership, &options.run, disk, listener, None)?;
             nodes.push(node);
         }
-        for node in &mut nodes {
+        for (number, node) in (1..).zip(&mut nodes) {
+            awaits.send_replace(Awaits::Node(NodeId(number)));
             if !node.joined().await {
                 return Err(node.failed().await.into());
             }
@@ -83,6 +94,12 @@ impl Dev {
     /// What an operator should know about each node.
     pub fn warnings(&self) -> impl Iterator<Item = watch::Receiver<Vec<String>>> {
         self.nodes.iter().map(Node::warnings)
+    }
+
+    /// How far an orderly end of each node is, for whoever waits for it.
+    #[must_use]
+    pub fn stopping(&self) -> Vec<Stopping> {
+        self.nodes.iter().map(Node::stopping).collect()
     }
 
     /// Waits until a node cannot go on, and says why.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use seriatim_host::{Cause, Event, Host, HostError, Liveness, Notice, Outgoing, Problem, role_in_words};
+use seriatim_host::{
+    Cause, Event, Host, HostError, Liveness, Measured, Notice, Outgoing, Problem, Usage, role_in_words,
+};
 use seriatim_model::{LogId, NodeId, Peer, Time};
 use seriatim_net::{LinkEvent, Links, Sender, message_frame};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,8 +18,10 @@ use crate::crowd::Crowd;
 use crate::node::NodeError;
 use crate::pulse::Pulse;
 use crate::register::OutsideRegister;
+use crate::rival::Rival;
 use crate::syncer::Syncer;
-use crate::vitals::Vitals;
+use crate::usage::Meter;
+use crate::vitals::{Stage, Vitals};
 
 /// How many arrivals one drain takes before effects are performed.
 const DRAIN: usize = 256;
@@ -42,6 +46,12 @@ pub(crate) enum Arrival {
     Closed(Peer),
     /// Another node does not take this one's heartbeats, because its own do not go together with them; and what it says.
     BeatsDiffer(NodeId, String),
+    /// The bytes that the node's files take, if they could be counted in time.
+    Usage(Option<Usage>),
+    /// A connection was refused: from where, and why.
+    Refused(String, String),
+    /// Another process has this node's number.
+    Rival(Rival),
 }
 
 /// How a node is, for those who watch it.
@@ -49,6 +59,8 @@ pub(crate) enum Arrival {
 pub(crate) struct Health {
     pub(crate) has_joined: bool,
     pub(crate) failure: Option<String>,
+    /// Where else the register says that the node is.
+    pub(crate) elsewhere: Option<String>,
 }
 
 /// The queues of a driver, in the order in which it takes from them: all of the first before any of the second.
@@ -93,6 +105,8 @@ pub(crate) struct Driver {
     register: Option<OutsideRegister>,
     started: Instant,
     alarm: Alarm,
+    meter: Meter,
+    measuring: bool,
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
@@ -101,7 +115,7 @@ pub(crate) struct Driver {
     told: usize,
     differing: BTreeSet<NodeId>,
     /// Why the node must not go on, although it could.
-    refused: Option<String>,
+    refused: Option<NodeError>,
 }
 
 impl Driver {
@@ -109,7 +123,7 @@ impl Driver {
         host: Host,
         inboxes: Inboxes,
         links: (Links, mpsc::Receiver<LinkEvent>),
-        (syncer, pulse, vitals): (Syncer, Pulse, Arc<Vitals>),
+        (syncer, pulse, vitals, meter): (Syncer, Pulse, Arc<Vitals>, Meter),
         register: Option<OutsideRegister>,
         (health, warnings): (watch::Sender<Health>, watch::Sender<Vec<String>>),
         clients: Crowd,
@@ -127,6 +141,8 @@ impl Driver {
             register,
             started: Instant::now(),
             alarm: Alarm::default(),
+            meter,
+            measuring: false,
             writing: false,
             syncing: false,
             health,
@@ -188,7 +204,7 @@ impl Driver {
         }
         let refused = self.refused.take();
         self.finish().await.map_err(failed)?;
-        refused.map_or(Ok(()), |cause| Err(NodeError::BeatsDiffer { node: node.0, cause }))
+        refused.map_or(Ok(()), Err)
     }
 
     fn drain(&mut self) {
@@ -247,13 +263,19 @@ impl Driver {
                 self.host.handle(now, Event::Disconnected(peer));
             }
             Arrival::BeatsDiffer(node, cause) => self.beats_differ(node, cause),
+            Arrival::Usage(usage) => {
+                self.measuring = false;
+                self.host.tell_condition(now, usage.as_ref());
+            }
+            Arrival::Refused(address, cause) => self.host.notice_refused(now, &address, &cause),
+            Arrival::Rival(rival) => self.refused = Some(NodeError::Rival(rival)),
         }
     }
 
     /// A node that is being started with other heartbeats than the cluster can live with does not go on.
     fn beats_differ(&mut self, other: NodeId, cause: String) {
         if self.started.elapsed() < STARTING_FOR {
-            self.refused = Some(cause);
+            self.refused = Some(NodeError::BeatsDiffer { node: self.host.node().0, cause });
         } else if self.differing.insert(other) {
             let node = self.host.node();
             let warning = format!("node {node}: no heartbeats to node {other}: {cause}");
@@ -276,7 +298,7 @@ impl Driver {
     /// Lets the host settle and performs its effects, all at once.
     fn perform(&mut self) {
         let now = self.now();
-        self.host.note_condition(self.vitals.wrong_suspicions(), self.syncer.write_time());
+        self.measure();
         self.host.note_wall(wall_ms());
         self.host.settle(now);
         self.send();
@@ -293,13 +315,21 @@ impl Driver {
             self.syncing = true;
             self.syncer.sync(files);
         }
-        self.host.take_unmet().into_iter().for_each(|unmet| self.pulse.meet(unmet));
+        for unmet in self.host.take_unmet() {
+            // A connection to where it was before leads to nobody, or to a process that is not the node any more.
+            if self.links.moved(unmet.node) {
+                self.host.handle(now, Event::Disconnected(Peer::Node(unmet.node)));
+            }
+            self.pulse.meet(unmet);
+        }
         // Others hear of it with the next heartbeats.
         self.vitals.disk_is(self.host.has_full_disk());
-        let has_joined = self.host.has_joined();
+        let (has_joined, elsewhere) = (self.host.has_joined(), self.host.is_said_to_be_at());
         self.health.send_if_modified(|health| {
-            let changed = health.has_joined != has_joined;
-            health.has_joined = has_joined;
+            let changed = health.has_joined != has_joined || health.elsewhere.as_deref() != elsewhere;
+            if changed {
+                (health.has_joined, health.elsewhere) = (has_joined, elsewhere.map(str::to_owned));
+            }
             changed
         });
         let node = self.host.node();
@@ -310,6 +340,20 @@ impl Driver {
             let new = warnings(&self.host).split_off(self.told);
             self.told += new.len();
             self.warnings.send_modify(|warnings| warnings.extend(new));
+        }
+    }
+
+    /// Clients that ask how the node is are answered when it is known what its files take.
+    fn measure(&mut self) {
+        self.host.note_condition(Measured {
+            wrong_suspicions: self.vitals.wrong_suspicions(),
+            journal_write: self.syncer.write_time(),
+            ailment: self.vitals.ailment(),
+        });
+        self.host.notice_writes(self.now(), self.vitals.writes_for());
+        if self.host.is_asked() && !self.measuring {
+            self.measuring = true;
+            self.meter.look();
         }
     }
 
@@ -344,6 +388,7 @@ impl Driver {
 
     /// An orderly end: what is under way is waited for, then everything is written down.
     async fn finish(mut self) -> Result<(), HostError> {
+        self.vitals.stops(Stage::Writes);
         while self.writing || self.syncing {
             match self.inboxes.urgent.recv().await {
                 Some(Arrival::Host(event)) => self.take(Arrival::Host(event)),
@@ -351,11 +396,14 @@ impl Driver {
                 None => break,
             }
         }
-        let Self { host, syncer, inboxes, clients, links, pulse, .. } = self;
+        let Self { host, syncer, inboxes, clients, links, pulse, vitals, .. } = self;
+        vitals.stops(Stage::Closes);
         drop((inboxes, clients, links));
         tokio::task::spawn_blocking(move || {
             drop((syncer, pulse));
-            host.close()
+            let closed = host.close();
+            vitals.stops(Stage::Ended);
+            closed
         })
         .await
         .map_err(|cause| HostError::Write(cause.to_string()))?

@@ -16,6 +16,10 @@ const MAX_NODES: u32 = 64;
 const CLUSTER_FILE: &str = "cluster.toml";
 /// Describes one node of a cluster.
 const NODE_FILE: &str = "node.toml";
+/// Where the node was reached in its last life, `host:port`: whoever copies the directory copies this, too.
+const ADDRESS_FILE: &str = "address";
+/// The longest address that is read back, in bytes.
+const MAX_ADDRESS_BYTES: usize = 1024;
 
 /// The cluster whose data is in a directory: its `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,6 +227,22 @@ impl NodeIdentity {
     #[must_use]
     pub fn cluster(&self) -> u128 {
         number_of(&self.cluster)
+    }
+}
+
+/// Where the node whose data is in `directory` was reached in its last life, if that is known.
+pub(crate) fn last_address(directory: &Path) -> Option<String> {
+    let text = fs::read_to_string(directory.join(ADDRESS_FILE)).ok()?;
+    let is_address =
+        |text: &str| text.len() <= MAX_ADDRESS_BYTES && text.contains(':') && !text.contains('\n');
+    Some(text.trim_end().to_owned()).filter(|text| is_address(text))
+}
+
+/// Notes where the node whose data is in `directory` is reached in this life.
+pub(crate) fn note_address(directory: &Path, address: &str) {
+    if last_address(directory).as_deref() != Some(address) {
+        // Without it, as on a full disk, the register alone is asked.
+        let _ = fs::write(directory.join(ADDRESS_FILE), format!("{address}\n"));
     }
 }
 

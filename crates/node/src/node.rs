@@ -14,7 +14,10 @@ use crate::driver::{self, Arrival, Driver, Health, Inboxes};
 use crate::pulse::{Pulse, PulseParts};
 use crate::readers::{Doors, accept};
 use crate::register::EtcdRegister;
+use crate::rival::{self, Itself, Rival};
+use crate::stopping::Stopping;
 use crate::syncer::Syncer;
+use crate::usage::Meter;
 use crate::vitals::Vitals;
 
 /// How many reads of sockets wait for the driver, each of which may be 256 KiB long. Readers wait beyond that, in turn, each
@@ -42,6 +45,9 @@ pub enum NodeError {
         /// What the other says.
         cause: String,
     },
+    /// Another process has its number.
+    #[error("stopped: {0}")]
+    Rival(Rival),
     /// The operating system gives it no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -55,6 +61,17 @@ pub enum NodeError {
     },
 }
 
+/// A node's introduction to those that connect to it and to those that it connects to; and who it is, for looking for
+/// another one.
+fn introductions(config: &HostConfig) -> (Identity, Hello, Itself) {
+    let HostConfig { node, seed: life, address, .. } = config;
+    let cluster = ClusterId(config.cluster);
+    let identity = Identity::new(cluster, *node, *life, &config.options.limits);
+    let hello = Hello::node(cluster, *node, *life, address.clone()).beating(identity.beats);
+    let itself = Itself { cluster, node: *node, address: address.clone(), life: Some(*life) };
+    (identity, hello, itself)
+}
+
 /// A running node. Dropping it is like killing it: what was not written down is lost to it.
 #[derive(Debug)]
 pub struct Node {
@@ -65,6 +82,7 @@ pub struct Node {
     health: watch::Receiver<Health>,
     trouble: Option<watch::Receiver<Option<String>>>,
     stop: Option<oneshot::Sender<()>>,
+    vitals: Arc<Vitals>,
     /// Nothing once its outcome was told.
     driver: Option<JoinHandle<Result<(), NodeError>>>,
 }
@@ -93,12 +111,10 @@ impl Node {
         assert!(register.as_ref().is_none_or(|register| register.cluster_id() == config.cluster));
         let node = config.node;
         let number = config.node.0;
-        let cluster = ClusterId(config.cluster);
         let (address, advertised) = (listener.address(), config.address.clone());
-        let identity = Identity::new(cluster, config.node, config.seed, &config.options.limits);
-        let hello = Hello::node(cluster, config.node, config.seed, config.address.clone());
-        let hello = hello.beating(identity.beats);
+        let (identity, hello, itself) = introductions(&config);
         let (incarnation, limits) = (config.seed, config.options.limits);
+        let place = config.register.clone();
         let host =
             Host::open(config, disk.clone()).map_err(|cause| NodeError::Host { node: number, cause })?;
         let detector = Detector::new(incarnation, &limits, host.mark());
@@ -110,6 +126,7 @@ impl Node {
         let (warning, warnings) = watch::channel(driver::warnings(&host));
         let (stop, stopped) = oneshot::channel();
         let vitals = Arc::new(Vitals::new(syncer.progress()));
+        let told_by = vitals.clone();
         let links_over = |lane| {
             let (events, arrivals) = mpsc::channel(INBOX);
             (Links::new(hello.clone().over(lane), listening.connection.clone(), events), arrivals)
@@ -118,8 +135,10 @@ impl Node {
             detector,
             links: links_over(Lane::Heartbeats),
             vitals: vitals.clone(),
-            driver: urgent,
+            driver: urgent.clone(),
         };
+        let meter = Meter::new(disk, urgent.clone());
+        tokio::spawn(rival::watch(itself, place, watched.clone(), urgent));
         let pulse = Pulse::start(parts).map_err(NodeError::Thread)?;
         let links = links_over(Lane::Bulk);
         let crowd = Crowd::new(listening.clients_together.clone(), listening.clients_queue_bytes);
@@ -131,7 +150,7 @@ impl Node {
             host,
             Inboxes { urgent: urgent_arrivals, nodes, clients },
             links,
-            (syncer, pulse, vitals),
+            (syncer, pulse, vitals, meter),
             register,
             (health, warning),
             crowd,
@@ -145,6 +164,7 @@ impl Node {
             health: watched,
             trouble,
             stop: Some(stop),
+            vitals: told_by,
             driver: Some(driver),
         })
     }
@@ -189,6 +209,12 @@ impl Node {
 
     fn failed_before(node: u32) -> NodeError {
         NodeError::Stopped { node, cause: "it had failed before".into() }
+    }
+
+    /// How far an orderly end is, for whoever waits for it.
+    #[must_use]
+    pub fn stopping(&self) -> Stopping {
+        Stopping::new(self.number, self.vitals.clone())
     }
 
     /// Ends the node in an orderly way: nothing is lost, at any durability.

@@ -100,6 +100,8 @@ struct Heart {
     vitals: Arc<Vitals>,
     driver: mpsc::Sender<Arrival>,
     others: watch::Receiver<Others>,
+    /// Where they were when that was looked at last.
+    addresses: BTreeMap<NodeId, String>,
     door: mpsc::Receiver<Connected>,
     hear: mpsc::Sender<Heard>,
     heard: mpsc::Receiver<Heard>,
@@ -119,6 +121,7 @@ impl Heart {
             vitals,
             driver,
             others,
+            addresses: BTreeMap::new(),
             door,
             hear,
             heard,
@@ -157,8 +160,11 @@ impl Heart {
 
     fn meet(&mut self) {
         let now = self.now();
-        for Unmet { node, taken, .. } in self.others.borrow_and_update().values() {
+        for Unmet { node, taken, address } in self.others.borrow_and_update().values() {
             self.detector.meet(now, *node, taken.clone());
+            if self.addresses.insert(*node, address.clone()).is_some_and(|before| before != *address) {
+                self.links.moved(*node);
+            }
         }
     }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use seriatim_host::Event;
 use seriatim_model::{Peer, machine::ConnectionId};
 use seriatim_net::{
-    Accepted, Caller, Connection, Incoming, Lane, Receiver, Refusal, RefusalCode, Sender, open_message,
+    Accepted, Caller, Connection, Incoming, Lane, Receiver, Refusal, RefusalCode, Refused, Sender,
+    open_message,
 };
 use seriatim_protocol::Message;
 use tokio::sync::mpsc;
@@ -24,6 +25,9 @@ pub(crate) struct Doors {
 
 /// Accepts connections until the driver is gone.
 pub(crate) async fn accept(mut incoming: Incoming, doors: Doors) {
+    if let Some(refused) = incoming.take_refused() {
+        tokio::spawn(tell_refused(refused, doors.clients.clone()));
+    }
     let next_client = AtomicU64::new(1);
     loop {
         let accepted = tokio::select! {
@@ -44,6 +48,16 @@ pub(crate) async fn accept(mut incoming: Incoming, doors: Doors) {
         // A connection that cannot be watched closes, and the caller makes another.
         if let Ok(Connection { receiver, sender }) = connection.attach() {
             tokio::spawn(read(peer, receiver, sender, door.clone()));
+        }
+    }
+}
+
+/// Tells the driver of those that were refused, as far as it keeps up.
+async fn tell_refused(mut refused: mpsc::Receiver<Refused>, driver: mpsc::Sender<Arrival>) {
+    while let Some(Refused { address, cause }) = refused.recv().await {
+        let arrival = Arrival::Refused(address.ip().to_string(), cause.to_string());
+        if driver.send(arrival).await.is_err() {
+            return;
         }
     }
 }

@@ -9,14 +9,19 @@ use seriatim_host::RegisterPlace;
 use seriatim_model::NodeId;
 use seriatim_net::{ClusterId, ConnectError, ConnectionOptions, HandshakeError, Hello, Listener, connect};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
-use crate::identity::NodeIdentity;
+use crate::identity::{NodeIdentity, last_address, note_address};
 use crate::node::Node;
 use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
-use crate::start::{Membership, NodeOptions, StartError, open_disk, start_node};
+use crate::rival::{Itself, Rival};
+use crate::start::{Awaits, Membership, NodeOptions, StartError, open_disk, start_node};
 
 /// How long to wait before a register's node that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// How long etcd has to say where this node was last.
+const ASKS_FOR: Duration = Duration::from_secs(2);
 
 /// Where the cluster's view register is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,14 +93,11 @@ pub enum RegisterError {
 /// Starts a node. It serves at once; [`Node::joined`] tells when the register knows it.
 ///
 /// A node that does not know its cluster yet waits for the register to tell it, however long that takes;
-/// `obstacle` says what is in the way meanwhile.
+/// `awaits` says what the start waits for meanwhile.
 ///
 /// # Errors
 /// If its directory, its address or its register cannot be used.
-pub async fn serve(
-    options: ServeOptions,
-    obstacle: &watch::Sender<Option<String>>,
-) -> Result<Node, StartError> {
+pub async fn serve(options: ServeOptions, awaits: &watch::Sender<Awaits>) -> Result<Node, StartError> {
     // Bind first: a port in use must not leave a new data directory behind.
     let listener = Listener::bind(&options.listen).await?;
     let address = match &options.advertise {
@@ -107,11 +109,44 @@ pub async fn serve(
     };
     let (node, place) = (options.node, options.register.place());
     let known = NodeIdentity::read(&options.data, node, &place)?.map(|known| known.cluster());
-    let Found { cluster, register, etcd } = register_of(&options, &address, known, obstacle).await?;
+    let Found { cluster, register, etcd } = register_of(&options, &address, known, awaits).await?;
+    let itself = Itself { cluster: ClusterId(cluster), node, address: address.clone(), life: None };
+    refuse_rivals(&itself, &options, etcd.as_ref()).await?;
     let disk = open_disk(&options.data, &options.run)?;
     NodeIdentity::claim(&options.data, cluster, node, &place)?;
+    note_address(&options.data, &address);
+    awaits.send_replace(Awaits::Files(node));
     let membership = Membership { cluster, node, address, register };
-    Ok(start_node(membership, &options.run, disk, listener, etcd)?)
+    let started = start_node(membership, &options.run, disk, listener, etcd)?;
+    awaits.send_replace(Awaits::Register(None));
+    Ok(started)
+}
+
+/// Looks where this node was last, by the word of its directory and of the register: nobody may be there in its name. A
+/// register that does not answer now is asked again while the node runs.
+async fn refuse_rivals(
+    itself: &Itself,
+    options: &ServeOptions,
+    etcd: Option<&EtcdRegister>,
+) -> Result<(), Rival> {
+    let own = |address: &String| *address != itself.address;
+    let by_directory = last_address(&options.data).filter(own);
+    if let Some(address) = &by_directory
+        && let Some(rival) = itself.rival_at(address, true).await
+    {
+        return Err(rival);
+    }
+    let by_register = match (&options.register, etcd) {
+        (RegisterOptions::Node { address, .. }, _) => itself.elsewhere_by(address).await,
+        (_, Some(etcd)) => timeout(ASKS_FOR, etcd.address_of(itself.node)).await.ok().flatten(),
+        _ => None,
+    };
+    if let Some(address) = by_register.filter(own).filter(|address| by_directory.as_ref() != Some(address))
+        && let Some(rival) = itself.rival_at(&address, false).await
+    {
+        return Err(rival);
+    }
+    Ok(())
 }
 
 /// A register that was found.
@@ -127,7 +162,7 @@ async fn register_of(
     options: &ServeOptions,
     own_address: &str,
     known: Option<u128>,
-    obstacle: &watch::Sender<Option<String>>,
+    awaits: &watch::Sender<Awaits>,
 ) -> Result<Found, StartError> {
     match &options.register {
         RegisterOptions::Embedded => {
@@ -135,12 +170,12 @@ async fn register_of(
             Ok(Found { cluster: known.unwrap_or_else(random), register, etcd: None })
         }
         RegisterOptions::Node { node, address } => {
-            let cluster = learn_cluster(options.node, (*node, address), known, obstacle).await?;
+            let cluster = learn_cluster(options.node, (*node, address), known, awaits).await?;
             let register = RegisterPlace::Node { node: *node, address: address.clone() };
             Ok(Found { cluster, register, etcd: None })
         }
         RegisterOptions::Etcd(etcd) => {
-            let etcd = open_patiently(etcd, known, obstacle).await?;
+            let etcd = open_patiently(etcd, known, awaits).await?;
             let cluster = etcd.cluster_id();
             Ok(Found { cluster, register: RegisterPlace::Outside, etcd: Some(etcd) })
         }
@@ -152,16 +187,16 @@ async fn register_of(
 async fn open_patiently(
     options: &EtcdOptions,
     known: Option<u128>,
-    obstacle: &watch::Sender<Option<String>>,
+    awaits: &watch::Sender<Awaits>,
 ) -> Result<EtcdRegister, OpenError> {
     loop {
         match open(options, known).await {
             Err(OpenError::Etcd(EtcdError::Etcd(error @ RequestError::Unreachable { .. }))) => {
-                obstacle.send_replace(Some(error.to_string()));
+                awaits.send_replace(Awaits::Register(Some(error.to_string())));
                 pause().await;
             }
             opened => {
-                obstacle.send_replace(None);
+                awaits.send_replace(Awaits::Register(None));
                 return opened;
             }
         }
@@ -174,7 +209,7 @@ async fn learn_cluster(
     own: NodeId,
     (node, address): (NodeId, &String),
     known: Option<u128>,
-    obstacle: &watch::Sender<Option<String>>,
+    awaits: &watch::Sender<Awaits>,
 ) -> Result<u128, RegisterError> {
     let mut hello = Hello::client(format!("node {own}"));
     hello.cluster = known.map(ClusterId);
@@ -187,7 +222,7 @@ async fn learn_cluster(
                 return Err(RegisterError::OtherNode { address, found, wanted: node });
             }
             Ok(connected) => {
-                obstacle.send_replace(None);
+                awaits.send_replace(Awaits::Register(None));
                 return Ok(connected.welcome.cluster.0);
             }
             Err(ConnectError::Handshake { source, .. }) if is_final(&source) => {
@@ -197,7 +232,7 @@ async fn learn_cluster(
                 if let Some(known) = known {
                     return Ok(known);
                 }
-                obstacle.send_replace(Some(cause.to_string()));
+                awaits.send_replace(Awaits::Register(Some(cause.to_string())));
             }
         }
     }

@@ -16,6 +16,7 @@ use seriatim_store::{BoundedDisk, Disk, JournalOptions, RealDisk, Secret, ShardO
 use crate::identity::IdentityError;
 use crate::node::{Node, NodeError};
 use crate::register::{EtcdRegister, OpenError};
+use crate::rival::Rival;
 use crate::serve::RegisterError;
 
 /// What kind of disk a node has.
@@ -44,6 +45,20 @@ pub struct NodeOptions {
     pub listening: ListenOptions,
 }
 
+/// The thing that a start waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Awaits {
+    /// The register, to be found, or to know the node; and what is in the way, if that is known.
+    Register(Option<String>),
+    /// A node's files, to be read.
+    Files(NodeId),
+    /// The register, to know this node of a cluster in one process.
+    Node(NodeId),
+    /// Nothing that takes long.
+    #[default]
+    Nothing,
+}
+
 /// Why a cluster, or a node of one, cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -67,6 +82,9 @@ pub enum StartError {
     /// Its register in etcd is not to be had.
     #[error(transparent)]
     Etcd(#[from] OpenError),
+    /// Another process has its number.
+    #[error(transparent)]
+    Rival(#[from] Rival),
     /// It, or one of its nodes, cannot run.
     #[error(transparent)]
     Node(#[from] NodeError),

@@ -1,6 +1,6 @@
 //! How a node's driver is doing, for the thread that answers for the node.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use seriatim_protocol::control::Ailment;
@@ -10,6 +10,21 @@ use crate::progress::JournalProgress;
 /// For how long a journal write or a step of the driver may take before the node says of itself that it cannot serve.
 /// A disk that stands still for a moment delays its logs; one that does not come back is to be done without.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
+
+/// How far a node is with an orderly end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The driver has not heard yet that it is to stop, if it is.
+    Runs,
+    /// The end waits for what is under way with the disk.
+    Writes,
+    /// All that is held is synced, and the last entries are written.
+    Closes,
+    /// It is over.
+    Ended,
+}
+
+const STAGES: [Stage; 4] = [Stage::Runs, Stage::Writes, Stage::Closes, Stage::Ended];
 
 /// What the driver notes, at the cost of a store, and others read.
 #[derive(Debug)]
@@ -22,6 +37,8 @@ pub(crate) struct Vitals {
     wrong_suspicions: AtomicU64,
     /// The disk has no room for records.
     has_full_disk: AtomicBool,
+    /// Which of [`STAGES`].
+    stage: AtomicU8,
 }
 
 impl Vitals {
@@ -32,6 +49,7 @@ impl Vitals {
             stepping: AtomicU64::new(0),
             wrong_suspicions: AtomicU64::new(0),
             has_full_disk: AtomicBool::new(false),
+            stage: AtomicU8::new(0),
         }
     }
 
@@ -51,11 +69,27 @@ impl Vitals {
         self.has_full_disk.store(is_full, Ordering::Relaxed);
     }
 
+    /// An orderly end is so far.
+    pub(crate) fn stops(&self, stage: Stage) {
+        let number = STAGES.iter().position(|known| *known == stage).expect("each stage is listed");
+        self.stage.store(u8::try_from(number).expect("there are few"), Ordering::Relaxed);
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        STAGES[usize::from(self.stage.load(Ordering::Relaxed))]
+    }
+
+    /// For how long the journal write under way has been.
+    pub(crate) fn writes_for(&self) -> Duration {
+        self.journal.under_way_for()
+    }
+
     pub(crate) fn wrong_suspicions(&self) -> u64 {
         self.wrong_suspicions.load(Ordering::Relaxed)
     }
 
-    fn steps_for(&self) -> Duration {
+    /// For how long the driver's present step has been.
+    pub(crate) fn steps_for(&self) -> Duration {
         match self.stepping.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
             since => self.started.elapsed().saturating_sub(Duration::from_nanos(since)),

@@ -49,7 +49,9 @@ impl Message {
                     | Control::SetRetention { .. }
                     | Control::EndSession { .. }
             ),
-            (Self::Control(message), Endpoint::Node) => matches!(message, Control::AskCondition { .. }),
+            (Self::Control(message), Endpoint::Node) => {
+                matches!(message, Control::AskCondition { .. } | Control::AskKnown { .. })
+            }
             (Self::Control(message), Endpoint::Controller) => {
                 matches!(message, Control::Recover { .. } | Control::LastChange { .. })
             }

@@ -72,12 +72,8 @@ pub(crate) enum Command {
         /// The first position to keep.
         position: u64,
     },
-    /// Print nodes, logs, views, tails and lags.
-    Status {
-        /// As JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    /// Print how nodes and logs are, and why; exit status 1 if something is not well.
+    Status(StatusArguments),
     /// What only an operator may decide.
     #[command(subcommand)]
     Admin(AdminCommand),
@@ -100,14 +96,50 @@ pub(crate) struct DevArguments {
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) nodes: Option<u32>,
+    /// A setting of [limits] of a node's file, for all nodes; may be given several times: see docs/seriatim.example.toml.
+    #[arg(long = "limit", value_name = "NAME=NUMBER")]
+    pub(crate) limits: Vec<String>,
     #[command(flatten)]
     pub(crate) events: EventArguments,
+    #[command(flatten)]
+    pub(crate) stop: StopArguments,
     /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
     #[arg(long, hide = true)]
     pub(crate) volatile_disk: bool,
     /// How many records a sequencing replica holds before it answers Busy. For tests.
     #[arg(long, hide = true)]
     pub(crate) ring_records: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    /// As JSON; with --watch, a line each time.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Again and again, with so many seconds between, until it is stopped [default: 2].
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub(crate) watch: Option<u64>,
+}
+
+/// How a server ends.
+#[derive(Debug, Args)]
+pub(crate) struct StopArguments {
+    /// How long an orderly end may take after SIGTERM or Ctrl-C. Then the server ends as if it were killed, says what it
+    /// waited for, and exits with status 1.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) stop_within: u64,
+}
+
+impl StopArguments {
+    pub(crate) fn bound(&self) -> Duration {
+        Duration::from_secs(self.stop_within)
+    }
 }
 
 /// How a server tells what happens to it, on standard error.
@@ -156,6 +188,8 @@ pub(crate) struct ServeArguments {
     pub(crate) config: PathBuf,
     #[command(flatten)]
     pub(crate) events: EventArguments,
+    #[command(flatten)]
+    pub(crate) stop: StopArguments,
     /// Hold unsynced writes in memory, so that a kill loses what a power cut would. For tests.
     #[arg(long, hide = true)]
     pub(crate) volatile_disk: bool,

@@ -85,6 +85,29 @@ pub(crate) fn read(path: &Path) -> Result<ServeOptions, ConfigError> {
     Ok(options)
 }
 
+/// The limits that the command line gives, each as `NAME=NUMBER`; the names and what they may be are those of a file's
+/// `[limits]`.
+///
+/// # Errors
+/// If there is no such setting, or it cannot be that number.
+pub(crate) fn limits(given: &[String]) -> Result<Limits, String> {
+    let mut text = String::new();
+    for setting in given {
+        let (name, number) = setting.split_once('=').unwrap_or((setting, ""));
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        if !is_name || number.parse::<u64>().is_err() {
+            return Err(format!(
+                "--limit {}: say NAME=NUMBER, as in heartbeats_missed=50",
+                setting.escape_debug()
+            ));
+        }
+        text += &format!("{name} = {number}\n");
+    }
+    let section: LimitsSection =
+        toml::from_str(&text).map_err(|cause| format!("--limit: {}", cause.message()))?;
+    section.limits().map_err(|what| format!("--limit: {what}"))
+}
+
 fn parse(text: &str) -> Result<ServeOptions, String> {
     let file: ConfigFile = toml::from_str(text).map_err(|cause| located(text, &cause))?;
     if file.id == 0 {

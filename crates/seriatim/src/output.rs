@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use tokio::sync::watch;
+use tracing_subscriber::filter::dynamic_filter_fn;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{EventArguments, LogFormat};
 
@@ -17,6 +20,8 @@ pub(crate) enum Failure {
     Message(String),
     /// Somebody stopped it; what was done until then.
     Interrupted(String),
+    /// Something is not well, as was printed.
+    Unwell,
     /// Standard output was closed by its reader, as `head` does: not worth a word.
     NobodyReads,
 }
@@ -37,7 +42,7 @@ impl Failure {
         }
         match self {
             Self::Interrupted(_) => ExitCode::from(INTERRUPTED),
-            Self::Message(_) | Self::NobodyReads => ExitCode::FAILURE,
+            Self::Message(_) | Self::Unwell | Self::NobodyReads => ExitCode::FAILURE,
         }
     }
 }
@@ -87,13 +92,16 @@ pub(crate) fn note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// The target of events about an orderly end.
+pub(crate) const STOPPING: &str = "seriatim::stopping";
+
 /// The telling of what happens to a server.
 pub(crate) struct Events {
     is_over: Arc<AtomicBool>,
 }
 
 impl Events {
-    /// Tells nothing more: the nodes of one process that stops take leave of each other, and none is lost.
+    /// Tells nothing more but how the end goes on: the nodes of one process that stops take leave of each other, and none is lost.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -103,17 +111,15 @@ impl Events {
 pub(crate) fn tell_events(arguments: &EventArguments) -> Events {
     let is_over = Arc::new(AtomicBool::new(false));
     let told = Events { is_over: Arc::clone(&is_over) };
-    let writer = move || -> Box<dyn Write> {
-        if is_over.load(Ordering::Relaxed) { Box::new(io::sink()) } else { Box::new(io::stderr()) }
-    };
-    let events = tracing_subscriber::fmt()
-        .with_max_level(arguments.log_level.level())
-        .with_writer(writer)
-        .with_ansi(false)
-        .with_target(false);
+    let level = arguments.log_level.level();
+    let is_told = dynamic_filter_fn(move |event, _| {
+        *event.level() <= level && (event.target() == STOPPING || !is_over.load(Ordering::Relaxed))
+    });
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_target(false);
+    let events = tracing_subscriber::registry();
     match arguments.log_format {
-        LogFormat::Text => events.init(),
-        LogFormat::Json => events.json().flatten_event(true).init(),
+        LogFormat::Text => events.with(lines.with_filter(is_told)).init(),
+        LogFormat::Json => events.with(lines.json().flatten_event(true).with_filter(is_told)).init(),
     }
     told
 }

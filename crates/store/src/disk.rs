@@ -8,6 +8,7 @@ mod open_file;
 mod real;
 mod volatile;
 
+use std::collections::BTreeMap;
 use std::{fmt, io};
 
 use bytes::Bytes;
@@ -76,6 +77,15 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the disk fails.
     fn free(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// How long each file is, in bytes, as far as it was written out; nothing where that cannot be told. Files may come and go
+    /// meanwhile. It takes a while where there are many.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
         Ok(None)
     }
 

@@ -331,6 +331,13 @@ impl ShardStore {
         format!("{}/shard-{}", log_directory(log), shard.0)
     }
 
+    /// Which log a file belongs to, by its name, if it is one of a log's replicas or was put aside from one.
+    #[must_use]
+    pub fn log_of(name: &str) -> Option<LogId> {
+        let (log, _) = name.strip_prefix(LOGS)?.strip_prefix('/')?.split_once('/')?;
+        u64::from_str_radix(log, 16).ok().map(LogId)
+    }
+
     /// Which shards of which logs have a store on the disk.
     ///
     /// # Errors

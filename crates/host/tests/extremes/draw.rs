@@ -11,8 +11,8 @@ use seriatim_model::{
     ShardMembers, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
-    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogEntry, NodeAddress, Refusal, SealedState,
-    StepTime,
+    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress, Refusal,
+    SealedState, StepTime,
 };
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::scalog::message::{Cut, End, Place};
@@ -307,7 +307,11 @@ drawn! {
     EndedSessions { floor, sessions }
     NodeAddress { node, address }
     Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
-    Condition { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes }
+    Condition {
+        suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes, version, up_ms, ailment, used_bytes,
+        has_register, logs
+    }
+    LogCondition { log, sequences, is_open, shards, bytes, stands_ms, lag_ms }
     StepTime { step, micros_ago }
     SealedState { ordered, held }
     Held { view, stable, lacks, trim, end, knows }

@@ -88,6 +88,8 @@ kinds! {
         LastChangeIs { request, view, steps }
         AskCondition { request }
         ConditionIs { request, condition }
+        AskKnown { request }
+        KnownIs { request, entries, nodes }
         Underway { claim }
     }
 }

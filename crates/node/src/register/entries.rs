@@ -46,6 +46,11 @@ impl Entries {
         Ok(first(&self.client.get(&Range::key(&self.keys.cluster())).await?.found)?)
     }
 
+    /// Where a node listens, as far as is known.
+    pub(super) async fn address(&self, node: NodeId) -> Result<Option<String>, EtcdError> {
+        Ok(first(&self.client.get(&Range::key(&self.keys.node(node))).await?.found)?)
+    }
+
     /// Draws the cluster's id, unless somebody was faster.
     pub(super) async fn draw_cluster(&self) -> Result<u128, EtcdError> {
         let key = self.keys.cluster();

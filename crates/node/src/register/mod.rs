@@ -137,6 +137,11 @@ impl EtcdRegister {
         self.cluster.id
     }
 
+    /// Where a node was last, if etcd knows and answers.
+    pub(crate) async fn address_of(&self, node: NodeId) -> Option<String> {
+        self.entries.address(node).await.ok().flatten()
+    }
+
     /// What went wrong last in talking to etcd, unless it went right since: for an operator to see.
     #[must_use]
     pub fn trouble(&self) -> watch::Receiver<Option<String>> {

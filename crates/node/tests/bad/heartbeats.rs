@@ -6,7 +6,7 @@ use std::time::Duration;
 use seriatim_client::{AppendOptions, LogConfig};
 use seriatim_model::NodeId;
 use seriatim_model::limits::Limits;
-use seriatim_node::{Node, NodeError, NodeOptions, RegisterOptions, ServeOptions, serve};
+use seriatim_node::{Awaits, Node, NodeError, NodeOptions, RegisterOptions, ServeOptions, serve};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -26,8 +26,8 @@ fn options(number: u32, every_ms: u64, register: RegisterOptions, data: &Path) -
 }
 
 async fn start(options: ServeOptions) -> Node {
-    let (obstacle, _) = watch::channel(None);
-    serve(options, &obstacle).await.unwrap()
+    let (awaits, _) = watch::channel(Awaits::Nothing);
+    serve(options, &awaits).await.unwrap()
 }
 
 async fn joined(options: ServeOptions) -> Node {

@@ -6,6 +6,7 @@ use seriatim_model::{
     ViewNumber,
 };
 
+use super::condition::Condition;
 use super::ended::{EndedSession, EndedSessions};
 use crate::parts::Sessions;
 
@@ -203,40 +204,6 @@ pub enum Ailment {
 }
 
 wire_enum! { Ailment { 1 => DiskStalled {}, 2 => Stuck {}, 3 => Unheard {}, 4 => DiskFull {} } }
-
-/// How a node is, by its own word.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
-    /// The nodes that it takes for gone.
-    pub suspects: Vec<NodeId>,
-    /// How many of its suspicions since it was started turned out wrong: the other node had been there all the time.
-    pub wrong_suspicions: u64,
-    /// How long a write of its journal has lately taken, its sync included, in microseconds; 0 before the first.
-    pub journal_write_us: u64,
-    /// Whether its disk has no room for records.
-    pub has_full_disk: bool,
-    /// How many bytes more find room on its disk, if there is a bound that it knows.
-    pub free_bytes: Option<u64>,
-}
-
-impl Wire for Condition {
-    fn encode(&self, out: &mut Encoder) {
-        self.suspects.encode(out);
-        self.wrong_suspicions.encode(out);
-        self.journal_write_us.encode(out);
-        self.has_full_disk.encode(out);
-        self.free_bytes.encode(out);
-    }
-
-    fn decode(input: &mut Decoder) -> Result<Self, WireError> {
-        let (suspects, wrong_suspicions, journal_write_us) =
-            (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
-        // Nodes of earlier builds end here.
-        let (has_full_disk, free_bytes) =
-            if input.remaining() == 0 { (false, None) } else { (Wire::decode(input)?, Wire::decode(input)?) };
-        Ok(Self { suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes })
-    }
-}
 
 /// When a step of a view change was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -593,6 +560,20 @@ pub enum Message {
         /// How the node is.
         condition: Condition,
     },
+    /// Client to node, when the register does not answer: which logs and nodes do you know of?
+    AskKnown {
+        /// Names the question.
+        request: u64,
+    },
+    /// The answer.
+    KnownIs {
+        /// The question answered.
+        request: u64,
+        /// The entries of the logs as the node's controllers know them, in the order of ids; they may be old.
+        entries: Vec<LogEntry>,
+        /// The nodes that it knows, itself included.
+        nodes: Vec<NodeAddress>,
+    },
     /// Node to register: the log's roles are forgotten here.
     Retired {
         /// The log.
@@ -651,6 +632,8 @@ wire_enum! {
         48 => Probe {},
         49 => SetRetention { request, log, change },
         50 => Peek { log },
+        51 => AskKnown { request },
+        52 => KnownIs { request, entries, nodes },
     }
 }
 

@@ -38,6 +38,7 @@ pub mod audience;
 pub(crate) mod behind;
 pub mod catalog;
 mod chains;
+pub mod condition;
 pub mod controller;
 mod cuts;
 pub mod ended;
@@ -54,10 +55,9 @@ mod selection;
 mod shape;
 mod timings;
 
+pub use condition::{Condition, LogCondition};
 pub use ended::{EndedSession, EndedSessions};
-pub use message::{
-    Ailment, Condition, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime,
-};
+pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
 
 use seriatim_model::Address;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{WireError, decode_one, encode_one, wire_enum};
 use seriatim_model::{
-    Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position, Time, ViewNumber,
+    Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position, Time, ViewNumber, limits,
 };
 
 use super::audience::Audience;
@@ -254,7 +254,8 @@ impl Register {
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
         let known = self.nodes.get(&node);
-        let version = known.map_or(self.life, |known| known.version);
+        // It travels, and what comes after it does, too.
+        let version = known.map_or(self.life % limits::MAX_FIRST, |known| known.version);
         let changed = known.is_none_or(|known| known.address != address);
         if known.is_some() && changed && replaces != Some(version) {
             let to = Address::Node(node, Endpoint::Node);
@@ -520,6 +521,41 @@ mod tests {
     fn state(register: &Register) -> String {
         let Register { entries, names, created, last_log, retiring, joined, .. } = register;
         format!("{entries:?} {names:?} {created:?} {last_log:?} {retiring:?} {joined:?}")
+    }
+
+    #[test]
+    fn a_node_that_moved_is_told_a_version_that_it_can_read_whatever_the_registers_life_is() {
+        for life in [0, 1, u64::MAX / 3, u64::MAX] {
+            let mut register = Register::new(NODES[0], Options::default()).in_life(life);
+            let from = Address::Node(NODES[1], Endpoint::Node);
+            let mut say = |message: Message| {
+                let (message, mut out) = (message.into(), vec![]);
+                register.step(Time::ZERO, Input::Message { from, message }, &mut out);
+                let persisted = |effect: &RoleEffect| match effect {
+                    RoleEffect::Persist { ticket, .. } => Some(*ticket),
+                    _ => None,
+                };
+                for ticket in out.iter().filter_map(persisted).collect::<Vec<_>>() {
+                    register.step(Time::ZERO, Input::Persisted(ticket), &mut out);
+                }
+                out
+            };
+            let place = |address: &str| NodeAddress { node: NODES[1], address: address.into() };
+            say(Message::Join { node: place("here:1") });
+            let told = say(Message::Join { node: place("there:1") });
+            let version = told.iter().find_map(|effect| match effect {
+                RoleEffect::Send {
+                    message: roles::Message::Control(Message::Elsewhere { version }), ..
+                } => Some(*version),
+                _ => None,
+            });
+            let version = version.expect("it is told that another address is known");
+            let said = Message::Elsewhere { version };
+            assert_eq!(decode_one::<Message>(encode_one(&said)).unwrap(), said);
+            let told = say(Message::Move { node: place("there:1"), version });
+            let knows = |effect: &RoleEffect| matches!(effect, RoleEffect::Send { message: roles::Message::Control(Message::Cluster { nodes }), .. } if *nodes == [place("there:1")]);
+            assert!(told.iter().any(knows), "{told:?}");
+        }
     }
 
     #[test]

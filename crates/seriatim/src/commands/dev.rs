@@ -1,14 +1,53 @@
 //! `seriatim dev`: a whole cluster in one process.
 
-use seriatim_node::{Dev, DevOptions, DiskKind, StartError};
+use seriatim_node::{Awaits, Dev, DevOptions, DiskKind, StartError};
+use tokio::sync::watch;
 
-use super::signals::{AT_ONCE, Signals};
+use super::signals::Signals;
+use super::starting::explain_late;
+use super::stopping::{Bound, stop_within};
 use crate::arguments::DevArguments;
-use crate::config::check_disk_bytes;
-use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
+use crate::config::{self, check_disk_bytes};
+use crate::output::{Events, Failure, Outcome, print_line, tell_events, tell_warnings};
 
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     let events = tell_events(&arguments.events);
+    let bound = arguments.stop.bound();
+    let options = options(arguments)?;
+    // Signals count from here on: a cluster that is told to stop while it starts stops when it has.
+    let mut signals = Signals::new()?;
+    let (awaits, awaited) = watch::channel(Awaits::Nothing);
+    let mut starting = tokio::spawn(async move { Dev::start_told(options, &awaits).await });
+    let explained = tokio::spawn(explain_late("of this cluster".into(), awaited.clone()));
+    let started = tokio::select! {
+        started = &mut starting => started,
+        () = signals.told() => {
+            tracing::info!("told to stop while it starts: it stops when it has started");
+            let bound = Bound::from_now(bound);
+            let started = bound.start(starting, &awaited, &mut signals).await?;
+            explained.abort();
+            return stop(started?.map_err(with_option)?, events, bound, signals).await;
+        }
+    };
+    let mut dev = started?.map_err(with_option)?;
+    explained.abort();
+    dev.warnings().for_each(tell_warnings);
+    // A script waits for this line; if nobody reads it, the cluster serves all the same.
+    print_line(format_args!("ready {}", dev.address()));
+    tokio::select! {
+        () = signals.told() => {}
+        failure = dev.failed() => return Err(Failure::new(failure.to_string())),
+    }
+    stop(dev, events, Bound::from_now(bound), signals).await
+}
+
+async fn stop(dev: Dev, events: Events, bound: Bound, signals: Signals) -> Outcome {
+    let stopping = dev.stopping();
+    events.end();
+    stop_within(bound, stopping, dev.stop(), signals).await
+}
+
+fn options(arguments: DevArguments) -> Result<DevOptions, Failure> {
     let mut options = DevOptions::new(arguments.data, arguments.listen);
     options.nodes = arguments.nodes;
     if let Some(most) = arguments.max_disk_bytes {
@@ -18,28 +57,15 @@ pub(crate) async fn run(arguments: DevArguments) -> Outcome {
     if arguments.volatile_disk {
         options.run.disk = DiskKind::Volatile;
     }
+    options.run.limits = config::limits(&arguments.limits).map_err(Failure::new)?;
     if let Some(records) = arguments.ring_records {
         options.run.limits.ring_records = records;
     }
-    // Signals count from here on: a cluster that is told to stop while it starts stops when it has.
-    let mut signals = Signals::new()?;
-    let mut dev = tokio::spawn(Dev::start(options)).await?.map_err(explained)?;
-    dev.warnings().for_each(tell_warnings);
-    // A script waits for this line; if nobody reads it, the cluster serves all the same.
-    print_line(format_args!("ready {}", dev.address()));
-    tokio::select! {
-        () = signals.told() => {}
-        failure = dev.failed() => return Err(Failure::new(failure.to_string())),
-    }
-    events.end();
-    tokio::select! {
-        stopped = dev.stop() => Ok(stopped?),
-        () = signals.interrupted() => Err(Failure::new(AT_ONCE)),
-    }
+    Ok(options)
 }
 
 /// With the option that helps.
-fn explained(cause: StartError) -> Failure {
+fn with_option(cause: StartError) -> Failure {
     let with = match &cause {
         StartError::Bind(_) => " with --listen",
         StartError::Directory(_) => " with --data",

@@ -9,7 +9,9 @@ mod log;
 mod read;
 mod serve;
 mod signals;
+mod starting;
 mod status;
+mod stopping;
 
 use seriatim_client::{Client, Log};
 
@@ -42,7 +44,7 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
         Command::Admin(AdminCommand::Recover { name, accept_loss }) => {
             admin::recover(&connect(&server).await?, &name, accept_loss).await
         }
-        Command::Status { json } => status::run(&connect(&server).await?, json).await,
+        Command::Status(arguments) => status::run(&connect(&server).await?, arguments).await,
     }
 }
 

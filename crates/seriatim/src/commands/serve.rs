@@ -2,40 +2,45 @@
 
 use std::time::Duration;
 
-use seriatim_node::{DiskKind, EtcdOptions, Node, RegisterOptions, StartError};
+use seriatim_node::{Awaits, DiskKind, EtcdOptions, Node, RegisterOptions, StartError};
 use tokio::sync::watch;
 
-use super::signals::{AT_ONCE, Signals};
+use super::signals::Signals;
+use super::starting::explain_late;
+use super::stopping::{Bound, stop_within};
 use crate::arguments::ServeArguments;
 use crate::config;
 use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
 
-/// After how long a node that has not joined says what it waits for.
-const EXPLAIN_AFTER: Duration = Duration::from_secs(3);
-
 pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
     tell_events(&arguments.events);
+    let bound = arguments.stop.bound();
     let mut options = config::read(&arguments.config)?;
     if arguments.volatile_disk {
         options.run.disk = DiskKind::Volatile;
     }
     let mut signals = Signals::new()?;
     let register = described(&options.register);
-    let (obstacle, in_the_way) = watch::channel(None);
-    let starting = tokio::spawn(async move { seriatim_node::serve(options, &obstacle).await });
-    let mut explained = Box::pin(explain_late(register, in_the_way));
-    let mut node = tokio::select! {
+    let (awaits, awaited) = watch::channel(Awaits::Register(None));
+    let starting = tokio::spawn(async move {
+        let started = seriatim_node::serve(options, &awaits).await;
+        // The sender lives on: the wait is explained as long as the node has not joined.
+        (started, awaits)
+    });
+    let mut explained = Box::pin(explain_late(register, awaited));
+    let (started, _awaits) = tokio::select! {
         // A node that was not started yet has nothing to lose.
         () = signals.told() => return Ok(()),
         () = &mut explained => unreachable!("it has no end"),
-        node = starting => node?.map_err(|cause| failed(&arguments, &cause))?,
+        started = starting => started?,
     };
+    let mut node = started.map_err(|cause| failed(&arguments, &cause))?;
     tell_warnings(node.warnings());
     if let Some(trouble) = node.register_trouble() {
         tokio::spawn(tell_trouble(trouble));
     }
     tokio::select! {
-        () = signals.told() => return stop(node, signals).await,
+        () = signals.told() => return stop(node, bound, signals).await,
         () = explained => unreachable!("it has no end"),
         has_joined = node.joined() => if !has_joined {
             return Err(Failure::new(node.failed().await.to_string()));
@@ -47,22 +52,12 @@ pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
         () = signals.told() => {}
         failure = node.failed() => return Err(Failure::new(failure.to_string())),
     }
-    stop(node, signals).await
+    stop(node, bound, signals).await
 }
 
-async fn stop(node: Node, mut signals: Signals) -> Outcome {
-    tokio::select! {
-        stopped = node.stop() => Ok(stopped?),
-        () = signals.interrupted() => Err(Failure::new(AT_ONCE)),
-    }
-}
-
-/// Says once what the node waits for, and never ends.
-async fn explain_late(register: String, in_the_way: watch::Receiver<Option<String>>) {
-    tokio::time::sleep(EXPLAIN_AFTER).await;
-    let cause = in_the_way.borrow().as_ref().map_or(String::new(), |cause| format!(": {cause}"));
-    tracing::warn!("not ready yet: waiting for the register {register}{cause}");
-    std::future::pending().await
+async fn stop(node: Node, bound: Duration, signals: Signals) -> Outcome {
+    let stopping = vec![node.stopping()];
+    stop_within(Bound::from_now(bound), stopping, node.stop(), signals).await
 }
 
 /// Says when the register is in trouble, and when it is not any more.
@@ -98,6 +93,7 @@ fn failed(arguments: &ServeArguments, cause: &StartError) -> Failure {
         StartError::Bind(_) => " (setting 'listen')",
         StartError::Directory(_) | StartError::Identity(_) => " (setting 'data')",
         StartError::Register(_) | StartError::Etcd(_) => " (section [register])",
+        StartError::Rival(_) => " (settings 'id' and 'data')",
         StartError::NoAddress(_) | StartError::Node(_) => "",
     };
     Failure::new(format!("{}: {cause}{setting}", arguments.config.display()))

@@ -109,7 +109,7 @@ impl Cluster {
     /// does a busy machine.
     pub(crate) fn complaints(&self) -> String {
         let said = self.says();
-        let passing = [" INFO ", "is taken for gone", " unavailable: "];
+        let passing = [" INFO ", "is taken for gone", " unavailable: ", " slow disk: ", " still stopping: "];
         said.lines().filter(|line| !passing.iter().any(|word| line.contains(word))).collect()
     }
 

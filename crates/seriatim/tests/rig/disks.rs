@@ -10,7 +10,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 use seriatim_client::{Client, Log, LogConfig, NodeId, Order, Position};
 
+use crate::command::CommandLine;
+use crate::events::told;
 use crate::members::Members;
+use crate::status::until_status;
 use crate::workload::{DEADLINE, Style, Workload};
 
 /// Room for a node that works, in MiB.
@@ -136,6 +139,7 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
         disk.make_room();
         until_takes_part(&client, 3).await;
         let after = client.lookup("orders").await.expect("it is there").view.expect("a view").number.0;
+        until_says(&members, "because node 3 is left out: its disk is full").await;
         assert!(after - before <= MOST_VIEWS, "{} views: {}", after - before, members.says());
         let says = members.says();
         for (level, told) in [(" WARN ", "the disk is full"), (" INFO ", "the disk has room again")] {
@@ -150,6 +154,35 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
         }
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_is_full_ends_when_it_is_told_to() {
+    let Some((mut members, disk)) = with_a_small_disk().await else { return };
+    let client = members.client(DEADLINE).await;
+    client
+        .create("orders", LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() })
+        .await
+        .expect("it is created");
+    let log = client.log("orders").await.expect("it is there");
+    log.append_sync("before").await.expect("it is appended");
+    disk.fill();
+    until_says(&members, "the disk is full").await;
+    let cli = CommandLine::new(&members.addresses());
+    let is_told = |printed: &serde_json::Value| {
+        let why = printed["logs"][0]["reasons"].to_string();
+        printed["nodes"][2]["state"] == "full" && why.contains("without node 3 (full)")
+    };
+    let (code, printed) = until_status(&cli, is_told).await;
+    assert_eq!((code, &printed["logs"][0]["state"]), (Some(1), &"reduced".into()), "{printed}");
+    let began = std::time::Instant::now();
+    let status = members.end_of(FULL, Signal::TERM).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}; {}", began.elapsed(), members.says());
+    let says = members.says();
+    assert!(status.success() || says.contains("the disk is full: make room and start again"), "{says}");
+    disk.make_room();
+    members.restart(FULL).await;
+    log.append_sync("after").await.expect("it is appended");
 }
 
 /// Waits until a node says this.
@@ -215,7 +248,7 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
 }
 
 /// Copies a directory with all that is in it.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for entry in fs::read_dir(from).expect("it is there") {
         let entry = entry.expect("it can be listed");
@@ -242,6 +275,8 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
         }
         log.append_sync("the last one").await.expect("all are final");
         let primary = entry.view.expect("it has a view").shards[0].primary().node;
+        let bytes = (0..RECORDS).map(|number| payload(number).len() as u64).sum();
+        until_written(&members.data(primary), bytes).await;
         flip(&members.data(primary));
         until_readable(&log, RECORDS).await;
         // Now from the damaged disk alone. It is repaired behind that read, and nothing tells when it is done.
@@ -255,6 +290,9 @@ async fn bytes_that_change_on_one_disk_are_read_from_another_and_repaired() {
             others().for_each(|node| members.signal(node, Signal::CONT));
             until_readable(&log, RECORDS).await;
         }
+        let words = [" WARN ", "log=\"orders\"", "is damaged on the disk of the replica of shard 0 here"];
+        let lines = told(|| members.says(), &words).await;
+        assert!(lines.len() <= 3, "it is told once: {lines:?}");
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
@@ -290,21 +328,42 @@ async fn is_readable(log: &Log, records: u64) -> bool {
 /// Changes a byte in the middle of every file of records.
 fn flip(directory: &Path) {
     let mut flipped = 0;
-    let mut left = vec![directory.to_owned()];
+    for path in files_of_records(directory) {
+        let file = File::options().read(true).write(true).open(path).expect("a file of records");
+        let middle = file.metadata().expect("it has a length").len() / 2;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, middle).expect("it can be read");
+        file.write_all_at(&[byte[0] ^ 0x20], middle).expect("it can be written");
+        flipped += 1;
+    }
+    assert!(flipped > 0, "there are files of records");
+}
+
+/// Waits until so many bytes of records are in files: the last of them are written a little later.
+async fn until_written(directory: &Path, bytes: u64) {
+    let mut again = tokio::time::interval(Duration::from_millis(10));
+    let written = || -> u64 {
+        let lengths = files_of_records(directory)
+            .into_iter()
+            .map(|path| fs::metadata(path).map_or(0, |file| file.len()));
+        lengths.sum()
+    };
+    while written() < bytes {
+        again.tick().await;
+    }
+}
+
+fn files_of_records(directory: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (vec![], vec![directory.to_owned()]);
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(directory).expect("a directory") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 left.push(path);
             } else if path.extension().is_some_and(|extension| extension == "records") {
-                let file = File::options().read(true).write(true).open(path).expect("a file of records");
-                let middle = file.metadata().expect("it has a length").len() / 2;
-                let mut byte = [0];
-                file.read_exact_at(&mut byte, middle).expect("it can be read");
-                file.write_all_at(&[byte[0] ^ 0x20], middle).expect("it can be written");
-                flipped += 1;
+                found.push(path);
             }
         }
     }
-    assert!(flipped > 0, "there are files of records");
+    found
 }

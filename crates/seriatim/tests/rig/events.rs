@@ -5,16 +5,19 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 use seriatim_client::{LogConfig, NodeId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::cluster::Cluster;
 use crate::command::CommandLine;
+use crate::ends::Stall;
 use crate::members::Members;
 use crate::process::PATIENCE;
 
 const THREE: NodeId = NodeId(3);
 
 /// Waits until something is told, by looking again and again; gives all lines that have the words.
-async fn told(says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
+pub(crate) async fn told(says: impl Fn() -> String, words: &[&str]) -> Vec<String> {
     let mut every = tokio::time::interval(Duration::from_millis(20));
     let look = async {
         loop {
@@ -53,12 +56,58 @@ async fn the_story_of_a_failover_is_told() {
         lost[0]
     );
     let without = [" INFO ", "log=\"orders\"", "2 of 3 sequencing replicas", "without node 3", "ms after"];
-    told(|| members.says(), &without).await;
+    let lines = told(|| members.says(), &without).await;
+    let why = "because node 3 is left out: its connection closed, as when its process ends;";
+    assert!(lines[0].contains(why), "{lines:?}");
 
     members.restart(THREE).await;
     told(|| members.says(), &[" INFO ", "node 3 is back, after"]).await;
     let whole = || members.says().matches("3 of 3 sequencing replicas").count() > 1;
     told(|| if whole() { "whole".into() } else { String::new() }, &["whole"]).await;
+    told(|| members.says(), &["log=\"orders\"", "because node 3 takes part from now on"]).await;
+    told(|| members.says(), &["log=\"orders\"", "the replica of shard 0 here lacks positions from "]).await;
+    told(|| members.says(), &["log=\"orders\"", "the replica of shard 0 here has all that it lacked"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_connections_are_told_of_and_counted() {
+    let cluster = Cluster::start(&[]).await;
+    for _ in 0..50 {
+        let mut stranger = TcpStream::connect(cluster.address()).await.expect("it listens");
+        stranger.write_all(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").await.expect("it is sent");
+        let mut answer = vec![];
+        // It is closed after a word that only nodes understand.
+        let _ = stranger.read_to_end(&mut answer).await;
+    }
+    let lines = told(|| cluster.says(), &[" WARN ", "a connection from ", " was refused: "]).await;
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    // A caller that leaves without a word is not worth one.
+    drop(TcpStream::connect(cluster.address()).await.expect("it listens"));
+    CommandLine::new(cluster.address()).good(&["log", "create", "l"]).await;
+    assert_eq!(cluster.says().matches("was refused").count(), 1, "{}", cluster.says());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_disk_is_told_of_by_its_node_and_what_comes_of_it() {
+    let stall = Stall::new();
+    let cluster = Cluster::start_in(stall.surroundings(), &[]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "l"]).await;
+    let client = cluster.client(PATIENCE).await;
+    let log = client.log("l").await.expect("it is there");
+    log.append_sync("before").await.expect("it is appended");
+    stall.begins();
+    let appended = log.submit("held up").await.expect("there is room");
+    told(|| cluster.says(), &[" WARN ", "slow disk: a write of the journal has taken 1."]).await;
+    told(|| cluster.says(), &[" WARN ", "is taken for gone: it says that a write of its disk does not end"])
+        .await;
+    stall.is_over();
+    told(|| cluster.says(), &[" INFO ", "the slow write of the journal has ended, after "]).await;
+    appended.await.expect("it is acknowledged");
+    for node in 1..=3 {
+        let words = |line: &&str| line.contains("slow disk: ") && line.contains(&format!("node={node}"));
+        assert!(cluster.says().lines().filter(words).count() <= 5, "{}", cluster.says());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,6 +123,6 @@ async fn events_are_json_if_that_is_wanted_and_none_if_not() {
     let mut quiet = Cluster::start(&["--log-level", "warn"]).await;
     CommandLine::new(quiet.address()).good(&["log", "create", "l"]).await;
     assert!(quiet.stop(Signal::TERM).await.success());
-    assert_eq!(quiet.says(), "");
+    assert!(quiet.complaints().is_empty() && !quiet.says().contains(" INFO "), "{}", quiet.says());
     assert_eq!(cli.run(&["dev", "--log-level", "loud"]).await.status.code(), Some(2));
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use seriatim_client::{Client, LogConfig, LogEntry, NodeId, Order};
 
+use crate::events::told;
 use crate::members::{Members, Register, has_etcd};
 use crate::workload::{DEADLINE, Workload, all_styles};
 
@@ -320,6 +321,7 @@ async fn a_node_that_does_not_come_back_is_replaced() {
     members.kill(lost[0]).await;
     // Each part of the log has a member on three nodes: the fourth takes the place of the lost one.
     logs.whole(&client, &lost, &members).await;
+    told(|| members.says(), &[" INFO ", "because ", " from now on"]).await;
     logs.go_on("with another node in its place", &members).await;
     logs.finish(&members).await;
 }

@@ -10,6 +10,7 @@ use seriatim_store::{Disk, RealDisk, VolatileDisk};
 
 use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
+use crate::events::told;
 
 /// How many records are final when the cluster is killed.
 const FINAL: u64 = 1000;
@@ -148,6 +149,9 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
             }
             let recovered = recover.await.expect("it does not panic").expect("it answers");
             assert!(recovered.done, "{order}: {}", recovered.text);
+            if recovered.lost {
+                told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
+            }
         }
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
@@ -172,11 +176,12 @@ async fn unavailable(cluster: &Cluster, old: &Log) {
         );
     }
     let cli = CommandLine::new(cluster.address());
-    let status = cli.good(&["status", "--json"]).await;
-    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    let status = cli.run(&["status", "--json"]).await;
+    assert_eq!(status.status.code(), Some(1), "it is not well");
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
     assert_eq!(status["logs"][0]["state"], "unavailable", "{status}");
     let why = status["logs"][0]["unavailable"].as_str().expect("it says why");
-    assert!(text(&cli.good(&["status"]).await).contains(why), "so does the table");
+    assert!(text(&cli.run(&["status"]).await.stdout).contains(why), "so does the table");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -165,6 +165,11 @@ impl Members {
         assert!(status.success(), "node {node}: {status}; it says: {}", self.says());
     }
 
+    /// Sends a node a signal, and waits for its end, which may be long after.
+    pub(crate) async fn end_of(&mut self, node: NodeId, signal: Signal) -> std::process::ExitStatus {
+        self.take(node).stop(signal).await
+    }
+
     /// Sends a node a signal: STOP stops it in the middle of whatever it does, while its connections stay
     /// open, and CONT lets it go on.
     pub(crate) fn signal(&self, node: NodeId, signal: Signal) {

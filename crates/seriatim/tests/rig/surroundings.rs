@@ -20,11 +20,22 @@ impl Surroundings {
     /// A process whose `fdatasync` takes 50 ms longer. The library is built into this directory, by the compiler that
     /// links Rust programs, too.
     pub(crate) fn slow_sync(directory: &Path) -> Self {
+        Self::with_sync(directory, &[])
+    }
+
+    /// A process none of whose `fdatasync` ends as long as there is a file at `stall`.
+    pub(crate) fn stalled_sync(directory: &Path, stall: &Path) -> Self {
+        let define = format!("-DSTALL_FILE=\"{}\"", stall.to_str().expect("a path of text"));
+        Self::with_sync(directory, &[&define])
+    }
+
+    fn with_sync(directory: &Path, defines: &[&str]) -> Self {
         let library = directory.join("slow_sync.so");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rig/slow_sync.c");
         let built = std::process::Command::new("cc")
             .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
             .arg(&library)
+            .args(defines)
             .args([source, "-ldl"])
             .output()
             .expect("there is a C compiler");

@@ -113,6 +113,10 @@ impl<D: Disk> Disk for BoundedDisk<D> {
         Ok(Some(self.below.free()?.map_or(left, |free| free.min(left))))
     }
 
+    fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
+        self.below.used()
+    }
+
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
         self.below.truncate(name, len)?;
         self.files().set(name, len);

@@ -101,6 +101,14 @@ struct Handle {
     name_is_durable: bool,
 }
 
+/// The outcome of looking at something, unless it is not there any more.
+fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
 impl RealDisk {
     /// Takes a directory, and makes it if there is none.
     ///
@@ -126,18 +134,19 @@ impl RealDisk {
         Ok(Self { root, handles, behind, thread, _lock: lock })
     }
 
-    /// How long each file is, in bytes. Nothing may be behind: it is for a disk that nobody uses yet.
+    /// How long each file is, in bytes, as far as it was written out.
     ///
     /// # Errors
     /// If the operating system refuses.
     pub fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
         let (mut lengths, mut left) = (BTreeMap::new(), vec![self.root.clone()]);
         while let Some(directory) = left.pop() {
-            for entry in fs::read_dir(directory)? {
-                let (path, found) = {
-                    let entry = entry?;
-                    (entry.path(), entry.metadata()?)
-                };
+            // A directory that is removed meanwhile takes nothing.
+            let Some(entries) = unless_gone(fs::read_dir(directory))? else { continue };
+            for entry in entries {
+                let entry = entry?;
+                let path = entry.path();
+                let Some(found) = unless_gone(entry.metadata())? else { continue };
                 if found.is_dir() {
                     left.push(path);
                 } else if let Some(name) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) {
@@ -279,6 +288,10 @@ impl Disk for RealDisk {
     fn free(&self) -> io::Result<Option<u64>> {
         let system = rustix::fs::statvfs(&self.root)?;
         Ok(Some(system.f_bavail.saturating_mul(system.f_frsize).saturating_sub(self.behind.bytes())))
+    }
+
+    fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
+        self.lengths().map(Some)
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {

@@ -166,6 +166,10 @@ impl<D: Disk> Disk for VolatileDisk<D> {
         self.below.free()
     }
 
+    fn used(&self) -> io::Result<Option<BTreeMap<String, u64>>> {
+        self.below.used()
+    }
+
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
         self.overlay(&mut self.lock(), name)?.truncate(len);
         Ok(())

@@ -1,0 +1,35 @@
+//! How far a node is that was told to stop, and what it waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::vitals::{Stage, Vitals};
+
+/// How far a node is with an orderly end, for whoever waits for it.
+#[derive(Clone, Debug)]
+pub struct Stopping {
+    node: u32,
+    vitals: Arc<Vitals>,
+}
+
+impl Stopping {
+    pub(crate) fn new(node: u32, vitals: Arc<Vitals>) -> Self {
+        Self { node, vitals }
+    }
+
+    /// Says in words what the node waits for; nothing once it has ended.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<String> {
+        let lasting = |what: &str, time: Duration| format!("{what}, for {:.1} s so far", time.as_secs_f64());
+        let what = match self.vitals.stage() {
+            Stage::Runs => lasting("a step that is under way", self.vitals.steps_for()),
+            Stage::Writes if self.vitals.writes_for() > Duration::ZERO => {
+                lasting("a write of its journal", self.vitals.writes_for())
+            }
+            Stage::Writes => "files that are being synced or deleted".to_owned(),
+            Stage::Closes => "its disk, to sync what it holds and to write down the last entries".to_owned(),
+            Stage::Ended => return None,
+        };
+        Some(format!("node {}: {what}", self.node))
+    }
+}

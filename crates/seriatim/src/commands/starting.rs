@@ -1,0 +1,49 @@
+//! Saying what a server waits for while it starts.
+
+use std::time::Duration;
+
+use seriatim_node::Awaits;
+use tokio::sync::watch;
+
+/// After how long a server that has not started says what it waits for, and how often it looks whether that changed.
+const EXPLAIN_EVERY: Duration = Duration::from_secs(3);
+
+/// Says what the start waits for, and again whenever that is something else; never ends. `register` says which register.
+pub(super) async fn explain_late(register: String, awaited: watch::Receiver<Awaits>) {
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(EXPLAIN_EVERY).await;
+        let now = in_words(&register, &awaited.borrow());
+        if now != told {
+            tracing::warn!("not ready yet: waiting for {now}");
+            told = now;
+        }
+    }
+}
+
+/// The wait, in words.
+pub(super) fn in_words(register: &str, awaits: &Awaits) -> String {
+    match awaits {
+        Awaits::Register(None) => format!("the register {register}"),
+        Awaits::Register(Some(cause)) => format!("the register {register}: {cause}"),
+        Awaits::Files(node) => format!("the files of node {node}, which are being read"),
+        Awaits::Node(node) => format!("node {node}, which the register {register} does not know yet"),
+        Awaits::Nothing => "its address and its directory".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_client::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn what_a_start_waits_for_is_said_in_words() {
+        let said = |awaits| in_words("in etcd", &awaits);
+        assert_eq!(said(Awaits::Register(None)), "the register in etcd");
+        assert_eq!(said(Awaits::Register(Some("no".into()))), "the register in etcd: no");
+        assert_eq!(said(Awaits::Files(NodeId(2))), "the files of node 2, which are being read");
+        assert_eq!(said(Awaits::Node(NodeId(2))), "node 2, which the register in etcd does not know yet");
+    }
+}

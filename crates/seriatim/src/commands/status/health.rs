@@ -1,0 +1,326 @@
+//! Which nodes and logs are well, which are not, and why: judged by what nodes say of themselves and of each other, and by whether logs get on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId};
+
+use super::Cluster;
+
+/// For how long a log may get nowhere before it is told of. Nodes look once a second.
+const STANDS_AFTER: Duration = Duration::from_secs(3);
+
+/// A journal whose writes take so many times as long as is usual in its cluster is worth a word.
+const SLOW: u64 = 10;
+
+/// How something is: one word, whether that is well, and the reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Health {
+    pub(super) state: &'static str,
+    pub(super) is_well: bool,
+    pub(super) reasons: Vec<String>,
+}
+
+impl Health {
+    fn well(state: &'static str) -> Self {
+        Self { state, is_well: true, reasons: vec![] }
+    }
+
+    fn unwell(state: &'static str, reasons: Vec<String>) -> Self {
+        Self { state, is_well: false, reasons }
+    }
+}
+
+/// How everything is.
+#[derive(Debug)]
+pub(super) struct Judgement {
+    pub(super) has_register: bool,
+    /// In the order of the cluster's nodes.
+    pub(super) nodes: Vec<Health>,
+    /// In the order of its logs.
+    pub(super) logs: Vec<LogHealth>,
+}
+
+/// How a log is, by the word of the nodes that have something of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogHealth {
+    pub(super) health: Health,
+    /// How long ago the oldest that is not stable was taken, if there is any and a node tells.
+    pub(super) lag: Option<Duration>,
+    /// The bytes that its files take on all nodes that tell.
+    pub(super) bytes: Option<u64>,
+}
+
+impl Judgement {
+    /// Whether there is nothing that an operator should look at.
+    pub(super) fn is_well(&self) -> bool {
+        let logs = self.logs.iter().map(|log| &log.health);
+        self.has_register && self.nodes.iter().chain(logs).all(|health| health.is_well)
+    }
+}
+
+pub(super) fn judge(cluster: &Cluster) -> Judgement {
+    let usual_us = usual_write(cluster.nodes.iter().filter_map(|(_, condition)| condition.as_ref()));
+    let suspected = suspicions(cluster);
+    let nodes: Vec<Health> = cluster
+        .nodes
+        .iter()
+        .map(|(node, condition)| {
+            let by = suspected.get(&node.node).map(Vec::as_slice).unwrap_or_default();
+            judge_node(condition.as_ref(), by, usual_us)
+        })
+        .collect();
+    let ailing: BTreeMap<NodeId, &'static str> = std::iter::zip(&cluster.nodes, &nodes)
+        .filter(|(_, health)| !health.is_well)
+        .map(|((node, _), health)| (node.node, health.state))
+        .collect();
+    let logs = cluster.logs.iter().map(|log| judge_log(cluster, log, &ailing)).collect();
+    Judgement { has_register: cluster.has_register, nodes, logs }
+}
+
+/// Which nodes are taken for gone, and by which.
+fn suspicions(cluster: &Cluster) -> BTreeMap<NodeId, Vec<NodeId>> {
+    let mut suspected: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for (by, condition) in &cluster.nodes {
+        for node in condition.iter().flat_map(|condition| &condition.suspects) {
+            suspected.entry(*node).or_default().push(by.node);
+        }
+    }
+    suspected
+}
+
+/// How long journal writes usually take on these nodes, in microseconds: the lower median.
+fn usual_write<'a>(conditions: impl Iterator<Item = &'a Condition>) -> u64 {
+    let mut times: Vec<u64> =
+        conditions.map(|condition| condition.journal_write_us).filter(|us| *us > 0).collect();
+    times.sort_unstable();
+    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: u64) -> Health {
+    let Some(condition) = condition else { return Health::unwell("down", vec!["does not answer".into()]) };
+    let mut reasons = vec![];
+    let mut state = None;
+    match condition.ailment {
+        Some(Ailment::DiskStalled) => {
+            state = Some("stalled");
+            reasons.push("a write of its disk does not end: look at the disk".to_owned());
+        }
+        Some(Ailment::Stuck) => {
+            state = Some("stalled");
+            reasons.push("it does not get through a single step".to_owned());
+        }
+        Some(Ailment::DiskFull | Ailment::Unheard) | None => {}
+    }
+    if condition.has_full_disk {
+        let left = condition.free_bytes.map_or(String::new(), |bytes| format!(", {} MiB left", bytes >> 20));
+        reasons.push(format!("disk full{left}: make room, it takes no records"));
+        state = state.or(Some("full"));
+    }
+    if !suspected_by.is_empty() {
+        reasons.push(format!("node {} takes it for gone", listed(suspected_by)));
+        state = state.or(Some("suspected"));
+    }
+    if !condition.suspects.is_empty() {
+        reasons.push(format!("takes node {} for gone", listed(&condition.suspects)));
+    }
+    if usual_us > 0 && condition.journal_write_us >= SLOW * usual_us {
+        let (took, times) = (condition.journal_write_us / 1000, condition.journal_write_us / usual_us);
+        let text = format!("slow disk: a journal write takes {took} ms, {times} times as long as usual here");
+        reasons.push(text);
+    }
+    match state {
+        Some(state) => Health::unwell(state, reasons),
+        None => Health { reasons, ..Health::well("up") },
+    }
+}
+
+fn listed(nodes: &[NodeId]) -> String {
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'static str>) -> LogHealth {
+    let members: BTreeSet<NodeId> =
+        log.entry.view.iter().flat_map(|view| &view.sequencers).map(|member| member.node).collect();
+    let (mut stands, mut lag, mut bytes) = (Duration::ZERO, Duration::ZERO, None);
+    for (node, condition) in &cluster.nodes {
+        let told = condition.iter().flat_map(|condition| &condition.logs);
+        for told in told.filter(|told| told.log == log.entry.id) {
+            bytes = told.bytes.map(|more| bytes.unwrap_or(0) + more).or(bytes);
+            // One that is left out stands, and nobody waits for it.
+            if told.sequences && members.contains(&node.node) {
+                stands = stands.max(Duration::from_millis(told.stands_ms));
+                lag = lag.max(Duration::from_millis(told.lag_ms));
+            }
+        }
+    }
+    let health = judge_progress(&log.entry, log.open, stands, ailing);
+    LogHealth { health, lag: (!lag.is_zero()).then_some(lag), bytes }
+}
+
+fn judge_progress(
+    entry: &LogEntry,
+    open: usize,
+    stands: Duration,
+    ailing: &BTreeMap<NodeId, &'static str>,
+) -> Health {
+    let seconds = stands.as_secs();
+    if let Some(why) = &entry.unavailable {
+        return Health::unwell("unavailable", vec![why.clone()]);
+    }
+    let Some(view) = entry.view.as_ref().filter(|view| open >= view.sequencers.len()) else {
+        let for_long = if seconds > 0 { format!(", for {seconds} s") } else { String::new() };
+        let reason = format!("its sequencing replicas take part in no view{for_long}: appends wait");
+        return Health::unwell("changing view", vec![reason]);
+    };
+    let full = |node: &NodeId| ailing.get(node) == Some(&"full");
+    let nodes: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).filter(full).collect();
+    let with_room = view.sequencers.len() - nodes.len();
+    if !nodes.is_empty() && (with_room as u32) < entry.config.min_sequencers.min(entry.config.sequencers) {
+        return Health::unwell("full", vec![format!("appends wait for room on node {}", listed(&nodes))]);
+    }
+    if stands >= STANDS_AFTER {
+        let reason = format!("nothing became stable for {seconds} s, although records wait");
+        return Health::unwell("stalled", vec![reason]);
+    }
+    match missing(entry, open, ailing) {
+        reasons if reasons.is_empty() => Health::well("ok"),
+        reasons => Health::unwell("reduced", reasons),
+    }
+}
+
+/// The things that a log does without: how many of its replicas, and which nodes, and how those are.
+fn missing(entry: &LogEntry, open: usize, ailing: &BTreeMap<NodeId, &'static str>) -> Vec<String> {
+    let Some(view) = &entry.view else { return vec![] };
+    let config = &entry.config;
+    let without = |meant: &[NodeId], there: &[NodeId]| {
+        let away = meant.iter().filter(|node| !there.contains(node));
+        let away: Vec<String> = away
+            .map(|node| match ailing.get(node) {
+                Some(state) => format!("{node} ({state})"),
+                None => node.to_string(),
+            })
+            .collect();
+        if away.is_empty() { String::new() } else { format!(", without node {}", away.join(", ")) }
+    };
+    let mut reasons = vec![];
+    if open < config.sequencers as usize {
+        let there: Vec<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
+        let without = without(&entry.sequencers, &there);
+        reasons.push(format!("{open} of {} sequencing replicas{without}", config.sequencers));
+    }
+    for members in &view.shards {
+        let there: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
+        if there.len() < config.replicas as usize {
+            let meant = entry.shards.get(members.shard.0 as usize).map(Vec::as_slice).unwrap_or_default();
+            let (shard, without) = (members.shard, without(meant, &there));
+            reasons.push(format!("shard {shard}: {} of {} replicas{without}", there.len(), config.replicas));
+        }
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_client::LogConfig;
+
+    use super::*;
+
+    fn takes(journal_write_us: u64) -> Condition {
+        Condition { journal_write_us, ..Condition::default() }
+    }
+
+    #[test]
+    fn a_disk_that_is_ten_times_slower_than_the_others_shows() {
+        let all = [takes(9000), takes(700), takes(800)];
+        let usual = usual_write(all.iter());
+        assert_eq!(usual, 800);
+        let slow = judge_node(Some(&all[0]), &[], usual);
+        let text = "slow disk: a journal write takes 9 ms, 11 times as long as usual here";
+        assert_eq!((slow.state, slow.is_well, &slow.reasons[..]), ("up", true, &[text.to_owned()][..]));
+        assert_eq!(judge_node(Some(&all[1]), &[], usual), Health::well("up"));
+        assert_eq!(usual_write([takes(0)].iter()), 0, "nothing was written yet");
+    }
+
+    /// A log of three sequencing replicas and one shard of two, with these nodes in its view.
+    fn log(nodes: &[u32]) -> LogEntry {
+        use seriatim_model::{Incarnation, Member, Placement, ShardId, ShardMembers, View, ViewNumber};
+        let member = |node: &u32| Member { node: NodeId(*node), incarnation: Incarnation(1) };
+        let sequencers: Vec<Member> = nodes.iter().map(member).collect();
+        let replicas = sequencers.iter().take(2).copied().collect();
+        let view = View {
+            number: ViewNumber(1),
+            leader: NodeId(1),
+            shards: vec![ShardMembers { shard: ShardId(0), begins: Default::default(), replicas }],
+            sequencers,
+            placement: Placement::new(vec![ShardId(0)], 1),
+            first: Default::default(),
+            start: Default::default(),
+        };
+        LogEntry {
+            id: seriatim_model::LogId(1),
+            name: "l".into(),
+            config: LogConfig { sequencers: 3, replicas: 2, ..LogConfig::default() },
+            sequencers: vec![NodeId(1), NodeId(2), NodeId(3)],
+            shards: vec![vec![NodeId(1), NodeId(2)]],
+            leaving: vec![],
+            version: 1,
+            claimed: ViewNumber(1),
+            claimant: 0,
+            view: Some(view),
+            history: Default::default(),
+            unavailable: None,
+            ended: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_log_is_well_only_if_it_gets_on_with_all_its_replicas() {
+        let (whole, none) = (log(&[1, 2, 3]), BTreeMap::new());
+        let second = Duration::from_secs(1);
+        let judge = |entry: &LogEntry, open, seconds, ailing| {
+            let health = judge_progress(entry, open, second * seconds, ailing);
+            assert_eq!(health.is_well, health.reasons.is_empty(), "{health:?}");
+            (health.state, health.reasons.join("; "))
+        };
+        assert_eq!(judge(&whole, 3, 0, &none), ("ok", String::new()));
+        assert_eq!(judge(&whole, 3, 2, &none).0, "ok", "a moment is nothing");
+        let text = "nothing became stable for 12 s, although records wait";
+        assert_eq!(judge(&whole, 3, 12, &none), ("stalled", text.into()));
+        let (state, why) = judge(&whole, 2, 7, &none);
+        assert!(state == "changing view" && why.contains("for 7 s"), "{state}: {why}");
+        let unavailable = LogEntry { unavailable: Some("why".into()), ..whole.clone() };
+        assert_eq!(judge(&unavailable, 3, 0, &none), ("unavailable", "why".into()));
+        assert_eq!(judge(&LogEntry { view: None, ..whole.clone() }, 0, 0, &none).0, "changing view");
+    }
+
+    #[test]
+    fn a_log_says_what_it_does_without_and_where_it_waits_for_room() {
+        let away = BTreeMap::from([(NodeId(2), "down")]);
+        let health = judge_progress(&log(&[1, 3]), 2, Duration::ZERO, &away);
+        let why = "2 of 3 sequencing replicas, without node 2 (down)";
+        assert_eq!((health.state, &health.reasons[..]), ("reduced", &[why.to_owned()][..]));
+        let health = judge_progress(&log(&[1]), 1, Duration::ZERO, &away);
+        assert_eq!(health.reasons[1], "shard 0: 1 of 2 replicas, without node 2 (down)");
+        let full = BTreeMap::from([(NodeId(1), "full"), (NodeId(2), "full")]);
+        let health = judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &full);
+        assert_eq!((health.state, &health.reasons[0][..]), ("full", "appends wait for room on node 1, 2"));
+        let one = BTreeMap::from([(NodeId(1), "full")]);
+        assert!(judge_progress(&log(&[1, 2, 3]), 3, Duration::ZERO, &one).is_well, "two have room");
+    }
+
+    #[test]
+    fn the_worst_of_a_node_is_its_state_and_all_of_it_is_told() {
+        assert_eq!(judge_node(None, &[], 0), Health::unwell("down", vec!["does not answer".into()]));
+        let full = Condition { has_full_disk: true, free_bytes: Some(3 << 20), ..Condition::default() };
+        let told = "disk full, 3 MiB left: make room, it takes no records";
+        assert_eq!(judge_node(Some(&full), &[], 0), Health::unwell("full", vec![told.into()]));
+        let stalled = Condition { ailment: Some(Ailment::DiskStalled), ..full };
+        let health = judge_node(Some(&stalled), &[NodeId(1), NodeId(2)], 0);
+        assert_eq!((health.state, health.reasons.len()), ("stalled", 3));
+        assert_eq!(health.reasons[2], "node 1, 2 takes it for gone");
+        let suspects = Condition { suspects: vec![NodeId(2), NodeId(3)], ..Condition::default() };
+        let health = judge_node(Some(&suspects), &[], 0);
+        assert!(health.is_well && health.reasons == ["takes node 2, 3 for gone"], "{health:?}");
+    }
+}

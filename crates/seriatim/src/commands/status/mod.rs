@@ -1,0 +1,85 @@
+//! `seriatim status`: how everything is, by its own word, and whether that is well.
+
+mod health;
+mod presentation;
+
+use std::time::Duration;
+
+use seriatim_client::{Client, Condition, LogEntry, LogStatus, NodeStatus};
+use tokio::time::timeout;
+
+use crate::arguments::StatusArguments;
+use crate::output::{Failure, Outcome, print_line};
+
+/// How long the register has to answer before the nodes are asked what they know.
+const REGISTER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Everything that is known at one moment.
+#[derive(Debug)]
+struct Cluster {
+    /// Whether the register answered.
+    has_register: bool,
+    nodes: Vec<(NodeStatus, Option<Condition>)>,
+    logs: Vec<LogStatus>,
+}
+
+/// Prints how everything is, once or again and again.
+///
+/// # Errors
+/// Nothing is printed about it if something is not well: only the exit status tells.
+pub(crate) async fn run(client: &Client, arguments: StatusArguments) -> Outcome {
+    loop {
+        let cluster = look(client).await?;
+        let judgement = health::judge(&cluster);
+        if arguments.json {
+            print_line(presentation::as_json(&cluster, &judgement));
+        } else {
+            presentation::print(&cluster, &judgement, arguments.watch.is_some());
+        }
+        match arguments.watch {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None if judgement.is_well() => return Ok(()),
+            None => return Err(Failure::Unwell),
+        }
+    }
+}
+
+async fn look(client: &Client) -> Result<Cluster, Failure> {
+    let (entries, nodes, has_register) = match timeout(REGISTER_WITHIN, client.list()).await {
+        Ok(Ok((entries, nodes))) => (entries, nodes, true),
+        Ok(Err(_)) | Err(_) => match client.known().await {
+            Some((entries, nodes)) => (entries, nodes, false),
+            None => return Err(Failure::new("neither the register nor the node that was asked answers")),
+        },
+    };
+    let asked = entries.into_iter().map(|entry: LogEntry| {
+        let client = client.clone();
+        tokio::spawn(async move { client.status(entry).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    let nodes = conditions(client, nodes).await?;
+    let mut logs = vec![];
+    for log in asked {
+        logs.push(log.await?);
+    }
+    Ok(Cluster { has_register, nodes, logs })
+}
+
+/// All nodes, each with what it says of itself if it answers.
+async fn conditions(
+    client: &Client,
+    nodes: Vec<NodeStatus>,
+) -> Result<Vec<(NodeStatus, Option<Condition>)>, Failure> {
+    let asked = nodes.into_iter().map(|node| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let condition = client.condition(node.node).await;
+            (node, condition)
+        })
+    });
+    let mut nodes = vec![];
+    for node in asked.collect::<Vec<_>>() {
+        nodes.push(node.await?);
+    }
+    Ok(nodes)
+}

@@ -1,0 +1,82 @@
+//! An orderly end that does not take for ever.
+
+use std::time::Duration;
+
+use seriatim_node::{Awaits, Stopping};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
+
+use super::signals::{AT_ONCE, Signals};
+use super::starting;
+use crate::output::{Failure, Outcome, STOPPING};
+
+/// How often it is said what an orderly end waits for.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+
+/// Until when a server has to have ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    most: Duration,
+    at: Instant,
+}
+
+impl Bound {
+    /// So long from now on.
+    pub(super) fn from_now(most: Duration) -> Self {
+        Self { most, at: Instant::now() + most }
+    }
+
+    /// Waits for the end of a start.
+    pub(super) async fn start<T>(
+        self,
+        starting: JoinHandle<T>,
+        awaited: &watch::Receiver<Awaits>,
+        signals: &mut Signals,
+    ) -> Result<Result<T, JoinError>, Failure> {
+        tokio::select! {
+            started = starting => Ok(started),
+            () = tokio::time::sleep_until(self.at) => {
+                let waits_for = starting::in_words("of this cluster", &awaited.borrow());
+                Err(self.exceeded(&waits_for))
+            }
+            () = signals.interrupted() => Err(Failure::new(AT_ONCE)),
+        }
+    }
+
+    fn exceeded(self, waits_for: &str) -> Failure {
+        let seconds = self.most.as_secs();
+        Failure::new(format!(
+            "not stopped within {seconds} s, and ended as if killed; it waited for {waits_for}"
+        ))
+    }
+}
+
+/// Waits for an orderly end, says what it waits for, and gives up at the bound: then it is as if the process had been killed.
+pub(super) async fn stop_within<E: std::error::Error>(
+    bound: Bound,
+    stopping: Vec<Stopping>,
+    ending: impl Future<Output = Result<(), E>>,
+    mut signals: Signals,
+) -> Outcome {
+    let waits_for = || stopping.iter().filter_map(Stopping::waits_for).collect::<Vec<_>>().join("; ");
+    tracing::info!(target: STOPPING, "stopping: what is under way is written down");
+    let mut told = String::new();
+    let tells = async {
+        loop {
+            tokio::time::sleep(SAY_EVERY).await;
+            let now = waits_for();
+            // The time that it has taken so far is in it: once a second at most.
+            if now != told {
+                tracing::warn!(target: STOPPING, "still stopping: waiting for {now}");
+                told = now;
+            }
+        }
+    };
+    tokio::select! {
+        ended = ending => Ok(ended?),
+        () = tells => unreachable!("it has no end"),
+        () = tokio::time::sleep_until(bound.at) => Err(bound.exceeded(&waits_for())),
+        () = signals.interrupted() => Err(Failure::new(AT_ONCE)),
+    }
+}

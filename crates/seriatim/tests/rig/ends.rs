@@ -1,0 +1,166 @@
+//! Starts and ends of servers: what they wait for is said, and an end has a bound.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use seriatim_client::{LogConfig, NodeId};
+use tempfile::TempDir;
+
+use crate::cluster::Cluster;
+use crate::command::{CommandLine, text};
+use crate::events::told;
+use crate::members::Members;
+use crate::process::{PATIENCE, Process, own_host, said};
+use crate::surroundings::Surroundings;
+
+const ONE: NodeId = NodeId(1);
+const TWO: NodeId = NodeId(2);
+
+/// A disk that can be made to stand still.
+pub(crate) struct Stall {
+    directory: TempDir,
+}
+
+impl Stall {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("stall")
+    }
+
+    pub(crate) fn begins(&self) {
+        fs::write(self.file(), "").expect("it is written");
+    }
+
+    pub(crate) fn is_over(&self) {
+        fs::remove_file(self.file()).expect("it is removed");
+    }
+
+    pub(crate) fn surroundings(&self) -> Surroundings {
+        Surroundings::stalled_sync(self.directory.path(), &self.file())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_the_disk_holds_up_says_what_it_waits_for_and_is_bounded() {
+    let stall = Stall::new();
+    let mut cluster = Cluster::start_in(stall.surroundings(), &["--stop-within", "3"]).await;
+    let cli = CommandLine::new(cluster.address());
+    cli.good(&["log", "create", "l"]).await;
+    cli.good_on(&["append", "l"], b"before\n").await;
+    stall.begins();
+    let client = cluster.client(Duration::from_millis(200)).await;
+    let log = client.log("l").await;
+    // It is on its way to the disk, and not acknowledged.
+    if let Ok(log) = log {
+        assert!(log.append_sync("held up").await.is_err(), "the disk stands still");
+    }
+    let began = Instant::now();
+    let status = cluster.stop(Signal::TERM).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "it took {:?}", began.elapsed());
+    let says = cluster.says();
+    assert_eq!(status.code(), Some(1), "{says}");
+    for words in [
+        "still stopping: waiting for node ",
+        "a write of its journal, for ",
+        "not stopped within 3 s, and ended as if",
+    ] {
+        assert!(says.contains(words), "{words}: {says}");
+    }
+    // As after any kill, what was acknowledged is there.
+    stall.is_over();
+    cluster.spawn();
+    cluster.ready().await;
+    let read = cli_of(&cluster).good(&["read", "l"]).await;
+    assert!(text(&read).starts_with("before\n"), "{}", text(&read));
+    assert!(cluster.stop(Signal::TERM).await.success());
+}
+
+fn cli_of(cluster: &Cluster) -> CommandLine {
+    CommandLine::new(cluster.address())
+}
+
+/// Starts `dev` on a disk that stands still; its process, and what it says.
+fn start_stalled(stall: &Stall, words: &str, options: &[&str]) -> (Process, impl Fn() -> String) {
+    let listen = format!("{}:0", own_host());
+    let data = stall.directory.path().join("data");
+    let words = stall.directory.path().join(words);
+    let data = data.to_str().expect("a path of text");
+    let arguments = ["dev", "--listen", &listen, "--data", data];
+    let arguments = arguments.into_iter().chain(options.iter().copied());
+    let process = Process::spawn(arguments, &words, &stall.surroundings());
+    (process, move || said(&words))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_says_what_it_waits_for_while_it_starts() {
+    let stall = Stall::new();
+    stall.begins();
+    let (mut process, says) = start_stalled(&stall, "first", &[]);
+    let lines = told(&says, &[" WARN ", "not ready yet: waiting for "]).await;
+    assert!(lines[0].contains("node 1"), "{lines:?}");
+    stall.is_over();
+    process.ready().await;
+    assert_eq!(says().matches("not ready yet").count(), 1, "it is said once: {}", says());
+    assert!(process.stop(Signal::TERM).await.success());
+
+    // One that is told to stop while it waits ends within the bound.
+    stall.begins();
+    let (process, says) = start_stalled(&stall, "second", &["--stop-within", "2"]);
+    told(&says, &["not ready yet"]).await;
+    let status = process.stop(Signal::TERM).await;
+    assert_eq!(status.code(), Some(1), "{}", says());
+    assert!(says().contains("told to stop while it starts"), "{}", says());
+    assert!(says().contains("not stopped within 2 s"), "{}", says());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_ends_at_once_also_without_its_register_and_its_majority() {
+    let mut members = Members::start(3).await;
+    let client = members.client(PATIENCE).await;
+    let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
+    client.create("l", config).await.expect("it is created");
+    client.log("l").await.expect("it is there").append_sync("a").await.expect("it is appended");
+    members.kill(ONE).await;
+    members.kill(NodeId(3)).await;
+    told(|| members.says(), &["node 1 is taken for gone", "node=2"]).await;
+    told(|| members.says(), &["node 3 is taken for gone", "node=2"]).await;
+    let began = Instant::now();
+    members.stop(TWO).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
+    assert!(members.says().contains("stopping: what is under way"), "{}", members.says());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_takes_the_limits_that_serve_takes_and_no_nonsense() {
+    let options = &["--limit", "heartbeats_missed=50", "--limit", "ring_records=1000"];
+    let mut cluster = Cluster::start(options).await;
+    cli_of(&cluster).good(&["log", "create", "l"]).await;
+    assert!(cluster.stop(Signal::TERM).await.success());
+    let cli = CommandLine::new("unused");
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    let data = data.to_str().expect("a path of text");
+    for (limit, words) in [
+        ("heartbeats_missed", "say NAME=NUMBER"),
+        ("heartbeats_missed=", "say NAME=NUMBER"),
+        ("heartbeats_missed=-1", "say NAME=NUMBER"),
+        ("a=1\nb=2", "say NAME=NUMBER"),
+        ("nothing=1", "unknown field"),
+        ("heartbeats_missed=1", "'limits.heartbeats_missed' is 1; it can be from 2 to 1000"),
+        ("ring_bytes=99999999999999", "'limits.ring_bytes' is"),
+    ] {
+        let (_, said) = cli.bad(&["dev", "--data", data, "--limit", limit]).await;
+        assert!(said.contains(words), "{limit}: {said}");
+    }
+    let twice = ["dev", "--data", data, "--limit", "ring_records=5", "--limit", "ring_records=6"];
+    assert!(cli.bad(&twice).await.1.contains("--limit"), "which of the two?");
+    for seconds in ["0", "3601", "soon"] {
+        assert_eq!(cli.run(&["dev", "--data", data, "--stop-within", seconds]).await.status.code(), Some(2));
+    }
+    assert!(!directory.path().join("data").exists());
+}
