@@ -2,6 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use seriatim_model::limits::Limits;
 use seriatim_model::{Endpoint, LogId, NodeId};
@@ -75,5 +77,12 @@ async fn an_idle_connection_is_small_even_after_a_burst() {
     exchange(&mut ends, &long).await;
     settle(&mut ends).await;
     println!("after a long message each way: {} bytes per end", per_end());
-    assert!(per_end() < MAX_BYTES_PER_END);
+    // What was freed on another thread goes back to the system a little later.
+    let given_back = async {
+        while per_end() >= MAX_BYTES_PER_END {
+            settle(&mut ends).await;
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(20), given_back).await;
+    assert!(outcome.is_ok(), "{} bytes per end", per_end());
 }

@@ -140,7 +140,7 @@ pub const MUTATIONS: [Mutation; 91] = [
     mutation(Deviation::HopsEachStripe, "recovers", 3, |seed| {
         profiles::one_session(seed).ordered(Order::Scalog)
     }),
-    mutation(Deviation::FilledByTheClock, "no_needless_failure", 5, |seed| {
+    mutation(Deviation::FilledByTheClock, "no_needless_failure", 20, |seed| {
         profiles::slow_clients(seed).ordered(Order::Corfu)
     }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
