@@ -7,6 +7,7 @@
 pub mod config;
 pub mod limits;
 pub mod machine;
+pub mod numbers;
 pub mod position;
 pub mod record;
 pub mod retention;

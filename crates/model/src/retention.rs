@@ -3,6 +3,7 @@
 //! Files here decide nothing about when: the time is an argument, in milliseconds.
 
 use crate::limits;
+use crate::numbers;
 use crate::position::Position;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 
@@ -145,8 +146,7 @@ impl Wire for TimeIndex {
             put_number(out, mark.position.0 - last.position.0);
             put_number(out, mark.time_ms - last.time_ms);
             // Clocks on walls go back.
-            let wall = mark.wall_ms.wrapping_sub(last.wall_ms).cast_signed();
-            put_number(out, (wall << 1 ^ wall >> 63).cast_unsigned());
+            put_number(out, numbers::difference(last.wall_ms, mark.wall_ms));
             last = *mark;
         }
     }
@@ -160,8 +160,7 @@ impl Wire for TimeIndex {
             let invalid = || WireError::Invalid("TimeIndex");
             let position = more(last.position.0, take_number(input)?).map(Position).ok_or_else(invalid)?;
             let time_ms = more(last.time_ms, take_number(input)?).ok_or_else(invalid)?;
-            let wall = take_number(input)?;
-            let wall_ms = last.wall_ms.wrapping_add(wall >> 1 ^ (wall & 1).wrapping_neg());
+            let wall_ms = numbers::differing(last.wall_ms, take_number(input)?);
             last = TimeMark { position, time_ms, wall_ms };
             if wall_ms > limits::MAX_NUMBER || index.marks.len() == MOST_MARKS || !index.add(last) {
                 return Err(invalid());
@@ -175,25 +174,12 @@ impl Wire for TimeIndex {
     }
 }
 
-/// Seven bits in each byte, the lowest first.
-fn put_number(out: &mut Encoder, mut number: u64) {
-    while number >= 0x80 {
-        out.put(&[number as u8 | 0x80]);
-        number >>= 7;
-    }
-    out.put(&[number as u8]);
+fn put_number(out: &mut Encoder, number: u64) {
+    numbers::put_number(number, |byte| out.put(&[byte]));
 }
 
 fn take_number(input: &mut Decoder) -> Result<u64, WireError> {
-    let mut number: u64 = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = u8::decode(input)?;
-        number |= u64::from(byte & 0x7F) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err(WireError::Invalid("TimeIndex"))
+    numbers::take_number(|| u8::decode(input).ok()).ok_or(WireError::Invalid("TimeIndex"))
 }
 
 impl TimeIndex {

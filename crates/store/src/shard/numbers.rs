@@ -1,27 +1,17 @@
-//! Small numbers in few bytes, as binding logs have them.
-//!
-//! ```text
-//! number       seven bits in each byte, the lowest first; the highest bit says that there is more
-//! difference   a number whose lowest bit is the sign
-//! ```
+//! Small numbers in few bytes, as binding logs have them; see [`seriatim_model::numbers`].
 
 use bytes::Bytes;
-use seriatim_model::SessionId;
 use seriatim_model::wire::{Wire, decode_one};
+use seriatim_model::{SessionId, numbers};
 
 /// Writes a number.
-pub(super) fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
+pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
+    numbers::put_number(number, |byte| out.push(byte));
 }
 
 /// Writes by how much `to` differs from `from`.
 pub(super) fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
-    let difference = to.wrapping_sub(from).cast_signed();
-    put_number(out, (difference << 1 ^ difference >> 63).cast_unsigned());
+    put_number(out, numbers::difference(from, to));
 }
 
 /// The bytes that are left to read. Each reading returns nothing where they end, or mean nothing.
@@ -47,19 +37,7 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn number(&mut self) -> Option<u64> {
-        let (mut number, mut shift) = (0, 0);
-        loop {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift > 63 || bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
+        numbers::take_number(|| self.byte())
     }
 
     pub(super) fn small(&mut self) -> Option<u16> {
@@ -67,9 +45,7 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn difference(&mut self, from: u64) -> Option<u64> {
-        let number = self.number()?;
-        let difference = (number >> 1).cast_signed() ^ -(number & 1).cast_signed();
-        Some(from.wrapping_add(difference.cast_unsigned()))
+        Some(numbers::differing(from, self.number()?))
     }
 
     fn take(&mut self, len: u64) -> Option<&[u8]> {
