@@ -216,7 +216,7 @@ fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     script.read(0, 8, Duration::ZERO);
     assert_eq!(script.answer(0, run([1]), 2), []);
     script.wait(Duration::ZERO);
-    // What the shard said may have been of another view: it is asked again.
+    // The shard may have answered in another view: it is asked again.
     assert_eq!(script.found(entry(1, 1, 64)), []);
     assert_eq!(script.answer(0, run([1]), 2), []);
     script.wait(Duration::ZERO);

@@ -247,7 +247,7 @@ fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
     script.want(100);
     assert_eq!(positions(&script.deliver(0, 0, run([0, 2]), 3)), [0]);
     script.wait(Duration::ZERO);
-    // What the shard said may have been of another view: it is asked again.
+    // The shard may have answered in another view: it is asked again.
     assert_eq!(script.found(entry(1, 1, 64)), []);
     script.wait(Duration::ZERO);
     assert_eq!(script.deliver(0, 1, run([2]), 3), []);

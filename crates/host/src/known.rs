@@ -1,4 +1,4 @@
-//! What others see of a node: who it is, which roles it has, and what an operator should know.
+//! A node as others see it: its number, its roles, and its problems.
 
 use seriatim_model::{Endpoint, LogId, NodeId, ShardId};
 use seriatim_protocol::control::controller::Controller;
@@ -18,7 +18,7 @@ impl Host {
         self.config.node
     }
 
-    /// What an operator should know: roles that could not be brought back, and what came up since.
+    /// The problems that are for an operator: roles that could not be brought back, and those that came up since.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems

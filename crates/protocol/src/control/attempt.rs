@@ -439,13 +439,13 @@ impl Attempt {
     }
 
     fn after_stage(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
-        let least = self.entry.config.least_sequencers();
-        let candidates = self.to_stage(around);
-        let spare: Vec<NodeId> = around.spares(&candidates).collect();
         if self.replace_sequencers(around) {
             self.since = now;
             return Ok(None);
         }
+        let least = self.entry.config.least_sequencers();
+        let candidates = self.to_stage(around);
+        let spare: Vec<NodeId> = around.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
         // One whose node is heard may be mute all the same: others can stand in for it.
         let go_on = enough || !spare.is_empty();
@@ -468,14 +468,14 @@ impl Attempt {
     /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is for. Says whether there are
     /// some that were not asked yet.
     fn replace_sequencers(&mut self, around: Around<'_>) -> bool {
+        if !self.purpose.replaces || self.purpose.leaves_sequencers {
+            return false;
+        }
         let take_part = self.to_stage(around);
         let lost = (self.entry.config.sequencers as usize).saturating_sub(take_part.len());
-        let spare: Vec<NodeId> = around.spares(&take_part).take(lost).collect();
-        let replaces = self.purpose.replaces && !self.purpose.leaves_sequencers && !spare.is_empty();
-        if replaces {
-            self.spare_sequencers.extend(spare);
-        }
-        replaces
+        let before = self.spare_sequencers.len();
+        self.spare_sequencers.extend(around.spares(&take_part).take(lost));
+        self.spare_sequencers.len() > before
     }
 
     /// Who is to be a sequencing replica of the new view: those that are meant to, and spares if those are

@@ -236,8 +236,9 @@ impl Controller {
                 }
             }
             Message::Current { entry } => {
-                self.register_answered(now, entry.clone(), out);
-                self.retaining.confirmed(now, &entry, self.options, out);
+                let confirmed = entry.view_number();
+                self.register_answered(now, entry, out);
+                self.retaining.confirmed(now, confirmed, self.options, out);
             }
             Message::Underway { claim } if self.rival.is_some() && claim >= self.stood_back_for => {
                 self.stood_back_for = claim;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use seriatim_model::retention::{Extent, LogClock, trims_to};
 use seriatim_model::{
-    Address, Endpoint, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View,
+    Address, Endpoint, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View, ViewNumber,
 };
 
 use super::message::{LogEntry, Message};
@@ -94,16 +94,16 @@ impl Retaining {
         }
     }
 
-    /// The register says what it has under the log's name.
+    /// The register says that this is the log's latest view.
     pub(super) fn confirmed(
         &mut self,
         now: Time,
-        entry: &LogEntry,
+        view: ViewNumber,
         options: Options,
         out: &mut Vec<RoleEffect>,
     ) {
         if let Some(reign) = &mut self.reign
-            && reign.entry.view_number() == entry.view_number()
+            && reign.entry.view_number() == view
         {
             reign.is_confirmed = true;
             self.apply_if_complete(now, options, out);
@@ -401,7 +401,7 @@ mod tests {
         let (options, mut out) = (Options::default(), vec![]);
         retaining.go_on(now, REGISTER, options, &mut out);
         assert_eq!(out.len(), 3, "the register and two replicas are asked in round {request}");
-        retaining.confirmed(now, &entry(ME), options, &mut out);
+        retaining.confirmed(now, entry(ME).view_number(), options, &mut out);
         let [first, second] = answers;
         retaining.answered(now, replica(1), &first, options, &mut out);
         assert_eq!(told(&out), [], "one replica has not answered");

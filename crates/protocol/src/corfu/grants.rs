@@ -49,7 +49,7 @@ struct Holder {
     /// Where its client was heard last.
     from: Address,
     grants: usize,
-    /// What it was given in earlier takes it does not write any more.
+    /// Its client writes nothing any more that was given in earlier takes.
     take: u64,
     /// How long its records may take.
     patience: Duration,
@@ -79,7 +79,7 @@ pub(super) struct Question {
 }
 
 impl Holder {
-    /// What it says may wait behind its records.
+    /// Its answers may wait behind its records.
     fn is_gone(&self, now: Time, silence: Duration) -> bool {
         self.closed_at.is_some_and(|at| now >= at + self.patience.min(COME_BACK_WITHIN))
             || self.asked_at.is_some_and(|at| now >= at + silence.max(self.patience))
@@ -150,7 +150,7 @@ impl Grants {
         holder.grants += usize::from(!is_joined);
     }
 
-    /// Something came of a session. What it was given in earlier takes than this one it does not write any more.
+    /// Something came of a session. Its client writes nothing any more that was given in earlier takes than this one.
     pub(super) fn hear(&mut self, from: Address, session: SessionId, take: u64) {
         if let Some(holder) = self.holders.get_mut(&session) {
             holder.is_heard(from);
