@@ -96,7 +96,7 @@ pub(crate) struct DevArguments {
     /// How many nodes the cluster has [default: 3, or what it had before].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) nodes: Option<u32>,
-    /// A setting of [limits] of a node's file, for all nodes; may be given several times: see docs/seriatim.example.toml.
+    /// A setting of the section `limits` of a node's file, for all nodes; may be given several times: see docs/seriatim.example.toml.
     #[arg(long = "limit", value_name = "NAME=NUMBER")]
     pub(crate) limits: Vec<String>,
     #[command(flatten)]
