@@ -55,4 +55,5 @@ checks! {
     glossary,
     decisions,
     documents,
+    named_files,
 }

@@ -1,4 +1,4 @@
-//! One file for each property that a log promises (erwin.md, last section).
+//! One file for each property that a log promises (docs/design/erwin.md, "The promise").
 //!
 //! A checker reads a history after the run and objects, or not. Positions are the witness: with them,
 //! every check is a sort and a scan.

@@ -1,6 +1,7 @@
 //! The documents that the project keeps.
 
 use std::collections::BTreeSet;
+use std::path::{Component, Path};
 
 use super::Finding;
 use crate::workspace::Workspace;
@@ -64,7 +65,7 @@ pub(super) fn crate_docs(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether a path is that of a test's root: `tests/name.rs` or `tests/name/main.rs`.
+/// Whether a path is that of a test's root: a file in `tests`, or `main.rs` in a folder of it.
 fn is_test(path: &str) -> bool {
     let Some((_, below)) = path.split_once("/tests/") else { return false };
     !below.contains('/') || below.ends_with("/main.rs") && below.matches('/').count() == 1
@@ -146,6 +147,64 @@ pub(super) fn present(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
+/// Checks that every page and every source file that a text names exists: below the root, from where the text is, or with
+/// as many folders as say which is meant.
+pub(super) fn named(workspace: &Workspace) -> Vec<Finding> {
+    let paths: BTreeSet<&str> = workspace.files().iter().map(|file| file.path.as_str()).collect();
+    let exists = |name: &str, from: &str| {
+        let beside = resolve(from, name);
+        paths.contains(beside.as_str())
+            || paths.iter().any(|path| {
+                path.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+            })
+    };
+    let mut findings = Vec::new();
+    for file in workspace.files().iter().filter(|file| names_files(&file.path)) {
+        let is_rust = file.path.ends_with(".rs");
+        for (line, text) in file.lines().filter(|(_, text)| !is_rust || text.trim_start().starts_with("//")) {
+            for name in file_names(text).filter(|name| !exists(name, &file.path)) {
+                findings.push(Finding::new(
+                    &file.path,
+                    line,
+                    format!("names `{name}`, which does not exist"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+fn names_files(path: &str) -> bool {
+    [".rs", ".md", ".txt", ".sh", ".toml"].iter().any(|end| path.ends_with(end))
+}
+
+/// The pages and source files that a line names, addresses of sites apart.
+fn file_names(line: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-./:*".contains(c);
+    let words = line.split(move |c: char| !is_part(c)).map(|word| word.trim_end_matches(['.', ':']));
+    let is_file = |word: &&str| {
+        let stem = word.strip_suffix(".md").or_else(|| word.strip_suffix(".rs"));
+        stem.is_some_and(|stem| !stem.is_empty() && !stem.contains([':', '*']))
+    };
+    words.filter(is_file).map(|word| word.trim_start_matches("./"))
+}
+
+/// A path as seen from the folder of the file at `from`.
+fn resolve(from: &str, name: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in Path::new(name).components() {
+        match part {
+            Component::ParentDir => {
+                parts.pop();
+            }
+            Component::Normal(part) => parts.extend(part.to_str()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    parts.join("/")
+}
+
 fn missing(path: &str, what: &str) -> Finding {
     Finding::new(path, 1, format!("is missing; it {what}"))
 }
@@ -190,6 +249,25 @@ mod tests {
         let with = |path, text| decisions(&Workspace::of(&[(path, text)])).len();
         assert_eq!(with("docs/decisions/dependencies.md", "# Dependencies\n"), 0);
         assert_eq!(with("docs/decisions/host.md", "no title"), 2);
+    }
+
+    #[test]
+    fn files_that_are_named_exist() {
+        let with = |path, text| {
+            let files =
+                [("docs/a.md", ""), ("docs/decisions/b.md", ""), ("crates/x/src/y/z.rs", ""), (path, text)];
+            named(&Workspace::of(&files)).len()
+        };
+        let found = "See [it](a.md), docs/decisions/b.md, `y/z.rs`: z.rs. https://example.com/q.md";
+        assert_eq!(with("docs/c.md", found), 0);
+        assert_eq!(with("docs/decisions/c.md", "[it](../a.md) and [this](b.md)"), 0);
+        assert_eq!(
+            with("docs/c.md", "[it](b.md), `x/z.rs`, [this](../a.md)"),
+            2,
+            "what a link leads to, and what a path leads to"
+        );
+        assert_eq!(with("crates/x/src/w.rs", "//! See gone.md.\nlet name = \"gone.md\";"), 1);
+        assert_eq!(with("crates/x/src/w.rs", "/// All of `*.rs` and `.md`."), 0);
     }
 
     #[test]

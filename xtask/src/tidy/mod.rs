@@ -114,4 +114,9 @@ pub const CHECKS: &[Check] = &[
         about: "the documents that everyone looks for exist and say how to start",
         run: documents::present,
     },
+    Check {
+        name: "named_files",
+        about: "every page and source file that a text names exists",
+        run: documents::named,
+    },
 ];

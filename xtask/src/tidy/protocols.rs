@@ -47,7 +47,7 @@ fn folder(file: &TextFile) -> Option<&str> {
     file.path.strip_prefix(ROOT)?.split_once('/').map(|(folder, _)| folder)
 }
 
-/// The folder that a file `name.rs` at the root of the crate is the module of.
+/// The folder that a file at the root of the crate, with the folder's name, is the module of.
 fn module_file<'a>(file: &'a TextFile, orderings: &BTreeSet<&str>) -> Option<&'a str> {
     let name = file.path.strip_prefix(ROOT)?.strip_suffix(".rs")?;
     (orderings.contains(name) || SHARED.contains(&name)).then_some(name)

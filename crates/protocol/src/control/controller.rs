@@ -1,4 +1,4 @@
-//! The controller of one log on one node: drives view changes, step by step (erwin.md, "View change").
+//! The controller of one log on one node: drives view changes, step by step (docs/design/views.md, "View change").
 //!
 //! It keeps nothing that cannot be lost. If it dies at any point, another starts over with a higher
 //! number; two that race are decided by the register. Every question is repeated until it is answered,

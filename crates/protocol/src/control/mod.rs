@@ -3,7 +3,7 @@
 //! The *register* ([`register::Register`]) keeps one entry per log, which every compare-and-set covers
 //! whole. Its rules, which a keeper of the entries outside of all nodes follows too, are in [`catalog`].
 //! The *controller* of a log ([`controller::Controller`]) drives a view change through the register
-//! (LazyLog §4.5, erwin.md "View change"): it keeps nothing that cannot be lost.
+//! (LazyLog §4.5, docs/design/views.md "View change"): it keeps nothing that cannot be lost.
 //!
 //! ```text
 //!  controller      register     sequencers          shard replicas

@@ -37,7 +37,7 @@
 //!
 //! **Where we deviate from the paper**: holes are filled by shards and not by readers, who need not be trusted with
 //! that, and the tail is confirmed by all replicas of some shard, because a sequencer does not know that
-//! its view is over. See `docs/decisions/2026-11-22-corfu.md`.
+//! its view is over. See docs/design/corfu.md.
 
 pub mod client;
 mod fences;

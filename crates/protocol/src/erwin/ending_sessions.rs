@@ -1,4 +1,4 @@
-//! How the members of a view end a session (erwin.md, "Ending a session"), and what the shards are told of records
+//! How the members of a view end a session (docs/design/erwin.md, "Ending a session"), and what the shards are told of records
 //! that nobody named ("Orphans").
 //!
 //! ```text

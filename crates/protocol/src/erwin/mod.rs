@@ -24,12 +24,12 @@
 //! ([`shard`](crate::shard)). The two differ in what an entry carries ([`Content`](crate::parts::Content)),
 //! in what is pushed (`push.rs`), and in whom a client waits for (`putting.rs`).
 //!
-//! **Where we deviate from the paper**, and why: the design is settled in `docs/protocols.md`. In short:
-//! the orderer is driven by events and pipelined, so that a lone record is stable after six network
-//! delays; record ids are (session, number) without gaps, so that the duplicate filter is one number a
-//! session and sessions keep their order; `check_tail` asks all replicas and takes the largest count,
-//! because a deposed leader does not know that it is; a view change stages the new view beside the old
-//! one's sealed state, so that an attempt that dies harms nothing.
+//! **Where we deviate from the paper**, and why: see docs/design/erwin.md. In short:
+//! the orderer is driven by events and pipelined, so that a lone record is stable eight network delays
+//! after its append began; record ids are (session, number) without gaps, so that the duplicate filter is one
+//! number a session and sessions keep their order; `check_tail` asks all replicas, because a deposed leader does
+//! not know that it is, and adds what followers hold in other orders to the leader's count; a view change stages
+//! the new view beside the old one's sealed state, so that an attempt that dies harms nothing.
 
 pub mod client;
 mod ending;

@@ -1,4 +1,4 @@
-//! The sequencing replica's part in a view change: seal, flush, stage (erwin.md, steps 2 to 6).
+//! The sequencing replica's part in a view change: seal, flush, stage (docs/design/views.md, steps 2 to 6).
 
 use seriatim_model::{Address, IdRun, Position, ShardId, Time, View, ViewNumber, limits};
 

@@ -1,4 +1,4 @@
-//! The duplicate filter: which numbers of which sessions are held or bound (erwin.md, "Sessions").
+//! The duplicate filter: which numbers of which sessions are held or bound (docs/design/erwin.md, "Sessions").
 
 mod bounds;
 

@@ -32,7 +32,7 @@
 //! leader what became of its records.
 //!
 //! **Where we deviate from the paper**: cuts carry names; the layer is a group under the view register instead of
-//! Paxos; intervals begin when there is something to do. See `docs/decisions/2026-11-22-scalog.md`.
+//! Paxos; intervals begin when there is something to do. See docs/design/scalog.md.
 
 pub mod client;
 mod cut;

@@ -1,5 +1,5 @@
 //! Binding records that clients put themselves: how a replica obeys an order of names, and what it does
-//! about records that it lacks (LazyLog §5.2, §5.4; erwin.md, "Erwin-st").
+//! about records that it lacks (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
 //!
 //! ```text
 //! client          primary          backup         leader

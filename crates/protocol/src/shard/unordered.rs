@@ -1,4 +1,4 @@
-//! What a replica knows of records that were put before they got positions (LazyLog §5; erwin.md,
+//! What a replica knows of records that were put before they got positions (LazyLog §5; docs/design/erwin.md,
 //! "Erwin-st").
 //!
 //! The store has the records; here are only their names. A name goes from *held* to *placed*, when the

@@ -1,4 +1,4 @@
-//! The view change, checked in every reachable state, over the machines themselves (erwin.md, "View change").
+//! The view change, checked in every reachable state, over the machines themselves (docs/design/views.md, "View change").
 //!
 //! A state is the machines of one log, and the messages between them. Messages arrive at any time, in any
 //! order, any number of times, or never; controllers stop at any point; replicas lose their memory. What is
