@@ -1,19 +1,14 @@
 //! The command line. Scripts depend on it: names stay as they are.
 
-mod bench;
 mod retention;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use seriatim_bench::{BenchArguments, duration};
 use seriatim_model::{Durability, Order};
 
-pub(crate) use bench::{
-    BenchCommand, ComparisonArguments, FailoverArguments, GrowArguments, LatencyArguments, LoadArguments,
-    MetadataArguments, PacedArguments, PlotArguments, ReadBenchArguments, RegisterKind, RepeatArguments,
-    ScaleArguments, StallArguments, ThroughputArguments, Victim,
-};
 pub(crate) use retention::{RetentionArguments, age_in_words, bytes_in_words};
 
 /// A fault-tolerant shared log: many clients append, everyone reads one total order, and you choose when
@@ -78,8 +73,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Admin(AdminCommand),
     /// Measure latency and throughput beside what the machine itself can do, and failover.
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    Bench(BenchArguments),
 }
 
 #[derive(Debug, Args)]
@@ -305,22 +299,6 @@ fn interval_us(text: &str) -> Result<u32, String> {
     let millis = |micros: &u32| f64::from(*micros) / 1000.0;
     let wrong = || format!("an interval has {}ms to {}ms", millis(limits.start()), millis(limits.end()));
     if limits.contains(&micros) { Ok(micros) } else { Err(wrong()) }
-}
-
-/// A time with its unit; without one it is in milliseconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time: give one such as 3ms, 0.2ms, 200us or 1s");
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit_us = match &text[digits.len()..] {
-        "us" => 1.0,
-        "" | "ms" => 1e3,
-        "s" => 1e6,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = digits.parse().map_err(|_| wrong())?;
-    let seconds = number * unit_us / 1e6;
-    let is_sane = (0.0..=3600.0).contains(&seconds);
-    if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
 #[derive(Debug, Args)]

@@ -166,13 +166,6 @@ fn bar(len: Option<u64>, template: &str) -> ProgressBar {
     bar.with_style(style.with_key("rate", rate))
 }
 
-/// A bar on a terminal for work of a few long steps, each with a message that says what it is; nothing elsewhere.
-pub(crate) fn steps(len: u64) -> ProgressBar {
-    let bar = bar(Some(len), "{bar:32} {pos}/{len}, {elapsed}, {msg}");
-    bar.enable_steady_tick(std::time::Duration::from_millis(250));
-    bar
-}
-
 /// A line on standard output, at once.
 pub(crate) fn print_line(line: impl fmt::Display) {
     // If nobody reads it, nothing is lost.

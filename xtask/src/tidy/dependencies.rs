@@ -19,7 +19,8 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("etcd", &[]),
     ("node", &["model", "protocol", "delivery", "store", "net", "host", "client", "etcd"]),
     ("sim", &["model", "protocol", "delivery", "store", "host"]),
-    ("seriatim", &["model", "protocol", "delivery", "store", "net", "host", "client", "node"]),
+    ("bench", &["model", "protocol", "net", "client", "node"]),
+    ("seriatim", &["model", "store", "client", "node", "bench"]),
 ];
 
 /// What a crate's tests may use besides.

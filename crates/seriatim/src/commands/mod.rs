@@ -2,7 +2,6 @@
 
 mod admin;
 mod append;
-mod bench;
 mod demo;
 mod dev;
 mod log;
@@ -24,7 +23,10 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
         Command::Dev(arguments) => dev::run(arguments).await,
         Command::Serve(arguments) => serve::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
-        Command::Bench(command) => bench::run(command).await,
+        Command::Bench(arguments) => {
+            let outcome = seriatim_bench::run(arguments, signals::told()).await;
+            outcome.map_err(|failure| Failure::new(failure.to_string()))
+        }
         Command::Log(command) => log::run(&connect(&server).await?, command).await,
         Command::Append(arguments) => append::run(&connect(&server).await?, arguments).await,
         Command::Read(arguments) => read::read(open(&server, &arguments.name).await?, arguments).await,

@@ -28,5 +28,11 @@ impl Signals {
     }
 }
 
+/// Waits until the process is told to stop; until this is first polled, being told ends it at once.
+pub(super) async fn told() -> std::io::Result<()> {
+    Signals::new()?.told().await;
+    Ok(())
+}
+
 /// What to say when an orderly end was interrupted.
 pub(super) const AT_ONCE: &str = "interrupted again: stopped at once, as if killed";

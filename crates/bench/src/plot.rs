@@ -6,7 +6,7 @@ use super::presentation::Presentation;
 use super::report::{Report, write_file};
 use super::style::document;
 use crate::arguments::PlotArguments;
-use crate::output::{Failure, Outcome, print_line};
+use crate::terminal::{Failure, Outcome, print_line};
 
 pub(super) fn run(arguments: &PlotArguments) -> Outcome {
     let mut page = match &arguments.page {

@@ -24,7 +24,7 @@ use super::pace::Pace;
 use super::presentation::{Presentation, check};
 use super::report::{Row, Subject};
 use crate::arguments::{FailoverArguments, Victim};
-use crate::output::{Failure, Outcome, steps};
+use crate::terminal::{Failure, Outcome, steps};
 use cluster::Cluster;
 
 /// The log that is appended to.

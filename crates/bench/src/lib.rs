@@ -8,6 +8,7 @@
 //! [`disk_floor`]; then [`figures`] and [`report`], and how they are told:
 //! [`presentation`], [`table`], [`chart`], [`page`], and once more [`plot`].
 
+mod arguments;
 mod chart;
 mod cluster;
 mod comparison;
@@ -32,25 +33,40 @@ mod scale;
 mod stall;
 mod style;
 mod table;
+mod terminal;
 mod throughput;
 
-use super::signals::Signals;
-use crate::arguments::BenchCommand;
-use crate::output::{Failure, Outcome};
+use std::future::Future;
+use std::io;
 
-pub(crate) async fn run(command: BenchCommand) -> Outcome {
+use arguments::BenchCommand;
+pub use arguments::{BenchArguments, duration};
+pub use terminal::Failure;
+use terminal::Outcome;
+
+/// Measures what the command line asks for and prints the figures, unless it is interrupted meanwhile. What keeps its thread does not look at `interrupted` at all.
+///
+/// # Errors
+/// If something could not be measured or written down, or it was interrupted: what, and what to do.
+pub async fn run(
+    arguments: BenchArguments,
+    interrupted: impl Future<Output = io::Result<()>>,
+) -> Result<(), Failure> {
+    let BenchArguments { command } = arguments;
     if let BenchCommand::Metadata(arguments) = &command {
-        // It keeps its thread until it is done, and leaves nothing behind when it is interrupted.
+        // It keeps its thread until it is done, and leaves nothing behind when its process is killed.
         return metadata::run(arguments);
     }
     if let BenchCommand::Plot(arguments) = &command {
         return plot::run(arguments);
     }
-    let mut signals = Signals::new()?;
     tokio::select! {
         outcome = measure(&command) => outcome,
         // What was started ends with the measurement, and its files go.
-        () = signals.told() => Err(Failure::new("interrupted; nothing was measured")),
+        waited = interrupted => {
+            waited?;
+            Err(Failure::new("interrupted; nothing was measured"))
+        }
     }
 }
 

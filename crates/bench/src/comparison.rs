@@ -11,7 +11,7 @@ use super::figures::Measured;
 use super::presentation::{Presentation, check};
 use super::report::{DISK_FLOOR, FLOOR, Row, Settings, Subject};
 use crate::arguments::ComparisonArguments;
-use crate::output::{Failure, Outcome, steps};
+use crate::terminal::{Failure, Outcome, steps};
 
 /// What all subjects of a comparison have in common.
 pub(super) struct Comparison<'a> {

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::arguments::RegisterKind;
-use crate::output::Failure;
+use crate::terminal::Failure;
 
 /// How many nodes: three with a sequencing replica, and one that is never lost.
 const NODES: u32 = 4;

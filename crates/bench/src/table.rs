@@ -5,7 +5,7 @@ use comfy_table::CellAlignment;
 use super::figure::{Figure, LATENCIES};
 use super::figures::Spread;
 use super::report::Row;
-use crate::output::print_line;
+use crate::terminal::print_line;
 
 /// Names at the left, figures at the right, and what is to be said about them below.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -124,9 +124,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::commands::bench::figures::Measured;
-    use crate::commands::bench::latencies::Latencies;
-    use crate::commands::bench::report::Subject;
+    use crate::figures::Measured;
+    use crate::latencies::Latencies;
+    use crate::report::Subject;
 
     fn rows(rounds: &[u64]) -> Vec<Row> {
         let measured = |us: &u64| {

@@ -22,7 +22,7 @@ use super::presentation::Presentation;
 use super::report::{Row, Settings, Subject};
 use super::table::Table;
 use crate::arguments::{LoadArguments, ThroughputArguments};
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// How long appends run before they are counted.
 const WARM_UP: Duration = Duration::from_millis(500);

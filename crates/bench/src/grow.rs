@@ -19,7 +19,7 @@ use super::presentation::Presentation;
 use super::report::Subject;
 use super::throughput::Load;
 use crate::arguments::GrowArguments;
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// How long appends run before anything counts.
 const WARM_UP: Duration = Duration::from_millis(500);

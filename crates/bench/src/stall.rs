@@ -24,7 +24,7 @@ use super::pace::Pace;
 use super::presentation::{Presentation, check};
 use super::report::{Row, Subject};
 use crate::arguments::StallArguments;
-use crate::output::{Failure, Outcome, steps};
+use crate::terminal::{Failure, Outcome, steps};
 
 /// How many names a client sends, or records it puts, before it dies.
 const COUNT: u64 = 8;

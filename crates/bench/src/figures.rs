@@ -107,8 +107,8 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::latencies::samples::{latencies, on_schedule, round};
-    use crate::commands::bench::report::{Row, Subject};
+    use crate::latencies::samples::{latencies, on_schedule, round};
+    use crate::report::{Row, Subject};
 
     #[test]
     fn a_spread_has_the_median_and_the_extremes() {

@@ -93,9 +93,9 @@ impl Latencies {
 #[cfg(test)]
 pub(super) mod samples {
     use super::*;
-    use crate::commands::bench::figures::Measured;
+    use crate::figures::Measured;
 
-    pub(in crate::commands::bench) fn latencies(us: &[u64]) -> Latencies {
+    pub(crate) fn latencies(us: &[u64]) -> Latencies {
         let (mut latencies, start) = (Latencies::new(), Instant::now());
         for us in us {
             latencies.record_between(start, start + Duration::from_micros(*us));
@@ -104,7 +104,7 @@ pub(super) mod samples {
     }
 
     /// Something done every millisecond, each a while after it should have begun.
-    pub(in crate::commands::bench) fn on_schedule(count: u64, took: impl Fn(u64) -> u64) -> Latencies {
+    pub(crate) fn on_schedule(count: u64, took: impl Fn(u64) -> u64) -> Latencies {
         let (mut latencies, start) = (Latencies::new(), Instant::now());
         for number in 0..count {
             let scheduled = start + Duration::from_millis(number);
@@ -113,7 +113,7 @@ pub(super) mod samples {
         latencies
     }
 
-    pub(in crate::commands::bench) fn round(us: u64) -> Measured {
+    pub(crate) fn round(us: u64) -> Measured {
         Measured::closed(latencies(&[us]), Duration::ZERO)
     }
 }

@@ -9,7 +9,7 @@ use seriatim_net::{ConnectionOptions, ListenOptions};
 use seriatim_node::{Dev, DevOptions, NodeOptions};
 use tokio::runtime::Handle;
 
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// How many nodes it has.
 pub(super) const NODES: u32 = 3;

@@ -19,7 +19,7 @@ use super::report::{Row, Subject};
 use super::table::Table;
 use super::throughput::{Load, floor, load};
 use crate::arguments::ScaleArguments;
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// The name of the nodes' threads.
 const NODES: &str = "nodes";

@@ -22,7 +22,7 @@ use super::figures::Measured;
 use super::latencies::Latencies;
 use super::machine::cpu_time;
 use super::pace::Pace;
-use crate::output::Failure;
+use crate::terminal::Failure;
 
 /// About as much as an acknowledgement, or a question, has in its frame.
 const SHORT_BYTES: usize = 64;

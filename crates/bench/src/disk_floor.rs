@@ -20,7 +20,7 @@ use super::latencies::Latencies;
 use super::latency::BACKLOG;
 use super::machine::cpu_time;
 use super::pace::Pace;
-use crate::output::Failure;
+use crate::terminal::Failure;
 
 /// How long a file is, in bytes: as long as a journal's. It is written before anything counts, and then again and
 /// again from its start.

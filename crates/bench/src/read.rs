@@ -26,7 +26,7 @@ use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
 use super::report::{Row, Settings, Subject};
 use crate::arguments::ReadBenchArguments;
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// How long a read may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);

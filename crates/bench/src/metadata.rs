@@ -29,7 +29,7 @@ use super::machine::cpu_time_of_this_thread;
 use super::presentation::{Presentation, check};
 use super::report::{Row, Subject};
 use crate::arguments::MetadataArguments;
-use crate::output::{Failure, Outcome, steps};
+use crate::terminal::{Failure, Outcome, steps};
 
 const LOG: LogId = LogId(1);
 const VIEW: ViewNumber = ViewNumber(1);

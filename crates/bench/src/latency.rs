@@ -21,7 +21,7 @@ use super::pace::Pace;
 use super::presentation::{Presentation, remark_ratios};
 use super::report::{Row, Settings, Subject};
 use crate::arguments::{LatencyArguments, PacedArguments};
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// How many appends may be unacknowledged: a stall of this many is still counted in full.
 pub(super) const BACKLOG: usize = 1 << 16;

@@ -10,7 +10,7 @@ use super::figure::{Figure, Setting, named};
 use super::figures::{Figures, Measured, Spread, Timeline};
 use super::latencies::Latencies;
 use super::machine::machine;
-use crate::output::{Failure, Outcome};
+use crate::terminal::{Failure, Outcome};
 
 /// What is the same for all rounds of a subject.
 pub(super) type Settings = BTreeMap<Setting, f64>;
@@ -200,7 +200,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::commands::bench::latencies::samples::{on_schedule, round};
+    use crate::latencies::samples::{on_schedule, round};
 
     #[test]
     fn the_json_has_the_agreed_names() {
@@ -244,7 +244,8 @@ mod tests {
         for text in ["{", "{}", "{\"command\": \"a\", \"machine\": \"b\", \"commit\": \"c\", \"rows\": [1]}"]
         {
             write_file(&path, text).unwrap();
-            let Err(Failure::Message(said)) = Report::read(&path) else { panic!("{text} was read") };
+            let Err(failure) = Report::read(&path) else { panic!("{text} was read") };
+            let said = failure.to_string();
             assert!(said.contains("a.json: "), "{said}");
         }
     }

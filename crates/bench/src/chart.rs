@@ -245,9 +245,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::commands::bench::figures::Measured;
-    use crate::commands::bench::latencies::Latencies;
-    use crate::commands::bench::report::Subject;
+    use crate::figures::Measured;
+    use crate::latencies::Latencies;
+    use crate::report::Subject;
 
     fn row(subject: Subject, us: impl IntoIterator<Item = u64>, rate: f64) -> Row {
         let (mut latencies, start) = (Latencies::new(), Instant::now());

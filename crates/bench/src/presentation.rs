@@ -8,7 +8,7 @@ use super::report::{Report, Row, check_files, write_file};
 use super::table::{Table, medians_of, table_of};
 use super::{failover, grow, latency, metadata, page, read, scale, stall, throughput};
 use crate::arguments::RepeatArguments;
-use crate::output::{Outcome, print_line};
+use crate::terminal::{Outcome, print_line};
 
 /// What a page of text has no room for: a chart shows it.
 const DRAWN: [Figure; 3] = [Figure::P90, Figure::P999, Figure::Max];
@@ -92,9 +92,9 @@ pub(super) fn remark_ratios(rows: &[Row], figures: &[Figure], table: &mut Table)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::figure::Setting;
-    use crate::commands::bench::latencies::samples::round;
-    use crate::commands::bench::report::Subject;
+    use crate::figure::Setting;
+    use crate::latencies::samples::round;
+    use crate::report::Subject;
 
     #[test]
     fn a_recorded_command_says_how_its_rows_are_told() {
