@@ -1,5 +1,6 @@
 //! A reader that speaks the shard contract directly, and trusts nothing that it is told.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, ShardMembers, Time};
@@ -46,6 +47,11 @@ pub struct Reader {
     next_request: u64,
     look_up_at: Option<Time>,
     trimmed: Position,
+    /// Every position below it was given out, lost or trimmed; and those above it that were given out.
+    ///
+    /// A cursor says less: a shard that joined is not known before the register is asked, and has positions below it.
+    read_to: Position,
+    read: BTreeSet<Position>,
     random: Random,
 }
 
@@ -85,6 +91,8 @@ impl Reader {
             next_request: 0,
             look_up_at,
             trimmed: Position::ZERO,
+            read_to: from,
+            read: BTreeSet::new(),
             random,
         };
         reader.follow_shards();
@@ -113,10 +121,19 @@ impl Reader {
         }
     }
 
-    /// Everything below it was read.
+    /// Every position below it was read, or is not there any more.
     #[must_use]
     pub fn frontier(&self) -> Position {
-        self.cursors.iter().map(|cursor| cursor.next).min().unwrap_or(self.from)
+        self.read_to
+    }
+
+    /// These positions need not be read any more.
+    fn note_read(&mut self, positions: impl IntoIterator<Item = Position>) {
+        self.read.extend(positions);
+        while let Some(position) = self.read.first().copied().filter(|position| *position <= self.read_to) {
+            self.read.pop_first();
+            self.read_to = self.read_to.max(position.next());
+        }
     }
 
     /// Whether a drain has all there is.
@@ -247,11 +264,15 @@ impl Reader {
         history: &mut History,
         out: &mut Vec<(Address, AnyMessage)>,
     ) {
-        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
-        let Some(asked) = cursor.asked.filter(|asked| asked.node == node) else { return };
+        let asked = self.cursors.iter().find(|cursor| cursor.shard == shard).and_then(|cursor| cursor.asked);
+        let Some(asked) = asked.filter(|asked| asked.node == node) else { return };
         if request_of(&message).is_some_and(|request| request != asked.request) {
             return;
         }
+        if let Message::Records { records, .. } | Message::Deliver { records, .. } = &message {
+            self.note_read(records.iter().map(|stored| stored.position));
+        }
+        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.shard == shard) else { return };
         let drains = matches!(self.style, Style::Drain { .. });
         let served = |from, upto| Served {
             at: 0,
@@ -310,12 +331,15 @@ impl Reader {
             ReadError::Trimmed { first } => {
                 cursor.next = cursor.next.max(first);
                 self.trimmed = self.trimmed.max(first);
+                self.read_to = self.read_to.max(first);
+                self.note_read([]);
             }
             // The application that reads here takes note, and goes on.
             ReadError::Lost { position, .. } => {
                 history.was_told_lost(shard, position);
                 cursor.next = cursor.next.max(position.next());
                 cursor.ask_at = now;
+                self.note_read([position]);
             }
             // Maybe another view has somebody who holds it.
             ReadError::Missing { .. } => self.look_up_at = self.look_up_at.or(Some(now)),
