@@ -153,7 +153,10 @@ impl Sequencer {
             Registered::Starts => {
                 let started = self.persist(&JournalRecord::Started { view: view.clone() }, out);
                 self.start(&view, started);
-                self.say_open(&view, out);
+                // A later claim may have sealed it before it heard of the view.
+                if self.membership.is_open() {
+                    self.say_open(&view, out);
+                }
             }
             Registered::Ends => {
                 (self.flush, self.leader) = (None, None);
