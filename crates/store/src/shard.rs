@@ -93,7 +93,7 @@ impl Default for ShardOptions {
     }
 }
 
-/// The place of a store's commands, and how far its files are to be believed.
+/// Whether a journal has the store's commands, and how far the store's files are to be believed.
 #[derive(Clone, Debug)]
 pub enum OpenMode {
     /// The commands are in the node's journal. The store is brought to the checkpoint's instant, and
