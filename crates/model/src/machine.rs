@@ -22,7 +22,7 @@ pub trait Machine {
     type Message;
     /// The requests of the application that holds it; an empty type for a role that has none.
     type Request;
-    /// The answer to a request.
+    /// Its answer to a request.
     type Reply;
 
     /// Takes one input at `now` and appends the effects. `now` never decreases from call to call.
