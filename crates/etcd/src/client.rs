@@ -40,7 +40,7 @@ struct Shared {
     preferred: AtomicUsize,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The revision of the whole store that was read.

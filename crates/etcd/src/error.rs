@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! The errors of etcd requests, and what to do about them.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum EndpointError {
     Malformed {
         /// The endpoint.
         endpoint: String,
-        /// What is wrong.
+        /// The fault in it.
         cause: String,
     },
 }
@@ -49,7 +49,7 @@ pub enum RequestError {
 pub struct Failure {
     /// The endpoint.
     pub endpoint: String,
-    /// What came of asking it.
+    /// The outcome of asking it.
     pub cause: String,
 }
 

@@ -13,12 +13,12 @@ use crate::range::{KeyValue, Range};
 /// How long to wait after a failure before etcd is asked again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is new in a range.
+/// An update of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
     /// The whole range as it is: at the start, and when changes were missed for good.
     Whole(Vec<KeyValue>),
-    /// What changed since, in order.
+    /// The changes since, in order.
     Changed(Vec<Change>),
 }
 
@@ -39,7 +39,7 @@ pub enum Change {
 pub struct Follower {
     client: Client,
     range: Range,
-    /// What is read at the start, and when changes were missed.
+    /// The range to read at the start, and when changes were missed.
     read: Range,
     /// Everything up to here was told; nothing before the first read.
     revision: Option<i64>,
@@ -84,7 +84,7 @@ impl Follower {
                     return Err(RequestError::Unreachable { failures: vec![failure] });
                 }
             };
-            // What follows `told` is forgotten, or etcd was set back to what it was before.
+            // etcd has forgotten the changes after `told`, or was set back to an earlier state.
             if response.compact_revision > 0 || response.created && revision(response.header) < told {
                 self.revision = None;
             } else if response.canceled {

@@ -41,7 +41,7 @@ impl Range {
     }
 }
 
-/// What is stored under a key.
+/// A key, and the value stored under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     /// The key.

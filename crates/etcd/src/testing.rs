@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const REQUIRED: &str = "SERIATIM_REQUIRE_ETCD";
 /// How long a start may take.
 const START_FOR: Duration = Duration::from_secs(60);
-/// What etcd says when it takes requests.
+/// The words by which etcd says that it takes requests.
 const READY: &str = "serving client traffic";
 /// How often a start is tried: another process may take a port that was free.
 const ATTEMPTS: u32 = 5;

@@ -12,14 +12,14 @@ pub struct Transaction {
     request: pb::TxnRequest,
 }
 
-/// What came of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether all comparisons held, and it was carried out.
     pub succeeded: bool,
-    /// What its reads found, in their order: those for the case that came.
+    /// The results of its reads, in their order: the reads for the case that came.
     pub found: Vec<Vec<KeyValue>>,
-    /// What came of the transactions within it, in their order.
+    /// The outcomes of the transactions within it, in their order.
     pub within: Vec<Outcome>,
 }
 

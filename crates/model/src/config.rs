@@ -1,4 +1,4 @@
-//! What a log promises: chosen when it is created, kept in the catalog.
+//! The promises of a log: chosen when it is created, kept in the catalog.
 
 use std::fmt;
 use std::str::FromStr;
@@ -268,7 +268,7 @@ impl LogConfig {
     /// Whether a cluster of `nodes` nodes can hold such a log.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The text says what is wrong, and what would be right.
     pub fn check(&self, nodes: u32) -> Result<(), String> {
         let within = |what: &str, value: u32, most: u32| match value {
             0 => Err(format!("a log needs at least one of its {what}")),
@@ -300,7 +300,7 @@ impl LogConfig {
 /// Whether `name` can name a log; see [`is_log_name`].
 ///
 /// # Errors
-/// What is wrong, and what would be right.
+/// The text says what is wrong, and what would be right.
 pub fn check_log_name(name: &str) -> Result<(), String> {
     if is_log_name(name) {
         return Ok(());

@@ -23,7 +23,7 @@ pub const MAX_RECORD_BYTES: u32 = 8 << 20;
 /// The largest payload of an append unless the log says otherwise, in bytes.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 1 << 20;
 
-/// What a record takes besides its payload, keys and headers included, in bytes.
+/// The most that a record takes besides its payload, keys and headers included, in bytes.
 pub const MAX_RECORD_OVERHEAD_BYTES: u32 = 64 << 10;
 
 /// The largest number of sequencing replicas, and of replicas of one shard.

@@ -18,11 +18,11 @@ use crate::wire::wire_enum;
 ///
 /// Deterministic: the same inputs at the same times give the same effects.
 pub trait Machine {
-    /// What it exchanges with other machines.
+    /// The messages that it exchanges with other machines.
     type Message;
-    /// What the application that holds it may ask; an empty type for a role that has none.
+    /// The requests of the application that holds it; an empty type for a role that has none.
     type Request;
-    /// What it answers to a request.
+    /// Its answer to a request.
     type Reply;
 
     /// Takes one input at `now` and appends the effects. `now` never decreases from call to call.
@@ -76,14 +76,14 @@ pub enum Address {
     Client(ConnectionId, u64),
 }
 
-/// What happened.
+/// An event that a machine is told of.
 #[derive(Clone, Debug)]
 pub enum Input<M, Q> {
     /// A message arrived. It may be late, repeated, or out of order with those of other senders.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: Address,
-        /// What it says.
+        /// The message itself.
         message: M,
     },
     /// The connection to a node, or of a client, is gone; what was sent over it may be lost.
@@ -120,7 +120,7 @@ pub enum Input<M, Q> {
     Request {
         /// Names the request; its reply carries the same token.
         token: u64,
-        /// What is asked.
+        /// The request itself.
         request: Q,
     },
     /// The deadline passed.
@@ -147,14 +147,14 @@ impl Address {
     }
 }
 
-/// What is to be done.
+/// An action that a machine asks for.
 #[derive(Clone, Debug)]
 pub enum Effect<M, R> {
     /// Send a message.
     Send {
         /// To whom.
         to: Address,
-        /// What it says.
+        /// The message itself.
         message: M,
     },
     /// Add an entry to the role's journal. After a restart the role is rebuilt from its entries.
@@ -175,7 +175,7 @@ pub enum Effect<M, R> {
     Read {
         /// Comes back in [`Input::Read`].
         ticket: Ticket,
-        /// What to read.
+        /// The range to read.
         range: ReadRange,
     },
     /// Look for records that were put and have no final position yet.

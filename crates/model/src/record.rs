@@ -156,7 +156,7 @@ const FIXED_BYTES: usize = 9;
 /// A typed optional header of a record. Types below 32,768 belong to Seriatim, the others to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the value means.
+    /// The meaning of the value.
     pub kind: u16,
     /// The value.
     pub value: Bytes,
@@ -164,7 +164,7 @@ pub struct Header {
 
 wire_struct! { Header { kind, value } }
 
-/// What a user appended: payload, append time, optional key, optional headers; or a no-op.
+/// The record that a user appended: payload, append time, optional key, optional headers; or a no-op.
 ///
 /// It is kept encoded from the client to the disk and back: no machine in between looks inside or
 /// copies it. Layout: flags (1 byte), append time (8), key and headers where their flag is set,
@@ -207,7 +207,7 @@ impl Record {
         Self { encoded: out.into(), payload_offset }
     }
 
-    /// What stands at a position whose record no replica has. All no-ops are the same.
+    /// The no-op at a position whose record no replica has. All no-ops are the same.
     #[must_use]
     pub fn no_op() -> Self {
         const ENCODED: [u8; FIXED_BYTES] = {
@@ -245,7 +245,7 @@ impl Record {
         &self.encoded
     }
 
-    /// What the user appended, byte for byte.
+    /// The payload that the user appended, byte for byte.
     #[must_use]
     pub fn payload(&self) -> Bytes {
         self.encoded.slice(self.payload_offset as usize..)

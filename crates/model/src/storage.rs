@@ -1,4 +1,4 @@
-//! What a shard replica asks of its record store.
+//! The requests of a shard replica to its record store.
 //!
 //! The store holds, for each position, the versions that were pushed under different views, and answers
 //! reads with the valid one (see [`ViewHistory`]). Nothing is edited: every command adds an entry.
@@ -78,12 +78,12 @@ pub struct Rebound {
 
 wire_struct! { Rebound { of, first, count as number } }
 
-/// What a shard replica must remember besides its records. Written whole whenever it changes.
+/// The state that a shard replica must remember besides its records. Written whole whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardMemory {
     /// This life of the replica.
     pub incarnation: Incarnation,
-    /// What the log promises.
+    /// The promises of the log.
     pub config: LogConfig,
     /// The highest claim that it was fenced with, or the number of its view.
     pub claim: ViewNumber,
@@ -130,7 +130,7 @@ impl Lacking {
         }
     }
 
-    /// What is in both; possibly nothing.
+    /// The positions in both; possibly none.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
         let end = self.end.min(other.end);
@@ -159,7 +159,7 @@ impl Lacking {
         self.above(position).unwrap_or(Self { from: self.end, end: self.end })
     }
 
-    /// What is left of it from `position` on.
+    /// The rest of it from `position` on.
     #[must_use]
     pub fn above(self, position: Position) -> Option<Self> {
         let from = self.from.max(position);
@@ -187,9 +187,9 @@ pub enum StorageCommand {
     /// The same as [`StorageCommand::Remember`], with what the replica should hold and does not yet. It
     /// stands until the next of these.
     RememberLacking {
-        /// What is remembered.
+        /// The replica's memory.
         memory: ShardMemory,
-        /// What is lacking, if anything.
+        /// The range that is lacking, if any.
         lacks: Option<Lacking>,
     },
     /// Hold these records, which have no positions yet. Putting the same record again is harmless.
@@ -201,7 +201,7 @@ pub enum StorageCommand {
         view: ViewNumber,
         /// The first position.
         first: Position,
-        /// Whose positions they are.
+        /// The runs of names that they belong to.
         runs: Vec<Ordered>,
     },
     /// Which shards hold the positions from `first` on, as versions of `view`: the part of
@@ -214,10 +214,10 @@ pub enum StorageCommand {
         /// Which shards hold them.
         owned: Vec<Owned>,
     },
-    /// What was put under these names, and has no position, will never get one.
+    /// Records that were put under these names, and have no position, will never get one.
     Discard(IdRun),
-    /// What is kept of a [`StorageCommand::Bind`] of which some records were there, as versions of other views at the
-    /// same positions: nobody asks for it, but the journal has no need of these records twice.
+    /// The part that is kept of a [`StorageCommand::Bind`] of which some records were there, as versions of other
+    /// views at the same positions: no replica asks for it, but the journal has no need of these records twice.
     Rebind {
         /// The view that they were pushed under.
         view: ViewNumber,
@@ -290,13 +290,13 @@ pub struct Stored {
     pub position: Position,
     /// Its name.
     pub id: RecordId,
-    /// What was appended.
+    /// The record that was appended.
     pub record: Record,
 }
 
 wire_struct! { Stored { position, id, record } }
 
-/// What a read found.
+/// The outcome of a read.
 pub type ReadOutcome = Result<Vec<Stored>, ReadFailure>;
 
 /// Why a read found nothing.
@@ -310,16 +310,16 @@ pub enum ReadFailure {
     Disk(String),
 }
 
-/// What a store gives back when it is opened: everything that a shard replica needs to go on.
+/// The state that a store gives back when it is opened: everything that a shard replica needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardRecovery {
-    /// What was remembered; nothing for a new store.
+    /// The replica's memory; nothing for a new store.
     pub memory: Option<ShardMemory>,
     /// The highest known stable bound.
     pub stable: Position,
     /// The trim point.
     pub trim: Position,
-    /// What the replica lacks.
+    /// The range that the replica lacks.
     pub lacks: Option<Lacking>,
     /// The names of the records that were put and have no final position yet, in order.
     pub put: Vec<IdRun>,

@@ -1,4 +1,4 @@
-//! Who takes part: nodes, logs, shards, members, and the numbered configurations (views) they form.
+//! The participants: nodes, logs, shards, members, and the numbered configurations (views) they form.
 
 use std::fmt;
 
@@ -281,13 +281,13 @@ impl ViewHistory {
         self.gaps.insert(index, gap);
     }
 
-    /// What the shards lost, in the order of shards and positions.
+    /// The positions that the shards lost, in the order of shards and positions.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// What one shard lost, in the order of positions.
+    /// The positions that one shard lost, in their order.
     pub fn gaps_of(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = Gap> + Clone + '_ {
         self.gaps.iter().copied().filter(move |gap| gap.shard == shard)
     }

@@ -62,7 +62,7 @@ pub enum SendError {
     /// The queue is full: the peer takes less than it is sent. Later, or not at all.
     #[error("{queued_bytes} bytes wait for the peer, the bound is {bound_bytes}; send later")]
     Overloaded {
-        /// What is queued.
+        /// The number of bytes that are queued.
         queued_bytes: usize,
         /// How much may be.
         bound_bytes: usize,
@@ -222,7 +222,7 @@ pub struct Receiver {
     socket: OwnedReadHalf,
     intake: Intake,
     patience: Patience,
-    /// What every further call returns.
+    /// The result that every further call returns.
     end: Option<Result<(), CloseReason>>,
 }
 
@@ -395,7 +395,7 @@ pub enum ConnectError {
     Unreachable {
         /// Where.
         address: String,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Something answers, but not as it should.
@@ -403,15 +403,15 @@ pub enum ConnectError {
     Handshake {
         /// Where.
         address: String,
-        /// What is wrong.
+        /// The handshake's error.
         source: HandshakeError,
     },
 }
 
-/// What came of connecting to a node.
+/// The outcome of connecting to a node.
 #[derive(Debug)]
 pub struct Connected {
-    /// What the node said.
+    /// The node's Welcome.
     pub welcome: Welcome,
     /// The connection to it.
     pub connection: Connection,

@@ -37,14 +37,14 @@ impl DelayLine {
         Way { one_way: self.one_way, travelling: VecDeque::new() }
     }
 
-    /// What tells when something arrives.
+    /// The timer that tells when something arrives.
     #[must_use]
     pub fn timer(&self) -> &Timer {
         &self.timer
     }
 }
 
-/// What was sent in one direction and has not arrived yet, in order.
+/// The items that were sent in one direction and have not arrived yet, in order.
 #[derive(Debug)]
 pub(crate) struct Way<T> {
     one_way: Duration,

@@ -36,7 +36,7 @@ const CRITICAL_FLAGS: u16 = 0x00ff;
 /// The critical flags that are understood: none has been needed yet.
 const KNOWN_FLAGS: u16 = 0;
 
-/// What a frame is for. The numbers are part of the format.
+/// The purpose of a frame. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -65,7 +65,7 @@ impl FrameKind {
 /// One frame as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is for.
+    /// Its purpose.
     pub kind: FrameKind,
     /// Which log it is about; 0 if none.
     pub log: LogId,

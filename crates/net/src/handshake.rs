@@ -28,7 +28,7 @@ pub enum HandshakeError {
     /// The peer closed the connection before its part was done.
     #[error("the peer closed the connection without a word; is it a Seriatim node?")]
     Closed,
-    /// What the peer sent is not a frame.
+    /// The peer sent something that is not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The frame is not the one that belongs here.
@@ -45,15 +45,15 @@ pub enum HandshakeError {
     WrongCluster {
         /// The cluster of this side.
         ours: ClusterId,
-        /// What the peer said; a node that says nothing is refused, too.
+        /// The cluster that the peer named; a node that names none is refused, too.
         theirs: Option<ClusterId>,
     },
     /// There is no version that both speak.
     #[error("the peer speaks version {theirs}, this side {ours}; upgrade the older one")]
     VersionUnsupported {
-        /// What this side speaks.
+        /// The versions that this side speaks.
         ours: VersionRange,
-        /// What the peer speaks.
+        /// The versions that the peer speaks.
         theirs: VersionRange,
     },
     /// The two nodes' heartbeats do not go together.
@@ -94,7 +94,7 @@ fn wrong_cluster(ours: ClusterId, theirs: Option<ClusterId>) -> String {
 }
 
 impl HandshakeError {
-    /// What to tell the peer about it, if it could understand.
+    /// The refusal to tell the peer, if it could understand.
     fn refusal(&self) -> Option<Refusal> {
         let code = match self {
             Self::TimedOut(after) => {
@@ -130,7 +130,7 @@ impl HandshakeError {
     }
 }
 
-/// What the accepting side says about itself.
+/// The accepting side's account of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its cluster.
@@ -253,7 +253,7 @@ impl Guest {
         self.options.together = Some(together);
     }
 
-    /// What it said.
+    /// The caller's Hello.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello

@@ -1,4 +1,4 @@
-//! What the two ends of a connection tell each other first.
+//! The greetings that the two ends of a connection exchange first.
 //!
 //! The bodies of these frames are readable by every version: fields are only ever added at the end, and
 //! what follows the known ones is ignored.
@@ -37,7 +37,7 @@ pub struct VersionRange {
 wire_struct! { VersionRange { min, max } }
 
 impl VersionRange {
-    /// What this build speaks.
+    /// The versions that this build speaks.
     pub const OURS: Self = Self { min: 4, max: 4 };
 
     /// The newest version that both speak.
@@ -54,7 +54,7 @@ impl fmt::Display for VersionRange {
     }
 }
 
-/// Who connects.
+/// The side that connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A node of the cluster.
@@ -68,14 +68,14 @@ pub enum Caller {
     },
     /// A client.
     Client {
-        /// What it calls itself, for people who look at a node's connections.
+        /// The name that it gives itself, for people who look at a node's connections.
         name: String,
     },
 }
 
 wire_enum! { Caller { 1 => Node { id, incarnation, advertised }, 2 => Client { name } } }
 
-/// What proves who connects. Reserved: accepted and ignored.
+/// The proof of the caller's identity. Reserved: accepted and ignored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(pub Bytes);
 
@@ -87,10 +87,10 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// What there may be much of.
+    /// Traffic of which there may be much.
     #[default]
     Bulk,
     /// Heartbeats, which must not wait behind that.
@@ -166,11 +166,11 @@ pub struct Hello {
     pub versions: VersionRange,
     /// The cluster that it wants, if it knows. A node always does.
     pub cluster: Option<ClusterId>,
-    /// Who it is.
+    /// The caller's identity.
     pub caller: Caller,
     /// Room for proof of it.
     pub credential: Option<Credential>,
-    /// What the connection is for. Since version 2; before that a Hello ended here.
+    /// The purpose of the connection. Since version 2; before that a Hello ended here.
     pub lane: Lane,
     /// A node's heartbeats. Before nodes compared them a Hello ended here, as that of a client does in all but a byte.
     pub beats: Option<Beating>,
@@ -275,7 +275,7 @@ pub enum RefusalCode {
     VersionUnsupported,
     /// There are too many connections.
     Full,
-    /// What was sent is no frame, or not one for this moment.
+    /// The bytes sent are no frame, or not one for this moment.
     Malformed,
     /// The handshake took too long.
     TimedOut,

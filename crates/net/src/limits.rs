@@ -52,10 +52,10 @@ pub const MAX_HANDSHAKES: usize = 256;
 /// How many accepted connections wait for their taker.
 pub const MAX_WAITING_CONNECTIONS: usize = 64;
 
-/// What a quiet connection reads at once, into a buffer that all connections of a thread share.
+/// The bytes that a quiet connection reads at once, into a buffer that all connections of a thread share.
 pub(crate) const QUIET_READ_BYTES: usize = 16 << 10;
 
-/// What a busy connection reads at once, into a buffer of its own.
+/// The bytes that a busy connection reads at once, into a buffer of its own.
 pub(crate) const BUSY_READ_BYTES: usize = 256 << 10;
 
 /// Adjacent chunks shorter than this are copied into one before they are written.
@@ -67,7 +67,7 @@ pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 /// How many chunks one vectored write takes at most.
 pub(crate) const WRITE_CHUNKS: usize = 64;
 
-/// What is sent is written by the sender itself, if nothing waits before it and it is not longer than this.
+/// The sender itself writes what it sends, if nothing waits before it and it is not longer than this.
 pub(crate) const WRITE_THROUGH_BYTES: usize = 64 << 10;
 
 /// How many bytes one vectored write is offered, unless a single chunk is larger.

@@ -35,7 +35,7 @@ impl From<String> for Unlinked {
     }
 }
 
-/// What happens to links.
+/// The events of links.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Frames arrived from a node.
@@ -48,7 +48,7 @@ pub enum LinkEvent {
 
 /// One connection to each node that something was sent to.
 ///
-/// What was sent may be lost when a connection breaks: whoever needs an answer sends again.
+/// A sent message may be lost when a connection breaks: a sender that needs an answer retransmits.
 #[derive(Debug)]
 pub struct Links {
     hello: Hello,
@@ -177,7 +177,7 @@ async fn dial(
         Ok(connected) if connected.welcome.node == node => Ok(Box::new(connected)),
         // An address that another node has taken over is as good as no address.
         Ok(connected) => Err(format!("node {} answers at {address}", connected.welcome.node).into()),
-        // Who says this knows the address.
+        // The caller that reports this knows the address.
         Err(ConnectError::Unreachable { source, .. }) => Err(source.to_string().into()),
         Err(ConnectError::Handshake { source: HandshakeError::Refused(refusal), .. }) => {
             Err(Unlinked { cause: refusal.to_string(), refusal: Some(refusal.code) })

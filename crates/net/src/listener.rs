@@ -38,9 +38,9 @@ pub enum BindError {
     /// It is no address at all, or its name is not known.
     #[error("cannot listen on '{address}': {source}; give HOST:PORT")]
     BadAddress {
-        /// What was given.
+        /// The address that was given.
         address: String,
-        /// What is wrong with it.
+        /// The fault in it.
         source: io::Error,
     },
     /// The operating system reports another failure.
@@ -48,7 +48,7 @@ pub enum BindError {
     Io {
         /// Where.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -66,7 +66,7 @@ pub struct ListenOptions {
     pub clients_queue_bytes: usize,
     /// The bytes that wait for all clients.
     pub clients_together: Together,
-    /// Those of each connection.
+    /// The bounds of each connection.
     pub connection: ConnectionOptions,
 }
 
@@ -88,9 +88,9 @@ impl Default for ListenOptions {
 pub struct Accepted {
     /// Where the caller is.
     pub address: SocketAddr,
-    /// What it said.
+    /// The caller's Hello.
     pub hello: Hello,
-    /// What it was told; the version in it is what both speak.
+    /// The listener's answer; the version in it is the one that both speak.
     pub welcome: Welcome,
     /// The connection to it.
     pub connection: Detached,

@@ -1,5 +1,5 @@
-//! What the handles of a connection and its writer share: the bytes to be written and how the connection
-//! ends.
+//! The state that the handles of a connection and its writer share: the bytes to be written and how the
+//! connection ends.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -35,7 +35,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 struct State {
     chunks: VecDeque<Bytes>,
-    /// What is held back by a delay line, before it comes to `chunks`.
+    /// The chunks that a delay line holds back, before they come to `chunks`.
     way: Option<Way<Vec<Bytes>>>,
     /// Where to write, until the writer has ended.
     socket: Option<Arc<OwnedWriteHalf>>,
@@ -82,7 +82,7 @@ impl State {
     }
 }
 
-/// What is left of `chunks` without their first `written` bytes.
+/// The rest of `chunks` without their first `written` bytes.
 fn rest(chunks: Vec<Bytes>, mut written: usize) -> Vec<Bytes> {
     let left = chunks.into_iter().filter_map(|mut chunk| {
         let skipped = written.min(chunk.len());
@@ -93,7 +93,7 @@ fn rest(chunks: Vec<Bytes>, mut written: usize) -> Vec<Bytes> {
     left.collect()
 }
 
-/// What there was to take.
+/// The outcome of a take.
 enum Taken<'a> {
     Something,
     /// Nothing now; maybe later.
@@ -190,7 +190,7 @@ impl Queue {
             return Ok(());
         }
         let chunks = if written == 0 { chunks } else { rest(chunks, written) };
-        // Whoever waits for something that is on its way need not be told of what comes behind it.
+        // A writer that waits for something on its way need not be told of what comes behind it.
         let is_waited_for = state.way.as_ref().is_some_and(|way| way.next_at().is_some());
         self.append(&mut state, chunks);
         drop(state);

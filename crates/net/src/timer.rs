@@ -96,7 +96,7 @@ impl Lead {
     }
 }
 
-/// Who is to be woken, and when. Whoever has given up is woken in vain.
+/// The tasks to be woken, and when. A task that has given up is woken in vain.
 #[derive(Debug, Default)]
 struct Alarms {
     state: Mutex<State>,

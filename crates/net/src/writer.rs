@@ -80,12 +80,12 @@ async fn discard(socket: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// What was taken from the queue and is not written yet.
+/// The chunks that were taken from the queue and are not written yet.
 #[derive(Debug, Default)]
 struct Batch {
-    /// As it was queued.
+    /// As they were queued.
     waiting: VecDeque<Bytes>,
-    /// What the next write is offered: short neighbours are joined, long chunks are as they were.
+    /// The chunks that the next write is offered: short neighbours are joined, long ones are as they were.
     offered: VecDeque<Bytes>,
     offered_bytes: usize,
 }

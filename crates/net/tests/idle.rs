@@ -1,4 +1,4 @@
-//! What a connection costs while nothing happens. Alone in its process, because it reads the process's size.
+//! The cost of a connection while nothing happens. Alone in its process, because it reads the process's size.
 
 #![cfg(target_os = "linux")]
 
@@ -14,8 +14,8 @@ const PAIRS: usize = 100;
 /// How often it is measured, at most.
 const ROUNDS: usize = 3;
 
-/// What one end may cost: its writer task, its registration with the runtime, its share of the allocator's
-/// slack. Measured: 2 to 3 KiB. The bound is far below one read buffer.
+/// The most that one end may cost: its writer task, its registration with the runtime, its share of the
+/// allocator's slack. Measured: 2 to 3 KiB. The bound is far below one read buffer.
 const MAX_BYTES_PER_END: usize = 10 << 10;
 
 fn resident_bytes() -> usize {
@@ -62,7 +62,7 @@ async fn open(pairs: usize) -> Vec<(Connection, Connection)> {
 #[tokio::test]
 async fn an_idle_connection_is_small_even_after_a_burst() {
     let (short, long) = (Bytes::from(vec![1; 100]), Bytes::from(vec![1; 1 << 20]));
-    // What the process takes once, whatever the number of connections.
+    // The process takes this once, whatever the number of connections.
     let mut first = open(2).await;
     exchange(&mut first, &long).await;
     settle(&mut first).await;

@@ -20,8 +20,8 @@ pub use volatile::VolatileDisk;
 
 /// A tree of files. Names are relative, their parts separated by `/`: `journal/0001`.
 ///
-/// What is written is visible to reads at once, and durable when [`Disk::sync`] of the file returned.
-/// Until then a crash may keep or lose any part of it, in any order, in units of 512 aligned bytes.
+/// Written bytes are visible to reads at once, and durable when [`Disk::sync`] of the file returned. Until then a
+/// crash may keep or lose any part of them, in any order, in units of 512 aligned bytes.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// The names of the files and directories in `dir`, without `dir`, in order; none if there is no
     /// such directory.
@@ -60,7 +60,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// The same for what is going to be synced at once, and does not have to be copied before.
     ///
     /// # Errors
-    /// Those of [`Disk::write_at`].
+    /// The errors of [`Disk::write_at`].
     fn write_through(&self, name: &str, offset: u64, chunks: &[Bytes]) -> io::Result<()> {
         self.write_at(name, offset, chunks)
     }
@@ -132,7 +132,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
 /// How far a disk is behind those who write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesBehind {
-    /// What is behind, in bytes.
+    /// The number of bytes that are behind.
     pub bytes: u64,
     /// How much may be.
     pub most: u64,

@@ -15,7 +15,7 @@ pub enum OpenError {
         file: String,
         /// Where in the file, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The fault that was found there.
         what: &'static str,
     },
     /// The file was written by another cluster, node, log or shard.
@@ -23,9 +23,9 @@ pub enum OpenError {
     Foreign {
         /// The file's name on its disk.
         file: String,
-        /// Whose it is.
+        /// The owner that the file names.
         found: String,
-        /// Who opened it.
+        /// The owner that it was opened for.
         expected: String,
     },
     /// The file was written by a newer program.
@@ -84,7 +84,7 @@ impl OpenError {
     }
 }
 
-/// What helps against an error that the system's text does not tell how to mend.
+/// The remedy for an error that the system's text does not tell how to mend.
 fn advice(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::IO) => {

@@ -1,4 +1,4 @@
-//! What all files have in common: how they start, and how appended entries are framed.
+//! The format that all files have in common: how they start, and how appended entries are framed.
 //!
 //! A header is `magic (8) · version (2) · critical flags (2) · ignorable flags (2) · 0 (2) · body ·
 //! zeros · crc32c (4)`, the checksum over everything before it. A frame is `crc32c (4) · length (4) ·
@@ -38,7 +38,7 @@ const CRC_BYTES: usize = 4;
 /// Bytes before a frame's body.
 pub(crate) const FRAME_PREFIX_BYTES: usize = 8;
 
-/// What a file is, from its first eight bytes.
+/// The kind of a file, in its first eight bytes.
 pub(crate) type Magic = [u8; 8];
 
 /// The first `size` bytes of a file.

@@ -53,7 +53,7 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// Whose entry it is.
+/// The role that an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoleKey {
     /// The log that the role works for.
@@ -64,7 +64,7 @@ pub struct RoleKey {
 
 wire_struct! { RoleKey { log, endpoint } }
 
-/// Whose journal it is. Another cluster's or node's journal is refused.
+/// The owner of a journal. Another cluster's or node's journal is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalIdentity {
     /// The cluster.
@@ -104,7 +104,7 @@ impl Default for JournalOptions {
     }
 }
 
-/// What a journal held when it was opened.
+/// The contents of a journal when it was opened.
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// For each role the bytes of its snapshot in the last complete checkpoint, in pieces whose
@@ -120,7 +120,7 @@ pub struct Recovered {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the journal failed: {cause}")]
 pub struct JournalError {
-    /// What the disk said.
+    /// The disk's error.
     pub cause: String,
 }
 
@@ -210,9 +210,9 @@ impl Journal {
         lsn
     }
 
-    /// What is to be written next, if anything: everything pending, up to the batch size. At most one
-    /// write is out at a time; [`Journal::written`] must follow before there is another. After the disk
-    /// was full, the same write is offered again.
+    /// The next write, if any: everything pending, up to the batch size. At most one write is out at a time;
+    /// [`Journal::written`] must follow before there is another. After the disk was full, the same write is offered
+    /// again.
     pub fn next_write(&mut self) -> Option<JournalWrite> {
         if self.failure.is_some() {
             return None;

@@ -93,13 +93,13 @@ impl Default for ShardOptions {
     }
 }
 
-/// Whose store it is, and how far its files are to be believed.
+/// Whether a journal has the store's commands, and how far the store's files are to be believed.
 #[derive(Clone, Debug)]
 pub enum OpenMode {
     /// The commands are in the node's journal. The store is brought to the checkpoint's instant, and
     /// the host executes the commands that follow. Without a checkpoint it starts empty.
     Journaled {
-        /// What [`ShardStore::checkpoint`] returned, from the journal's last complete checkpoint.
+        /// The result of [`ShardStore::checkpoint`], from the journal's last complete checkpoint.
         checkpoint: Option<Bytes>,
     },
     /// There is no journal. What is whole is kept: the newest segment and its bindings are cut off
@@ -140,7 +140,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What the shard replica is told.
+    /// The failure that the shard replica is told.
     #[must_use]
     pub fn failure(&self) -> StorageFailure {
         match self {
@@ -159,8 +159,8 @@ impl StoreError {
     }
 }
 
-/// What the journal has to keep of a command that was executed, so that executing it again after a crash leads to
-/// the same.
+/// The part of an executed command that the journal has to keep, so that executing it again after a crash leads
+/// to the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing: the commands before it led there.
@@ -241,7 +241,7 @@ enum UnderWay {
     Sync { written_to: u32, dead_to: u32 },
 }
 
-/// What is remembered besides records and the trim point.
+/// The state that is remembered besides records and the trim point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Remembered {
     memory: Option<ShardMemory>,
@@ -250,7 +250,7 @@ struct Remembered {
     times: TimeIndex,
 }
 
-/// What the journal's checkpoint holds of a store: how far the files of the active segment are to be
+/// The contents of a store's part of the journal's checkpoint: how far the files of the active segment are to be
 /// believed. All earlier segments are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ShardCheckpoint {
@@ -430,7 +430,7 @@ impl ShardStore {
         disk.delete_dir(&log_directory(log))
     }
 
-    /// What a shard replica needs to go on.
+    /// The state that a shard replica needs to go on.
     #[must_use]
     pub fn recovery(&self) -> ShardRecovery {
         let Remembered { memory, stable, lacks, times } = self.contents.remembered.clone();

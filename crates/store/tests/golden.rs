@@ -71,7 +71,7 @@ fn memory() -> ShardMemory {
     ShardMemory { incarnation: Incarnation(77), config, claim, view: None, history }
 }
 
-/// What happened before the checkpoint, and after it.
+/// The commands before the checkpoint, and after it.
 type Commands = (Vec<StorageCommand>, Vec<StorageCommand>);
 
 fn commands() -> Commands {
@@ -357,7 +357,7 @@ fn check_files(
     check_after_power_cuts(&disk, check);
 }
 
-/// What an opening did to the files, such as to go on in a new one, may be lost.
+/// The changes that an opening made to the files, such as to go on in a new one, may be lost.
 fn check_after_power_cuts(disk: &MemoryDisk, check: impl Fn(&ShardStore)) {
     sync_files(disk, &disk.files()).unwrap();
     for seed in 0..100 {

@@ -43,7 +43,7 @@ fn greeting(kind: FrameKind, value: &impl Wire) -> Vec<u8> {
     frame_chunks(kind, LogId(0), |out| value.encode(out)).unwrap().concat()
 }
 
-/// What the node answers to these bytes, if it answers at all.
+/// The node's answer to these bytes, if it answers at all.
 async fn answer_to(address: &str, bytes: &[u8]) -> Option<Refusal> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();

@@ -1,5 +1,5 @@
-//! What was written and not yet given to the operating system: how much there may be of it, the room that is set
-//! aside for it, and the thread that writes it.
+//! The bytes that were written and not yet given to the operating system: how much there may be of them, the room
+//! that is set aside for them, and the thread that writes them.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -34,7 +34,7 @@ const SLACK: u64 = 16;
 /// A smaller reserve is none, in bytes.
 const LEAST_RESERVE: u64 = 1 << 20;
 
-/// What a disk has behind.
+/// The writes that a disk has behind.
 #[derive(Debug)]
 pub(super) struct Behind {
     queue: Mutex<Queue>,

@@ -46,11 +46,11 @@ struct State {
 
 #[derive(Clone, Debug, Default)]
 struct MemoryFile {
-    /// What reads see.
+    /// The bytes that reads see.
     content: Vec<u8>,
-    /// What a crash cannot take.
+    /// The bytes that a crash cannot take.
     synced: Vec<u8>,
-    /// What was done since the last sync.
+    /// The changes since the last sync.
     unsynced: Vec<Change>,
     name_is_durable: bool,
     /// Sectors that cannot be read.
@@ -199,7 +199,7 @@ impl MemoryDisk {
         self.lock().files.keys().cloned().collect()
     }
 
-    /// What reads of a file see, if there is such a file.
+    /// The bytes that reads of a file see, if there is such a file.
     #[must_use]
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         self.lock().files.get(name).map(|file| file.content.clone())

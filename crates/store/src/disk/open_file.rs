@@ -22,7 +22,7 @@ use super::behind::{Behind, begin_writing, take_room};
 /// Up to how many bytes are written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a piece takes of the room that is set aside, besides its bytes: the blocks at its ends.
+/// The room that is set aside for a piece besides its bytes: the blocks at its ends.
 const PIECE_ROOM: u64 = 8 << 10;
 
 /// How much room is taken ahead at least and at most, in bytes: as much as the file has, so that small files stay
@@ -62,9 +62,9 @@ struct State {
     is_made: bool,
     /// Whether it is to be cut off to nothing, before anything that is behind is written.
     is_cut: bool,
-    /// What is behind, in the order in which it was written. The first may be on its way.
+    /// The pieces that are behind, in the order in which they were written. The first may be on its way.
     pieces: VecDeque<Piece>,
-    /// What was written last, and may still grow.
+    /// The piece that was written last, and may still grow.
     last: Vec<u8>,
     /// Where that starts, and how much it takes of what may be behind.
     last_at: (u64, u64),
@@ -251,7 +251,7 @@ impl OpenFile {
         let released = state.drop_pieces();
         drop(state);
         self.behind.release(released);
-        // What is under way ends first.
+        // The I/O that is under way ends first.
         drop(self.io());
     }
 
@@ -359,13 +359,13 @@ impl State {
             self.last_at = (offset, 0);
         }
         chunks.iter().for_each(|chunk| self.last.extend_from_slice(chunk));
-        // What makes a piece longer takes its bytes alone.
+        // Bytes that make a piece longer take room for themselves alone.
         let spared = if fits { PIECE_ROOM } else { 0 };
         self.last_at.1 += admitted - spared;
         spared
     }
 
-    /// What was written last does not grow any more.
+    /// The piece that was written last does not grow any more.
     fn freeze(&mut self) {
         if !self.last.is_empty() {
             let (offset, admitted) = self.last_at;
@@ -388,8 +388,8 @@ impl State {
         std::mem::take(&mut self.pieces).iter().map(|piece| piece.admitted).sum()
     }
 
-    /// What is behind of the bytes from `offset` on, in the order in which it was written: where each starts, counted
-    /// from there.
+    /// The parts of the bytes from `offset` on that are behind, in the order in which they were written: where each
+    /// starts, counted from `offset`.
     fn behind(&self, offset: u64, len: usize) -> Vec<(usize, Bytes)> {
         let end = offset + len as u64;
         let within = |at: u64, bytes: usize| {
@@ -476,7 +476,7 @@ mod tests {
         file.write_behind().unwrap();
         assert_eq!(on_disk(&dir), [[1; 100], [2; 100]].concat());
         assert!(file.is_idle() && file.behind.bytes() == 0);
-        // What lies on both sides is read as well.
+        // Bytes on both sides are read as well.
         file.write_at(200, &bytes(5, 3)).unwrap();
         assert_eq!(file.read_at(199, 3).unwrap(), [2, 3, 3][..]);
     }

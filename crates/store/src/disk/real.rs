@@ -42,7 +42,7 @@ pub enum DataDirectoryError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

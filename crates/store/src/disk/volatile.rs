@@ -19,7 +19,7 @@ pub struct VolatileDisk<D> {
     unsynced: Mutex<BTreeMap<String, Overlay>>,
 }
 
-/// What a file is like, where it differs from the one below.
+/// The state of a file, where it differs from the one below.
 #[derive(Debug)]
 struct Overlay {
     len: u64,

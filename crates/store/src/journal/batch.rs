@@ -23,13 +23,13 @@ use crate::format::{Magic, u32_at, u64_at};
 /// The block of files whose headers name none, which were written before format version 4; every other one is a multiple.
 pub(super) const LEAST_BLOCK_BYTES: u64 = 512;
 
-/// What a journal file starts with.
+/// The first bytes of a journal file.
 pub(super) const FILE_MAGIC: Magic = *b"SERIAJNL";
 
 /// How long a file's header is, in bytes.
 pub(super) const FILE_HEADER_BYTES: u64 = 512;
 
-/// What a batch starts with.
+/// The first bytes of a batch.
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"SJBT");
 
 /// How long a batch's header is, in bytes.
@@ -38,7 +38,7 @@ const BATCH_HEADER_BYTES: usize = 40;
 /// How much an entry that is alone in its batch takes besides its bytes and padding at most: both headers.
 pub(super) const MOST_FRAMING_BYTES: u64 = 128;
 
-/// What stands in the header of a journal file.
+/// The contents of a journal file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity {
     pub(super) cluster: u128,
@@ -55,10 +55,10 @@ pub(super) struct FileIdentity {
 
 wire_struct! { FileIdentity { cluster, node, sequence, first, salt, block } }
 
-/// What a batch holds.
+/// An entry of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// What a role appended.
+    /// The bytes that a role appended.
     Ordinary { key: RoleKey, bytes: Bytes },
     /// A piece of a role's snapshot, of the checkpoint that starts at `start`: as the role was there. Versions before
     /// the fifth wrote it.

@@ -33,7 +33,7 @@ pub(super) struct LiveFile {
 }
 
 impl LiveFile {
-    /// What stands in each of its batches.
+    /// The mark in each of its batches.
     pub(super) fn mark(&self) -> u64 {
         self.salt.unwrap_or(self.sequence)
     }

@@ -1,4 +1,4 @@
-//! What a journal holds after a crash.
+//! The contents of a journal after a crash.
 //!
 //! The files with the highest sequence numbers, without a gap, are read in order. Entry numbers must
 //! have no gap either:
@@ -7,16 +7,17 @@
 //!   later one, because one batch was on its way at a time. It is cut off.
 //! - Anything else that is missing is damage, unless a checkpoint has made it superfluous.
 //!
-//! What was accepted must not disappear later, and what was cut off must not come back:
+//! An accepted batch must not disappear later, and a batch that was cut off must not come back:
 //!
 //! - The last batch is written again and synced. Its bytes may so far exist in the page cache alone,
 //!   even without being marked for writing (after a sync that failed).
 //! - The start of what was cut off is overwritten with zeros, so that its header cannot meet
 //!   fitting remains of its body when a later batch at that place is torn.
 //!
-//! What is read may have been sent by a client: what lies behind the last batch are the remains of an earlier use, or
-//! of a torn batch. None of it is believed without the salt of the file's use. So remains in a file whose header never
-//! became durable are harmless, too: the next use has another salt, if with the same sequence number.
+//! The bytes read may have come from a client: behind the last batch lie the remains of an earlier use, or of a
+//! torn batch. Recovery believes none of them without the salt of the file's use. So remains in a file whose
+//! header never became durable are harmless, too: the next use has another salt, if with the same sequence
+//! number.
 
 use std::collections::BTreeMap;
 
@@ -140,7 +141,7 @@ fn clear_header(disk: &dyn Disk, name: &str, offset: u64) -> Result<(), OpenErro
     disk.write_at(name, offset, &[zeros]).map_err(OpenError::io(name))
 }
 
-/// What was read so far.
+/// The contents read so far.
 #[derive(Debug)]
 struct Contents {
     /// The number that the next entry must have.

@@ -1,8 +1,8 @@
-//! What makes a batch the journal's own: a number that nobody else knows.
+//! The salt that makes a batch the journal's own: a number that nobody else knows.
 //!
-//! What clients append stands in the journal's files as they sent it, and stays there when a file is used again. So
-//! whatever a client can guess says nothing of who wrote it. A salt does: it is new for each use of a file, stands in
-//! the file's header and in each of its batches, and is sent to nobody.
+//! Appended bytes stand in the journal's files as the client sent them, and stay there when a file is used again.
+//! So bytes that a client can guess say nothing of their writer. A salt does: it is new for each use of a file,
+//! stands in the file's header and in each of its batches, and is sent to nobody.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -415,7 +415,7 @@ struct Soak {
     disk: MemoryDisk,
     random: u64,
     journal: Journal,
-    /// What the last complete or possibly complete checkpoint stands for, then all entries in order.
+    /// The entries that the last complete or possibly complete checkpoint stands for, then all entries in order.
     entries: Vec<Vec<u8>>,
     /// How many of them a snapshot must or may cover, and the entry that completes it.
     checkpoints: Vec<(usize, Lsn)>,

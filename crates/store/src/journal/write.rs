@@ -11,7 +11,7 @@ use crate::disk::Disk;
 /// Zeros are written in pieces of this size, in bytes.
 const ZEROS: usize = 1 << 20;
 
-/// What makes a batch durable. It can be performed anywhere, and again after the disk was full.
+/// The work that makes a batch durable. It can be performed anywhere, and again after the disk was full.
 #[derive(Clone, Debug)]
 pub struct JournalWrite {
     pub(super) steps: Vec<Step>,

@@ -1,7 +1,7 @@
 //! Records that come with their positions.
 //!
-//! What the view has already is not written again. What another view has at the same positions, record for record,
-//! is not either: it is bound where it is, and the journal is told which view has it
+//! Records that the view has already are not written again. Records that another view has at the same positions,
+//! one for one, are not either: the store binds them where they are, and the journal keeps which view has them
 //! ([`StorageCommand::Rebind`]). So the attempts of a view change, each of which pushes again what is not stable,
 //! cost a few bytes for each run.
 
@@ -155,7 +155,7 @@ impl ShardStore {
         }
     }
 
-    /// What of `runs` is neither trimmed nor held already.
+    /// The parts of `runs` that are neither trimmed nor held already.
     fn fresh_parts<'a>(&self, view: ViewNumber, runs: &'a [Run]) -> Result<Vec<Part<'a>>, StoreError> {
         let mut fresh = Vec::new();
         for (index, run) in runs.iter().enumerate() {
@@ -168,7 +168,7 @@ impl ShardStore {
             if !held.is_empty()
                 && runs[..index].iter().any(|earlier| earlier.first < run.end() && run.first < earlier.end())
             {
-                // What is held is going to be replaced by an earlier run of this very command.
+                // An earlier run of this very command is going to replace the held records.
                 held.clear();
             }
             let rest = stretches(part.records.len() as u64, &held).filter(|(_, is_held)| !is_held);
@@ -177,7 +177,7 @@ impl ShardStore {
         Ok(fresh)
     }
 
-    /// What of a run lies below the trim point, and the rest.
+    /// The part of a run below the trim point, and the rest.
     fn split<'a>(&self, run: &'a Run) -> (Part<'a>, Part<'a>) {
         let count = run.records.len() as u64;
         let whole = Part { first: run.first, records: &run.records };
@@ -259,7 +259,7 @@ fn rebound(same: &[Same]) -> Vec<Rebound> {
     merged
 }
 
-/// What the records at these positions are called.
+/// The bindings that name the records at these positions.
 fn name_bindings(view: ViewNumber, part: Part<'_>) -> Vec<Binding> {
     let mut bindings = vec![];
     let mut first = part.first;

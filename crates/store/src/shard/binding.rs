@@ -16,16 +16,17 @@ pub(super) enum Binding {
     Bind { view: ViewNumber, first: Position, count: u16, segment: u32, offset: u32, bytes: u32 },
     /// Positions below this never change again.
     Stable(Position),
-    /// What the replica remembers.
+    /// The memory of the replica.
     Remember(ShardMemory),
     /// The same, with what it lacks.
     RememberLacking { memory: ShardMemory, lacks: Option<Lacking> },
     /// The records in `bytes` bytes of `segment` from `offset` on are held by name: `count` numbers of the
     /// session from `first` on.
     Put { session: SessionId, first: u64, count: u16, segment: u32, offset: u32, bytes: u32 },
-    /// Whose the positions from `first` on are, as versions of `view`, and where the shard's own records are.
+    /// The shards that the positions from `first` on belong to, as versions of `view`, and where the shard's own
+    /// records are.
     Order { view: ViewNumber, first: Position, parts: Vec<OrderPart> },
-    /// What the positions from `first` on, which are versions of `view`, are called.
+    /// The names at the positions from `first` on, which are versions of `view`.
     Name { view: ViewNumber, first: Position, ids: IdRun, is_void: bool },
     /// Which shards the positions from `first` on belong to, as versions of `view`.
     Map { view: ViewNumber, first: Position, owned: Vec<Owned> },

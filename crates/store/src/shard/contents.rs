@@ -1,4 +1,4 @@
-//! What a store holds, in memory: everything that its binding logs say, entry by entry.
+//! The contents of a store, in memory: everything that its binding logs say, entry by entry.
 //!
 //! The same entries lead to the same contents, whether they are being written or read at an opening.
 
@@ -16,7 +16,7 @@ use super::runs::{Stretch, Visits};
 use super::segment::Written;
 use super::usage::Parts;
 
-/// What the entries of the binding logs say.
+/// The state that the entries of the binding logs tell.
 #[derive(Debug)]
 pub(super) struct Contents {
     shard: ShardId,
@@ -30,13 +30,13 @@ pub(super) struct Contents {
     pub(super) given: Given,
     /// Names that are held, and were told again since they were put.
     told_again: BTreeSet<RecordId>,
-    /// What each segment is needed for.
+    /// The need for each segment.
     segments: BTreeMap<u32, Need>,
     /// How many of them were looked at.
     visits: Visits,
 }
 
-/// What a segment is needed for, besides the names whose records it holds.
+/// The need for a segment, besides the names whose records it holds.
 #[derive(Clone, Debug, Default)]
 struct Need {
     /// A bound above all positions that its records ever had, and all that its binding log says the owners of.
@@ -370,7 +370,7 @@ impl Contents {
         self.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
     }
 
-    /// What of these names has no position, as far as any of it is held.
+    /// The runs of these names that have no position, if any name of the run is held.
     ///
     /// An entry that says that names are discarded names only these. Those that have positions are told by earlier
     /// logs, which may be gone when it is read: by then the positions are final, but a newer view or order may have

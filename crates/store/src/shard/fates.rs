@@ -21,7 +21,7 @@ const LOSES_ALL: u64 = 0;
 
 type Version = (ViewNumber, Position);
 
-/// What a store should hold after some commands.
+/// The expected contents of a store after some commands.
 #[derive(Clone, Debug, Default)]
 struct Model {
     /// The trim point that reigns already: one that was raised outlives the commands before it.
@@ -32,7 +32,7 @@ struct Model {
     given: BTreeMap<Version, (RecordId, bool)>,
     history: ViewHistory,
     stable: Position,
-    /// What is stable from here on is not believed.
+    /// Positions from here on are not believed to be stable.
     believed: Option<Position>,
 }
 
@@ -153,7 +153,7 @@ impl Model {
         in_order(void.map(|(_, (id, _))| alone(*id)).collect())
     }
 
-    /// What the store must say, in full.
+    /// Checks everything that the store must say.
     fn check(&self, store: &ShardStore) {
         let recovery = store.recovery();
         assert_eq!((recovery.stable, recovery.trim), (self.stable, self.trim));
@@ -221,7 +221,7 @@ struct Fates {
     store: ShardStore,
     random: u64,
     commands: Vec<StorageCommand>,
-    /// What the journal has of the commands.
+    /// The part of each command that the journal has.
     journal: Vec<Option<StorageCommand>>,
     /// The names that each of the commands made the model forget, because they were final or discarded.
     forgotten: Vec<BTreeSet<RecordId>>,
@@ -388,7 +388,7 @@ impl Fates {
         let mut history = self.model.history.clone();
         history.push(number, first);
         self.attempt = ViewNumber(number.0 + 1 + self.below(2));
-        // What its flush ordered is known: it starts as far as that goes.
+        // The positions that its flush ordered are known: the view starts as far as they go.
         let flushed = Model { history: history.clone(), ..self.model.clone() }.known_to();
         let start = self.between(self.model.stable, flushed.max(self.model.stable));
         memory(&history, start)
@@ -479,7 +479,7 @@ impl Fates {
             self.begin();
         }
         if is_overtaken {
-            // What is gone does not come back with the commands that the journal kept.
+            // Names that are gone do not come back with the commands that the journal kept.
             self.take_checkpoint();
         }
     }

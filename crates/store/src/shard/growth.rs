@@ -1,4 +1,4 @@
-//! What a step costs, and what a record costs for good, however long the log is.
+//! The cost of a step, and the cost of a record for good, however long the log is.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn open(disk: &MemoryDisk, mode: OpenMode) -> ShardStore {
     ShardStore::open(Arc::new(disk.clone()), LogId(1), SHARD, mode, options).unwrap()
 }
 
-/// What a member of the latest of these views remembers.
+/// The memory of a member of the latest of these views.
 fn remember(order: Order, steps: &[(u64, u64)]) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {
@@ -206,7 +206,7 @@ fn attempts_at_a_view_cost_a_few_bytes_for_each_run() {
     }
     let written = disk.counters().bytes_written - before;
     assert!(written < 18 * 100, "{written} bytes for 18 attempts at 10 records of 500 bytes");
-    // What one attempt has in addition, the next one does not write, either.
+    // An attempt does not write the records that the one before had in addition, either.
     assert!(execute(&mut store, bind(20, 5, 10)) < 3000);
     assert!(execute(&mut store, bind(21, 0, 15)) < 150);
     execute(&mut store, remember(Order::ErwinBb, &[(1, 0), (21, 0)]));
@@ -312,8 +312,8 @@ fn what_newer_views_hide_goes_without_a_trim_and_no_step_grows() {
     assert_eq!(content(&open(&disk, OpenMode::WriteBehind)), expected);
 }
 
-/// What a command costs at most while names of one session have positions and those of another wait for theirs: one
-/// record, or many, of each with a command.
+/// The most that a command costs while names of one session have positions and those of another wait for theirs:
+/// one record, or many, of each with a command.
 fn worst_beside_waiting_names(together: u64) -> (u64, u64) {
     let disk = MemoryDisk::new();
     let mut store = open(&disk, OpenMode::Journaled { checkpoint: None });

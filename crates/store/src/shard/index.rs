@@ -207,7 +207,7 @@ impl Stretch for Owned {
     }
 }
 
-/// What is known of the positions of the log, for each view that may still be valid.
+/// The known versions of the positions of the log, for each view that may still be valid.
 #[derive(Debug)]
 pub(super) struct Versions<T: Copy> {
     views: BTreeMap<ViewNumber, Runs<T>>,
@@ -269,7 +269,7 @@ impl<T: Stretch> Versions<T> {
         self.views.range((Bound::Excluded(view), Bound::Unbounded)).rev().map(|(view, _)| *view)
     }
 
-    /// What lies below `end`, by view and position.
+    /// The runs below `end`, by view and position.
     pub(super) fn below(&self, end: Position) -> Vec<(ViewNumber, Position, T)> {
         let found = self.views.iter().flat_map(|(view, runs)| {
             runs.within(0, end.0, &self.visits).map(|(first, run)| (*view, Position(first), run))

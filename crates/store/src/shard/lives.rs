@@ -132,7 +132,7 @@ impl Lives {
     }
 }
 
-/// What a member of the latest view remembers, which started at `start`.
+/// The memory of a member of the latest view, which started at `start`.
 fn memory(shards: Vec<ShardId>, start: Position, history: ViewHistory) -> ShardMemory {
     let number = history.latest();
     let view = View {

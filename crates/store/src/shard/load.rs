@@ -61,7 +61,7 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active = next;
         unsynced.extend(loader.place.segment_files(active.number));
     }
-    // What a trim left for later is removed in this life.
+    // Files that a trim left for later are removed in this life.
     let removed_to = loader.place.segment_numbers()?.into_iter().chain([trim.first_segment()]).min();
     let removed_to = removed_to.expect("there is at least one");
     // A store without a journal that was closed in order is opened at the instant of its end.
@@ -341,7 +341,7 @@ impl Loader {
             let Some(len) = batches.next(bytes, offset, &mut batch) else {
                 return (entries, stop("an entry is damaged"));
             };
-            // What was written together counts together.
+            // Entries that were written together count together.
             if batch.iter().any(|binding| self.check(binding).is_none()) {
                 return (entries, stop("an entry names records that are not there"));
             }
@@ -452,7 +452,7 @@ impl Loader {
         Ok(Frames::new(bytes.slice(HEADER_BYTES as usize..)).end_with_one())
     }
 
-    /// What was cut off cannot come back: an old binding would take new records for its own.
+    /// Bytes that were cut off cannot come back: an old binding would take new records for its own.
     fn sync(&self, active: &ActiveSegment) -> Result<(), OpenError> {
         [active.bindings.name(), active.records.name()]
             .into_iter()
@@ -531,7 +531,7 @@ fn not_made(error: StoreError) -> OpenError {
     }
 }
 
-/// What was written together in a binding log.
+/// The batches of a binding log: entries that were written together.
 #[derive(Debug)]
 pub(super) enum Batches {
     /// In version 1 each entry is a frame.
@@ -540,7 +540,7 @@ pub(super) enum Batches {
 }
 
 impl Batches {
-    /// Those of a file that begins with a header.
+    /// The batches of a file that begins with a header.
     pub(super) fn of(file: &[u8]) -> Self {
         match version_of(file) {
             ..PACKED_BINDINGS => Self::Frames,

@@ -9,7 +9,7 @@ use super::names::runs_of;
 use super::runs::Stretch;
 use super::{Kept, ShardStore, StoreError, stretches};
 
-/// What is going to be written of an order.
+/// The parts of an order that are going to be written.
 #[derive(Debug, Default)]
 struct Plan {
     parts: Vec<OrderPart>,

@@ -73,7 +73,7 @@ fn discard(session: u128, from: u64) -> StorageCommand {
     StorageCommand::Discard(IdRun { session: SessionId(session), first: from, count: 1 << 20 })
 }
 
-/// What a member of the latest of these views remembers, which started at `start`.
+/// The memory of a member of the latest of these views, which started at `start`.
 fn remember(steps: &[(u64, u64)], start: u64) -> StorageCommand {
     let mut history = ViewHistory::default();
     for (view, first) in steps {

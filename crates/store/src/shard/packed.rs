@@ -81,7 +81,7 @@ const ALONE: u8 = 2;
 /// From this number on a shard's is told apart from the first byte.
 const FAR_SHARD: u32 = 63;
 
-/// What the positions of a kind of entry are expected to be.
+/// The expected positions of a kind of entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     view: u64,
@@ -145,7 +145,7 @@ impl Sessions {
     }
 }
 
-/// What the entries so far lead to expect: the same for who writes a log and who reads it.
+/// The expectations that the entries so far lead to: the same for the writer of a log and its reader.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     /// Whether a batch was written that says that nothing is expected before it.
@@ -348,7 +348,7 @@ impl Expected {
     }
 }
 
-/// What both do after each entry.
+/// Writer and reader do this after each entry.
 impl Expected {
     fn note_positions(&mut self, kind: Kind, view: u64, first: u64, count: u64) {
         let track = &mut self.tracks[kind as usize];

@@ -255,7 +255,7 @@ fn records_of_names(
     })
 }
 
-/// What a read has found so far.
+/// The records that a read has found so far.
 #[derive(Debug)]
 struct Found {
     records: Vec<Stored>,

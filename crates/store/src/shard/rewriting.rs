@@ -151,7 +151,7 @@ impl ShardStore {
             return Ok(());
         };
         let outcome = current.go_on(&self.place, &self.contents, self.trim.position());
-        // What says that names are held is there before the log that said so is done without.
+        // The store notes which names are held before it does without the log that said so.
         match self.note(std::mem::take(&mut current.held), None) {
             Ok(()) => {}
             Err(StoreError::Full { .. }) => {
@@ -195,17 +195,17 @@ struct Rewrite {
     /// How much is read at once: more than a piece where a batch is longer.
     piece: u64,
     batches: Batches,
-    /// What was read and is not rewritten.
+    /// The entries that were read and are not rewritten.
     read: VecDeque<Binding>,
     out: AppendFile,
     expected: Expected,
     entries: Vec<Binding>,
-    /// What neighbours may still be joined with.
+    /// The entries that neighbours may still be joined with.
     run: Option<(ViewNumber, Position, IndexRun)>,
     map: Option<(ViewNumber, Position, Vec<Owned>)>,
     /// Where the map ends.
     map_end: Option<(ViewNumber, Position)>,
-    /// What is to be told again.
+    /// The bindings that are to be told again.
     held: Vec<Binding>,
     /// The last that it says is remembered, and stable.
     memory: Option<Binding>,

@@ -23,7 +23,7 @@ use open::Open;
 /// How many entries a block has that was filled from one side. It never has more than twice as many.
 pub(super) const BLOCK_ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 
-/// What belongs to consecutive places (positions of the log, or numbers of a session).
+/// A value that belongs to consecutive places (positions of the log, or numbers of a session).
 pub(super) trait Stretch: Copy {
     /// The stretch that the first of a block is told apart from.
     const NOTHING: Self;

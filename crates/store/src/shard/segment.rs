@@ -23,10 +23,10 @@ use super::{Owner, Place, StoreError};
 use crate::disk::Disk;
 use crate::format::{Magic, encode_header, u32_at, u64_at};
 
-/// What a file of records starts with.
+/// The first bytes of a file of records.
 pub(super) const RECORDS_MAGIC: Magic = *b"SERIAREC";
 
-/// What a binding log starts with.
+/// The first bytes of a binding log.
 pub(super) const BINDINGS_MAGIC: Magic = *b"SERIABND";
 
 /// How long a file's header is, in bytes.
@@ -35,13 +35,13 @@ pub(super) const HEADER_BYTES: u64 = 64;
 /// How long a sealed file's footer is, in bytes.
 pub(super) const FOOTER_BYTES: u64 = 32;
 
-/// What a footer starts with.
+/// The first bytes of a footer.
 const FOOTER_MAGIC: Magic = *b"SERIAEND";
 
 /// How many bytes a record's frame has before the encoded record.
 const FRAME_HEADER_BYTES: usize = 32;
 
-/// What stands in the header of a segment's file.
+/// The contents of the header of a segment's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileIdentity {
     pub(super) owner: Owner,
@@ -280,7 +280,7 @@ pub(super) struct AppendFile {
     trusted: Trusted,
 }
 
-/// What was written at the end of a file and does not count yet.
+/// Bytes that were written at the end of a file and do not count yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "it counts when it is committed"]
 pub(super) struct Appended(Trusted);
@@ -365,7 +365,7 @@ pub(super) struct ActiveSegment {
     pub(super) number: u32,
     pub(super) records: AppendFile,
     pub(super) bindings: AppendFile,
-    /// What the entries of the binding log lead to expect.
+    /// The expectations that the entries of the binding log lead to.
     pub(super) expected: Expected,
     /// How long the binding log was when the segment was made, or a store was opened with it, if it could have
     /// been made anew then.

@@ -16,7 +16,7 @@ use crate::disk::{MemoryDisk, sync_files};
 const LOG: LogId = LogId(1);
 const SHARD: ShardId = ShardId(0);
 
-/// What the store should hold after some commands.
+/// The expected contents of the store after some commands.
 #[derive(Clone, Debug, Default)]
 struct Model {
     versions: BTreeMap<(Position, ViewNumber), (RecordId, Record)>,

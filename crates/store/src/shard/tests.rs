@@ -192,7 +192,7 @@ fn trim_deletes_whole_segments_even_on_a_full_disk() {
     remove_all(&disk, &mut store);
     assert!(disk.files().len() <= files - 8, "{:?}", disk.files());
     assert_eq!(numbers(&store).first(), Some(&(205, 205)));
-    // Those below are gone for good, and what is pushed there is not stored again.
+    // Records below are gone for good, and records that are pushed there are not stored again.
     let used = disk.used();
     store.execute(&bind(1, 100, 100, 10, 50)).unwrap();
     assert_eq!(disk.used(), used);

@@ -18,7 +18,7 @@ use crate::disk::{Disk, sync_files};
 use crate::error::OpenError;
 use crate::format::{Magic, decode_header, encode_header, is_blank};
 
-/// What the file starts with.
+/// The first bytes of the file.
 const MAGIC: Magic = *b"SERIATRM";
 
 /// How long the file is, in bytes.

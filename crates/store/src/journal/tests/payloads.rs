@@ -7,7 +7,7 @@ use crate::journal::batch::{Batch, BatchHeader};
 const WIDE: JournalOptions =
     JournalOptions { file_bytes: 1 << 20, batch_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..OPTIONS };
 
-/// What a client does not know, it may guess: the sequence number stands where it could.
+/// A client may guess what it does not know: the sequence number stands where it could.
 fn forged(sequence: u64, first: Lsn, bytes: &'static [u8]) -> Vec<u8> {
     let mut batch = PendingBatch::new(first);
     batch.add(|out| Entry::Ordinary { key: OTHER, bytes: bytes.into() }.encode(out));
@@ -37,7 +37,7 @@ fn checkpoint(journal: &mut Journal, disk: &MemoryDisk) {
     drain(journal, disk);
 }
 
-/// What lies behind the last batch.
+/// The bytes behind the last batch.
 fn rest(journal: &Journal, disk: &MemoryDisk) -> Vec<u8> {
     let (name, _, end) = last_batch(journal, 0);
     disk.content(&name).unwrap().split_off(end as usize)
