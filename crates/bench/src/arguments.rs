@@ -11,7 +11,7 @@ use seriatim_model::{Durability, Order};
 /// The longest round trip: beyond it nodes that are only far away would count as lost.
 const MAX_RTT: Duration = Duration::from_millis(50);
 
-/// What comes after `seriatim bench`.
+/// The arguments after `seriatim bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(crate) enum BenchCommand {
     Read(ReadBenchArguments),
     /// How appends that become stable grow with the number of shards, and where the ceiling is.
     Scale(ScaleArguments),
-    /// What appends a second there are while a shard is added to the log.
+    /// Appends per second while a shard is added to the log.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("1")))]
     Grow(GrowArguments),
     /// How long appends stand still when a node is lost, and with what that time is spent.
@@ -104,7 +104,7 @@ pub(crate) struct ScaleArguments {
     pub(crate) shards: ShardCounts,
 }
 
-/// What all comparisons of orderings have.
+/// The arguments that all comparisons of orderings have.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ComparisonArguments {
     /// The orderings to measure, separated by commas.
@@ -189,7 +189,7 @@ pub(crate) struct GrowArguments {
 /// Charts of what was recorded.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlotArguments {
-    /// What was recorded with --json. The charts of F.json are drawn into F.svg beside it.
+    /// Files that were recorded with --json. The charts of F.json are drawn into F.svg beside it.
     #[arg(required = true, value_name = "F.json")]
     pub(crate) files: Vec<PathBuf>,
     /// Put the table of each file, and its charts, between the lines '<!-- figures: F -->' and '<!-- end: F -->' of this page.
@@ -202,7 +202,7 @@ pub(crate) struct FailoverArguments {
     /// The orderings to measure one after the other, separated by commas.
     #[arg(long, default_value = "erwin-bb", value_delimiter = ',')]
     pub(crate) order: Vec<Order>,
-    /// Whose node is lost in each round.
+    /// The role whose node is lost in each round.
     #[arg(long, value_enum, default_value_t = Victim::Sequencer)]
     pub(crate) kill: Victim,
     /// Stop the node's process in the middle (SIGSTOP) instead of killing it (SIGKILL).

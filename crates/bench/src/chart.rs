@@ -127,7 +127,7 @@ impl Chart {
         Self::of(caption, lines, drawing)
     }
 
-    /// What was done in each while, of each row that has a timeline.
+    /// The amount done in each while, of each row that has a timeline.
     pub(super) fn timelines(caption: &str, rows: &[Row]) -> Self {
         let with_timeline = rows.iter().filter(|row| !row.timeline.is_empty());
         let line = |(look, row): (usize, &Row)| {

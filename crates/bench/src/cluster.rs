@@ -16,7 +16,7 @@ pub(super) const NODES: u32 = 3;
 /// The name of its log.
 pub(super) const LOG: &str = "bench";
 
-/// What it is like.
+/// The settings of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) order: Order,

@@ -13,14 +13,15 @@ use super::report::{DISK_FLOOR, FLOOR, Row, Settings, Subject};
 use crate::arguments::ComparisonArguments;
 use crate::terminal::{Failure, Outcome, steps};
 
-/// What all subjects of a comparison have in common.
+/// The circumstances that all subjects of a comparison have in common.
 pub(super) struct Comparison<'a> {
     pub(super) arguments: &'a ComparisonArguments,
     pub(super) duration: Duration,
     pub(super) delay: Option<DelayLine>,
 }
 
-/// What is compared: what the floor depends on too, and for all but the floor an ordering with what else is set.
+/// The subjects: for each the settings of the floor, and for all but the floor an ordering with its other
+/// settings.
 pub(super) type Subjects<F, O> = Vec<(Subject, (F, Option<(Order, O)>))>;
 
 impl<'a> Comparison<'a> {
@@ -38,8 +39,8 @@ impl<'a> Comparison<'a> {
         Shape { order, durability, shards, replicas, delay: self.delay.clone() }
     }
 
-    /// What is compared: for each of the settings that the floor depends on too the floor, and then every ordering
-    /// in every other setting.
+    /// The subjects to compare: for each of the settings that the floor depends on too the floor, and then every
+    /// ordering in every other setting.
     pub(super) fn subjects<F: Clone, O: Clone>(
         &self,
         of_floor: &[(Settings, F)],

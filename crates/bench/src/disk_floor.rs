@@ -25,7 +25,7 @@ use crate::terminal::Failure;
 /// How long a file is, in bytes: as long as a journal's. It is written before anything counts, and then again and
 /// again from its start.
 const FILE_BYTES: u64 = 16 << 20;
-/// What a journal's batches are padded to, in bytes.
+/// The block size to which a journal's batches are padded, in bytes.
 const BLOCK_BYTES: usize = 4096;
 /// Of the sequential writes: how long the file is, one write, and what is written until it is synced, in bytes.
 const LONG_FILE_BYTES: u64 = 1 << 30;
@@ -119,7 +119,7 @@ fn append_and_sync(file: &File, size: usize, queue: &Receiver<oneshot::Sender<()
         file.sync_data()?;
         end += bytes.len() as u64;
         for done in together {
-            // Who waits no more does not have to be told.
+            // A receiver that waits no more does not have to be told.
             let _ = done.send(());
         }
     }
@@ -178,7 +178,7 @@ async fn append_until(
     Ok(latencies)
 }
 
-/// What the disk takes in plain sequential writes, synced now and then.
+/// The rate of plain sequential writes that the disk takes, synced now and then.
 pub(super) async fn sequential(duration: Duration) -> Result<Measured, Failure> {
     let writing = tokio::task::spawn_blocking(move || write_on_and_on(duration.min(SEQUENTIAL_FOR)));
     Ok(Measured::of([(Figure::Written, writing.await??)]))

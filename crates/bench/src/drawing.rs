@@ -1,4 +1,4 @@
-//! What charts are drawn with: axes, curves, bars, as SVG whose colours are those of [`super::style`].
+//! The parts that charts are drawn with: axes, curves, bars, as SVG whose colours are those of [`super::style`].
 
 use std::fmt::Write as _;
 
@@ -137,13 +137,13 @@ impl Drawing {
         self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"end\">{label}</text>"));
     }
 
-    /// What the horizontal axis is about.
+    /// The name of the horizontal axis.
     pub(super) fn below(&mut self, name: &str) {
         let (x, y) = (f64::midpoint(LEFT, WIDTH - RIGHT), self.height - 8.0);
         self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"middle\">{}</text>", escape(name)));
     }
 
-    /// What a bar is about.
+    /// The name of a bar.
     pub(super) fn left_of(&mut self, x: &Axis, top: f64, name: &str) {
         let (left, baseline) = (x.pixels.0 - 8.0, top + (BAR - 14.0) / 2.0 + 4.0);
         let name = escape(name);
@@ -174,7 +174,7 @@ impl Drawing {
     pub(super) fn point(&mut self, series: &Series, point: &Point, value: &str, x: &Axis, y: &Axis) {
         let (look, name) = (series.look, escape(&series.name));
         let (x, least, most) = (x.at(point.x), y.at(point.least), y.at(point.most));
-        // Those of several lines stand beside each other.
+        // Whiskers of several lines stand beside each other.
         let aside = x + 4.0 * look as f64;
         self.add(format_args!("<path class=\"whisker s{look}\" d=\"M{aside:.1} {least:.1}V{most:.1}\"/>"));
         let y = y.at(point.y);

@@ -72,7 +72,7 @@ fn parts() -> &'static [Figure] {
     &FIGURES[1..9]
 }
 
-/// Those of the parts that are in [`Figure::Core`].
+/// The parts that are in [`Figure::Core`].
 const CORE: [Figure; 3] = [Figure::Seal, Figure::Fence, Figure::Flush];
 
 pub(super) const PRESENTATION: Presentation = Presentation {
@@ -117,7 +117,7 @@ pub(super) async fn run(arguments: &FailoverArguments) -> Outcome {
     PRESENTATION.tell(rows, repeat, &[])
 }
 
-/// Whose node is lost in a round.
+/// The role whose node is lost in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lost {
     Leader,
@@ -197,7 +197,7 @@ impl Bench {
         Ok(Self { cluster, client, log, acknowledged, appending, followers: 0 })
     }
 
-    /// Whose node is lost next.
+    /// The role whose node is lost next.
     fn lost(&self, kill: Victim, number: u32) -> Result<Lost, Failure> {
         let has_followers = self.log.config.sequencers > 1;
         match kill {
@@ -262,8 +262,8 @@ impl Bench {
         Ok(())
     }
 
-    /// What the time from the loss to the first acknowledgement in a new view was spent with, if the node that
-    /// formed the first view after `before` says so.
+    /// The parts of the time from the loss to the first acknowledgement in a new view, if the node that formed the
+    /// first view after `before` tells them.
     async fn parts(
         &self,
         victim: NodeId,

@@ -1,10 +1,10 @@
-//! What can be found out, and what can be set.
+//! The figures that can be found out, and the settings.
 
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 use serde::{Deserialize, Serialize};
 
-/// What can be found out about a subject. In this order they are printed; the names are those in JSON.
+/// A figure that can be found out about a subject. They are printed in this order; the names are those in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Figure {
     #[serde(rename = "p50_us")]
@@ -19,7 +19,7 @@ pub(super) enum Figure {
     Max,
     #[serde(rename = "mean_us")]
     Mean,
-    /// What was done per second.
+    /// The number of operations per second.
     #[serde(rename = "rate_per_s")]
     Rate,
     #[serde(rename = "cpu_s_per_million")]
@@ -67,7 +67,7 @@ pub(super) enum Figure {
     Clients,
     #[serde(rename = "others_percent")]
     Others,
-    /// What nobody used; and what other processes did.
+    /// The processor time that nobody used; and that of other processes.
     #[serde(rename = "idle_percent")]
     Idle,
     #[serde(rename = "foreign_percent")]
@@ -116,7 +116,7 @@ pub(super) const LATENCIES: [(Figure, Figure); 6] = [
 ];
 
 impl Figure {
-    /// What stands over its column.
+    /// The heading of its column.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::P50 => "p50 us",
@@ -177,8 +177,8 @@ impl Figure {
     }
 }
 
-/// What is the same for a whole row, and differs from row to row. In this order it is told; the names are those in
-/// JSON.
+/// A setting that is the same for a whole row, and differs from row to row. They are told in this order; the
+/// names are those in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Setting {
     /// Bytes of a record.
@@ -203,7 +203,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// What stands under its axis.
+    /// The text under its axis.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::Size => "bytes of a record",

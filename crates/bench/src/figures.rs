@@ -1,4 +1,4 @@
-//! What a round found out, and what several found out together.
+//! The figures of one round, and of several together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::figure::{Figure, LATENCIES};
 use super::latencies::Latencies;
 
-/// What one round found out about one subject. A latency is infinite if the rate was not reached, since then it
-/// says nothing.
+/// The figures that one round found out about one subject. A latency is infinite if the rate was not reached,
+/// since then it says nothing.
 pub(super) type Figures = BTreeMap<Figure, f64>;
 
 /// Milliseconds from some event on, and how much was done in each while.
@@ -18,7 +18,7 @@ pub(super) type Timeline = Vec<(f64, f64)>;
 pub(super) struct Measured {
     pub(super) figures: Figures,
     pub(super) latencies: Latencies,
-    /// What was reached instead of the rate that was asked for.
+    /// The rate that was reached instead of the one that was asked for.
     pub(super) shortfall: Option<String>,
     pub(super) timeline: Timeline,
 }

@@ -26,12 +26,12 @@ use crate::terminal::Failure;
 
 /// About as much as an acknowledgement, or a question, has in its frame.
 const SHORT_BYTES: usize = 64;
-/// What is read at once.
+/// The size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 /// How many messages may be on their way in one direction of a connection.
 const ON_THE_WAY: usize = 1 << 16;
 
-/// What is said, and how much is answered by how many.
+/// The sizes of a question and of its answer, and how many peers answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     peers: usize,
@@ -216,7 +216,7 @@ struct Peers {
     /// With the bytes that came in.
     inlets: Vec<(OwnedReadHalf, usize)>,
     outlets: Vec<Outlet>,
-    /// What came in is read into this and not looked at.
+    /// Incoming bytes are read into this and not looked at.
     buffer: Vec<u8>,
 }
 

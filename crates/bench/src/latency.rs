@@ -44,7 +44,7 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     charts: curves,
 };
 
-/// What is appended, and how often.
+/// The size of the appends, and their rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paced {
     pub(super) size: usize,

@@ -62,7 +62,7 @@ pub async fn run(
     }
     tokio::select! {
         outcome = measure(&command) => outcome,
-        // What was started ends with the measurement, and its files go.
+        // Everything that was started ends with the measurement, and its files go.
         waited = interrupted => {
             waited?;
             Err(Failure::new("interrupted; nothing was measured"))

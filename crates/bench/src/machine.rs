@@ -1,4 +1,4 @@
-//! What this machine is, and what it does meanwhile.
+//! A description of this machine, and its load meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

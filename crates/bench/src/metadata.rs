@@ -81,7 +81,7 @@ fn round(arguments: &MetadataArguments, batch: u64) -> Result<Measured, Failure>
     while bench.on_the_clock < enough {
         bench.drain(true)?;
     }
-    // What is left is ordered, too.
+    // The remaining names are ordered, too.
     while bench.machine.held() > 0 {
         bench.drain(false)?;
     }
@@ -100,10 +100,10 @@ struct Bench<'a> {
     /// How many names a client sends at once.
     batch: u64,
     machine: Sequencer,
-    /// What a client sent so far, each of them the same number.
+    /// The number of names that each client sent so far: the same for all.
     next: u64,
     sent: u64,
-    /// What others answered meanwhile: it comes with the next drain.
+    /// The answers of others meanwhile: they come with the next drain.
     answers: Vec<(Address, Message)>,
     took: Duration,
     on_the_clock: Duration,
@@ -207,7 +207,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What a client sends at once.
+    /// The names that a client sends at once.
     fn names(&self, client: u64) -> Result<Vec<Bytes>, Failure> {
         let session = SessionId::new(Position(0), client + 1);
         let shards = u64::from(self.arguments.shards);
@@ -247,7 +247,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What others answer to the leader.
+/// The answer of others to the leader.
 fn answer(message: &Message) -> Option<Message> {
     match message {
         Message::Shard(shard::Message::Order { view, batch, stable, .. }) => {

@@ -45,7 +45,7 @@ impl Pace {
         Ok((0..clients as u64).map(pace).collect())
     }
 
-    /// Those of the only client.
+    /// All arrivals, for the only client.
     pub(super) fn new(rate: u64, duration: Duration) -> io::Result<Self> {
         Ok(Self::split(rate, 1, duration)?.swap_remove(0))
     }

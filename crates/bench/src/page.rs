@@ -26,7 +26,7 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 
 /// The whole page.
 pub(super) fn render(report: &Report, table: &Table, charts: &[Chart]) -> String {
-    // What was called, without its options.
+    // The command that was called, without its options.
     let title = report.command.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let facts: String =
         [("command", &report.command), ("machine", &report.machine), ("commit", &report.commit)]

@@ -10,13 +10,13 @@ use super::{failover, grow, latency, metadata, page, read, scale, stall, through
 use crate::arguments::RepeatArguments;
 use crate::terminal::{Outcome, print_line};
 
-/// What a page of text has no room for: a chart shows it.
+/// Figures that a page of text has no room for: a chart shows them.
 const DRAWN: [Figure; 3] = [Figure::P90, Figure::P999, Figure::Max];
 
-/// What is told of a benchmark's rows, whenever it was run.
+/// The presentation of a benchmark's rows, whenever it was run.
 pub(super) struct Presentation {
     pub(super) figures: &'static [Figure],
-    /// What is to be said about the figures.
+    /// The remarks about the figures.
     pub(super) remark: fn(&[Row], &mut Table),
     pub(super) charts: fn(&[Row]) -> Vec<Chart>,
 }

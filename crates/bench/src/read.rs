@@ -97,7 +97,7 @@ fn all_times(arguments: &ReadBenchArguments) -> Vec<(Settings, When)> {
     }
 }
 
-/// What reads and appends take by the setting that was varied, or the distributions of the reads.
+/// The latencies of reads and appends by the setting that was varied, or the distributions of the reads.
 fn charts(rows: &[Row]) -> Vec<Chart> {
     let figures = [
         ("Read latency, median", Figure::P50),
@@ -181,10 +181,10 @@ async fn append(
     settle.await?
 }
 
-/// What came of the reads.
+/// The outcome of the reads.
 struct Reads {
     latencies: Latencies,
-    /// Those of append and read together.
+    /// The latencies of append and read together.
     both: Option<Latencies>,
 }
 

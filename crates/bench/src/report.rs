@@ -1,4 +1,4 @@
-//! What a benchmark reports, and how that is written to a file and read again.
+//! The report of a benchmark, and how it is written to a file and read again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::latencies::Latencies;
 use super::machine::machine;
 use crate::terminal::{Failure, Outcome};
 
-/// What is the same for all rounds of a subject.
+/// The settings that are the same for all rounds of a subject.
 pub(super) type Settings = BTreeMap<Setting, f64>;
 
-/// What is measured beside others: the floor, or an ordering in some setting.
+/// A subject that is measured beside others: the floor, or an ordering in some setting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Subject {
     pub(super) name: String,
@@ -53,7 +53,7 @@ impl Subject {
     }
 }
 
-/// What all rounds found out about one subject.
+/// The figures that all rounds found out about one subject.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
@@ -62,7 +62,7 @@ pub(super) struct Row {
     #[serde(flatten)]
     figures: Figures,
     rounds: Vec<Figures>,
-    /// What is not to be believed, and why.
+    /// The figures that are not to be believed, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
     /// Percentiles, and the latency at each in microseconds, of all rounds together.
@@ -95,9 +95,9 @@ impl Row {
         row
     }
 
-    /// What was written as JSON; nothing if it is no row.
+    /// The row that was written as JSON; nothing if it is no row.
     fn read(json: &Value) -> Option<Self> {
-        // What is not finite has no number in JSON.
+        // A figure that is not finite has no number in JSON.
         let number = |value: &Value| value.as_f64().unwrap_or(f64::INFINITY);
         let figures = |round: &Value| -> Option<Figures> {
             let named = |(name, value): (&String, &Value)| Some((named::<Figure>(name)?, number(value)));
@@ -230,7 +230,7 @@ mod tests {
         let behind = &json["rows"][1];
         assert!(behind["p50_us"].is_null() && behind["note"].is_string(), "{behind}");
         assert_eq!(behind["shards"], 2.0);
-        // What was written is read again.
+        // A written report is read again.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         write_file(&path, &report.json().unwrap()).unwrap();

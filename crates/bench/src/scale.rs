@@ -78,7 +78,7 @@ pub(super) async fn run(arguments: &ScaleArguments) -> Outcome {
     comparison.tell(rows, &PRESENTATION)
 }
 
-/// What the processors had done at some instant.
+/// The use of the processors up to some instant.
 struct Used {
     at: Instant,
     threads: std::collections::BTreeMap<String, Duration>,
@@ -90,7 +90,7 @@ impl Used {
         Self { threads: cpu_time_of_threads(), idle: idle_time(), at: Instant::now() }
     }
 
-    /// What they did since then, in percent of one of them.
+    /// The use since then, in percent of one processor.
     fn since(&self) -> Figures {
         let now = Self::now();
         let elapsed = (now.at - self.at).as_secs_f64();
@@ -117,14 +117,14 @@ impl Used {
     }
 }
 
-/// What all processors of the machine that a row was found on can do.
+/// The capacity of all processors of the machine that a row was found on.
 fn total_percent(row: &Row) -> Option<f64> {
     let parts = [Figure::Own, Figure::Idle, Figure::Foreign].map(|part| row.median(part));
     let total = parts.into_iter().sum::<Option<f64>>()?;
     Some((total / 100.0).round() * 100.0)
 }
 
-/// What all processors together can do.
+/// The capacity of all processors together.
 fn all_percent() -> f64 {
     cores() as f64 * 100.0
 }

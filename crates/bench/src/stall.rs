@@ -1,9 +1,10 @@
 //! `seriatim bench stall`: how long the others wait when a client of an `erwin-st` log dies between its names and
 //! its records.
 //!
-//! Who dies is a connection that says what it is told, past the client library. In turn it sends names whose
-//! records it never puts, so that everything behind them waits until they are no-ops; and puts records that it
-//! never names, which nobody waits for. The others append on a schedule and wait for final positions.
+//! The client that dies is a connection that says what it is told, past the client library. In turn it sends
+//! names whose records it never puts, so that everything behind them waits until they are no-ops; and puts
+//! records that it never names, which nobody waits for. The others append on a schedule and wait for final
+//! positions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ pub(super) const PRESENTATION: Presentation = Presentation {
     charts: |rows| vec![Chart::bars("The longest time in which nothing became final", rows, Figure::Gap)],
 };
 
-/// What a client sent when it died.
+/// The half of its appends that a client sent before it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// Nothing: nobody died.
@@ -166,7 +167,7 @@ async fn die(address: &str, left: Left, round: u64) -> Outcome {
         let connected = connect(&address, &Hello::client("dies"), &ConnectionOptions::default()).await?;
         let frame = message_frame(entry.id, Endpoint::Client(1), endpoint, &message)?;
         connected.connection.sender.send(frame)?;
-        // What was sent is not lost with the connection: the node has it when it answers.
+        // A sent frame is not lost with the connection: the node has it when it answers.
         let mut receiver = connected.connection.receiver;
         let answered = tokio::time::timeout(Duration::from_millis(50), receiver.receive()).await;
         drop(answered);
@@ -174,7 +175,7 @@ async fn die(address: &str, left: Left, round: u64) -> Outcome {
     Ok(())
 }
 
-/// What it says to whom.
+/// The messages of the client, each with its receiver.
 fn messages(
     entry: &LogEntry,
     left: Left,

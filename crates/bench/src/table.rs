@@ -29,7 +29,7 @@ impl Table {
         self.remarks.push(remark.to_string());
     }
 
-    /// What is not to be believed, and what some columns mean.
+    /// Remarks on figures that are not to be believed, and on the meaning of some columns.
     fn remark_notes(&mut self, rows: &[Row], columns: &[Figure]) {
         for row in rows {
             if let Some(note) = &row.note {
@@ -105,7 +105,7 @@ pub(super) fn medians_of(rows: &[Row], figures: &[Figure]) -> Table {
     table
 }
 
-/// Those that any row has, with the multiples of the floor's.
+/// The figures that any row has, with the multiples of the floor's.
 fn columns_of(rows: &[Row], figures: &[Figure]) -> Vec<Figure> {
     let is_known = |figure: &Figure| rows.iter().any(|row| row.spread(*figure).is_some());
     let with_ratio = |figure: &Figure| {

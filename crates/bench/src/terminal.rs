@@ -1,4 +1,4 @@
-//! What people and scripts see of a bench.
+//! The output of a bench, for people and scripts.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};

@@ -217,7 +217,7 @@ async fn append_until(
     Ok((latencies, acknowledged))
 }
 
-/// What all clients saw.
+/// The latencies and acknowledgements of all clients.
 async fn together(
     mut tasks: JoinSet<Result<(Latencies, Acknowledged), Failure>>,
 ) -> Result<(Latencies, Acknowledged), Failure> {

@@ -21,13 +21,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long one of several nodes may take to greet a client before the next one is tried.
 const GREET_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a client is told when it connects.
+/// The options that a client is given when it connects.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
     /// How long an operation may take unless it says otherwise.
     pub deadline: Duration,
-    /// What the client calls itself, for people who look at a node's connections.
+    /// The name of the client, for people who look at a node's connections.
     pub name: String,
     /// Holds back what the client sends, for benchmarks of longer ways.
     pub delay: Option<DelayLine>,
@@ -142,7 +142,7 @@ pub struct LogStatus {
     pub sessions: u64,
 }
 
-/// What came of asking a log to recover.
+/// The outcome of asking a log to recover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -242,7 +242,7 @@ impl Client {
         Log::open(self.clone(), entry, &options).await
     }
 
-    /// What the register says about a log.
+    /// The register's entry for a log.
     ///
     /// # Errors
     /// As [`Client::log`].
@@ -503,7 +503,7 @@ impl Client {
         }
     }
 
-    /// What stands in the way at present, for an error that a deadline causes.
+    /// The obstacles at present, for an error that a deadline causes.
     pub(crate) async fn obstacles(&self, handle: Option<u64>) -> String {
         let (waiter, answer) = oneshot::channel();
         let asked = self.inner.commands.send(Command::Obstacles { handle, waiter }).await;

@@ -33,7 +33,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// node. Short, because appends may stand still, and any node will do.
 const REGISTER_PATIENCE: Duration = Duration::from_millis(5);
 
-/// What an appender is told.
+/// The answer to an appender.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
@@ -41,7 +41,7 @@ pub(crate) struct Answer {
     _untold: Option<Arc<()>>,
 }
 
-/// What the handles ask of the task.
+/// A command of a handle to the task.
 pub(crate) enum Command {
     /// Open a session on a log.
     Open {
@@ -103,7 +103,7 @@ pub(crate) enum Command {
         question: Question,
         waiter: oneshot::Sender<Message>,
     },
-    /// What stands in the way at present.
+    /// Name the obstacles at present.
     Obstacles {
         handle: Option<u64>,
         waiter: oneshot::Sender<String>,
@@ -496,7 +496,7 @@ impl Engine {
     }
 
     fn received(&mut self, now: Time, node: NodeId, frame: Frame) {
-        // What cannot be understood is as good as lost: whoever needs it asks again.
+        // A frame that cannot be understood is as good as lost: the machine that needs it asks again.
         let Ok((_, from, Endpoint::Client(handle), message)) = open_message::<Message>(frame) else { return };
         if let Message::Control(control::Message::Unanswered { why }) = message {
             // Another node may be able to use it: this one still owes an answer.
@@ -601,7 +601,7 @@ impl Engine {
         let log = *log;
         let mut effects = vec![];
         if matches!(input, Input::Timer) {
-            // Who does not wait for an answer any more said nothing.
+            // A caller that stops waiting for an answer does not say so.
             let dropped = reading.waiters.iter().filter(|(_, waiter)| waiter.is_closed());
             let dropped: Vec<u64> = dropped.map(|(token, _)| *token).collect();
             for token in dropped {

@@ -1,11 +1,11 @@
-//! What can go wrong, and what the caller can do about it.
+//! The errors of the client, and what the caller can do about them.
 
 use seriatim_model::{Order, Position, SessionId, ShardId};
 
 /// Why no node of a cluster was reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// What was given is no address.
+    /// The given text is no address.
     #[error("'{0}' names no node; give HOST:PORT, or several separated by commas")]
     NoAddress(String),
     /// None of the addresses led to a node: what was wrong with each.
@@ -39,7 +39,7 @@ pub enum ControlError {
     /// The cluster cannot hold such a log.
     #[error("{reason}")]
     Impossible {
-        /// What is wrong, and what would be right.
+        /// The fault, and what would be right.
         reason: String,
     },
     /// The deadline passed.
@@ -47,7 +47,7 @@ pub enum ControlError {
     DeadlineExceeded {
         /// The deadline, in seconds.
         seconds: f64,
-        /// What was waited for.
+        /// The reason for the wait.
         waiting_for: String,
     },
     /// The client was stopped.
@@ -96,7 +96,7 @@ pub enum AppendError {
     NoSuchShard {
         /// The shard asked for.
         shard: ShardId,
-        /// Those that take records.
+        /// The shards that take records.
         open: Vec<ShardId>,
     },
     /// A shard was chosen in a log in which nobody can. The record is not in the log.
@@ -113,7 +113,7 @@ pub enum AppendError {
     DeadlineExceeded {
         /// The deadline, in seconds.
         seconds: f64,
-        /// What was waited for.
+        /// The reason for the wait.
         waiting_for: String,
     },
     /// The client was stopped. The append may or may not be in the log.
@@ -150,7 +150,7 @@ pub enum ReadError {
     DeadlineExceeded {
         /// The deadline, in seconds.
         seconds: f64,
-        /// What was waited for.
+        /// The reason for the wait.
         waiting_for: String,
     },
     /// The client was stopped.

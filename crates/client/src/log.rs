@@ -65,7 +65,7 @@ impl AppendOptions {
     }
 }
 
-/// What an acknowledged append has reached.
+/// The outcome of an acknowledged append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
@@ -149,7 +149,7 @@ impl Log {
         &self.inner.entry.name
     }
 
-    /// What the register said about the log when it was opened.
+    /// The register's entry for the log when it was opened.
     #[must_use]
     pub fn entry(&self) -> &LogEntry {
         &self.inner.entry
@@ -423,7 +423,7 @@ impl Log {
     }
 }
 
-/// What the task answers, if it does so in time.
+/// The task's answer, if it comes in time.
 async fn within(
     deadline: Duration,
     answer: oneshot::Receiver<Answer>,

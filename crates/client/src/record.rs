@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use seriatim_model::record::Header;
 
-/// What a record takes besides payload, key and headers, in bytes: at most.
+/// The most that a record takes besides payload, key and headers, in bytes.
 const FIXED_BYTES: usize = 32;
-/// What a header takes besides its value, in bytes.
+/// The size of a header besides its value, in bytes.
 const HEADER_BYTES: usize = 6;
 
-/// What is appended: a payload, with a key and headers if wanted. The time is added by the append.
+/// A record to append: a payload, with a key and headers if wanted. The append adds the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     payload: Bytes,
@@ -49,7 +49,7 @@ impl Record {
         self.payload.is_empty()
     }
 
-    /// What it takes besides the payload, in bytes.
+    /// The size of the record besides the payload, in bytes.
     pub(crate) fn overhead(&self) -> usize {
         let headers = self.headers.iter().map(|header| HEADER_BYTES + header.value.len()).sum::<usize>();
         FIXED_BYTES + self.key.as_ref().map_or(0, Bytes::len) + headers

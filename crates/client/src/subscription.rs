@@ -30,7 +30,7 @@ impl SubscribeOptions {
     }
 }
 
-/// What a subscriber is told.
+/// An event for the subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -40,7 +40,7 @@ pub enum Event {
         position: Position,
         /// Its name.
         id: RecordId,
-        /// What was appended.
+        /// The record that was appended.
         record: Record,
         /// Whether the position may still fail. With today's orderings it never does.
         speculative: bool,
@@ -55,7 +55,7 @@ pub enum Event {
         /// The last position that holds, exclusive.
         after: Position,
     },
-    /// What should have come next was trimmed; delivery goes on at `first`.
+    /// The records that should have come next were trimmed; delivery goes on at `first`.
     Trimmed {
         /// The first position that is left.
         first: Position,

@@ -1,4 +1,4 @@
-//! What a reader knows of its log from the register, and asking for news.
+//! A reader's knowledge of its log from the register, and asking for news.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Directory {
     awaited: u64,
 }
 
-/// What came of a control message.
+/// The outcome of a control message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
     Nothing,
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(asked(&mut directory, Time(1)), [NEWS]);
         directory.ask_surely(Time(2));
         assert_eq!(asked(&mut directory, Time(2)), [1]);
-        // What was asked before comes now, or is told to all who wait.
+        // The answer to the earlier question comes now, or a notice to all who wait.
         assert_eq!(directory.receive(found(NEWS)), Learned::Same(NEWS));
         assert!(directory.deadline().is_some());
         // Another doubt wants another answer.

@@ -64,7 +64,7 @@ pub enum Failure {
     Disk {
         /// The shard.
         shard: ShardId,
-        /// What the operating system said to the last one.
+        /// The operating system's message to the last one.
         reason: String,
     },
     /// The log was deleted.

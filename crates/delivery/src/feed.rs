@@ -26,7 +26,7 @@ const CREDIT_PORTIONS: u64 = 4;
 /// and `buffered` is their size in bytes.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    /// Who was asked.
+    /// The node that was asked.
     pub(crate) source: NodeId,
     /// Which replica of the shard that is; 0 is the primary.
     pub(crate) replica: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Feed {
     heard: bool,
 }
 
-/// What a shard has for a position.
+/// The contents of a shard at a position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Record(Stored),
@@ -77,7 +77,7 @@ impl Taken {
     }
 }
 
-/// What to make of a delivery.
+/// The verdict on a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// It continues what came before.
@@ -164,7 +164,7 @@ impl Feed {
         self.since = now + RECONNECT_AFTER;
     }
 
-    /// What comes next is lost: there is nothing more to ask for.
+    /// The next position is lost: there is nothing more to ask for.
     pub(crate) fn lost(&mut self, position: Position, end: Position) {
         self.lost = Some((position, end));
     }

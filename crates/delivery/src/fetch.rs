@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::map::{PositionMap, Run};
 use crate::read::{Out, RESEND_FIRST, Read, Shared, send};
 
-/// What is asked of a [`Fetch`].
+/// A request to a [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Read.
@@ -36,10 +36,10 @@ pub enum Request {
     Cancel,
 }
 
-/// What came of a read.
+/// The outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// What there is.
+    /// The records that are there.
     Records {
         /// The records, in order, without no-ops.
         records: Vec<Stored>,
@@ -267,7 +267,7 @@ impl Fetch {
         }
     }
 
-    /// What was final stays so. Only where an operator accepted a loss a view starts below that.
+    /// Final positions stay final. Only where an operator accepted a loss a view starts below them.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
         let steps = self.entry().history.steps();
         let new = steps.iter().filter(|(number, _)| *number > self.entered).map(|(_, first)| *first);
@@ -276,7 +276,7 @@ impl Fetch {
         if !self.options.deviates(Deviation::MapBeyondStable) {
             self.map.forget_from(first);
         }
-        // Whoever was asked in an older view may not know of that.
+        // A replica that was asked in an older view may not know of that.
         self.questions.clear();
         self.stable = self.stable.min(first);
         self.for_each(out, |read, shared, out| {
@@ -321,7 +321,7 @@ impl Fetch {
         send(node, shard, shard::Message::Map { request, from, end }, out);
     }
 
-    /// Whoever was asked does not know: it joined later, or is still copying.
+    /// The replica that was asked does not know: it joined later, or is still copying.
     fn ask_another(&mut self, now: Time, question: Question, out: &mut Out) {
         let Question { from, end, tries, .. } = question;
         let count = self.shared.directory.view().map_or(0, |view| view.shards.len());

@@ -13,7 +13,7 @@ struct Log {
     view: u64,
     stable: u64,
     trim: u64,
-    /// Whose a position is.
+    /// The owner of a position.
     owner: fn(u64, u32) -> u32,
     /// Shards that know no map.
     ignorant: Vec<u32>,
@@ -253,7 +253,7 @@ fn the_map_stays_when_the_view_changes_and_goes_where_a_loss_was_accepted() {
     assert_eq!(log.questions(), (4, 1));
     assert_eq!(log.read(501, 1), records(501..502));
     assert_eq!(log.questions(), (1, 0));
-    // What a shard says that does not know of it yet does not count.
+    // The answer of a shard that does not know of the loss yet does not count.
     let mut log = Log::new(4, 1000);
     log.enter_view(3, 0);
     log.view = 2;

@@ -1,4 +1,4 @@
-//! What a reader may see and when.
+//! The records that a reader may see, and when.
 //!
 //! The shards of a log each give out their own part of it; a reader wants the whole, in order. Both
 //! machines here merge those parts by position: position `p` comes from the shard that the placement
@@ -19,7 +19,7 @@
 //!   |<-- Deliver ----|--- Credit ---------->|                    |
 //! ```
 //!
-//! What a shard gives out is stable, so what was buffered stays good through lost connections and view
+//! Records that a shard gives out are stable, so buffered ones stay good through lost connections and view
 //! changes; only the subscriptions have to be made anew.
 
 mod directory;

@@ -235,7 +235,7 @@ mod tests {
         assert_eq!((map.run_count, map.by_use.len()), (0, 0));
     }
 
-    /// What is done to a map.
+    /// An operation on a map.
     #[derive(Clone, Debug)]
     enum Step {
         Learn(u64, u64),
@@ -253,7 +253,7 @@ mod tests {
         ]
     }
 
-    /// Whose a position is, in truth: runs of different lengths.
+    /// The true owner of a position: runs of different lengths.
     fn owner(position: u64) -> ShardId {
         ShardId((position / 3 % 4 * (position / 7 % 2)) as u32)
     }

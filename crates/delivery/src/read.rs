@@ -28,12 +28,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) type Out = Vec<Effect<Message, Reply>>;
 
-/// What the reads of one log share.
+/// The state that the reads of one log share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) directory: Directory,
     last_request: u64,
-    /// Whose the questions are that were not answered.
+    /// The read that asked each unanswered question.
     askers: BTreeMap<u64, u64>,
 }
 
@@ -280,8 +280,8 @@ impl Read {
         }
         let view = shared.directory.view();
         let has_left = |shard: &ShardId| view.is_some_and(|view| view.shard(*shard).is_none());
-        // What a shard had that has left is trimmed: the others, who may have answered before that, say so when they are
-        // asked again.
+        // The records of a shard that has left are trimmed: the other shards, which may have answered before that, say
+        // so when they are asked again.
         let must_ask_again = self.doubt.take().is_some()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
         self.asked_again = must_ask_again;

@@ -14,7 +14,7 @@ use crate::directory::{Directory, Learned};
 use crate::failure::Failure;
 use crate::feed::{Feed, MISSING_ROUNDS, Received, Taken};
 
-/// What the reader asks. The token of the latest request is that of every event from then on.
+/// A request of the reader. The token of the latest request is that of every event from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The reader can take more. It is given the next record while it wants both records and bytes: only
@@ -29,7 +29,7 @@ pub enum Request {
     Cancel,
 }
 
-/// What the reader is told.
+/// An event for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -40,7 +40,7 @@ pub enum Event {
         /// Whether they may still fail. Those of shards are final, so they never do.
         speculative: bool,
     },
-    /// What should have come next was trimmed: the next record is at `first` or after it.
+    /// The records that should have come next were trimmed: the next record is at `first` or after it.
     Trimmed {
         /// The first position that is left.
         first: Position,
@@ -213,7 +213,7 @@ impl Subscriber {
         match error {
             ReadError::Trimmed { first } => {
                 if let Some(feed) = self.feeds.get_mut(&shard) {
-                    // What this shard lacks below `first` is gone, also where others are still at it.
+                    // The records that this shard lacks below `first` are gone, also where others are still at it.
                     feed.disconnected(now);
                 }
                 self.trimmed(now, first, out);
@@ -225,7 +225,7 @@ impl Subscriber {
                 self.try_next_replica(now, shard, Failure::Missing { position, shard }, out);
             }
             ReadError::Lost { position, end } => {
-                // What lies before it on other shards is still to be handed over.
+                // Positions before it on other shards are still to be handed over.
                 self.feeds.get_mut(&shard).expect("checked by the caller").lost(position, end);
                 self.hand_over(now, out);
             }
@@ -261,7 +261,7 @@ impl Subscriber {
         let replicas = members.map_or(&[][..], |members| &members.replicas);
         feed.failures += 1;
         let rounds = feed.failures / replicas.len().max(1);
-        // What one replica lacks or has damaged it gets from the others.
+        // A replica gets what it lacks or has damaged from the others.
         let may_pass =
             matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. }) && rounds < MISSING_ROUNDS;
         if replicas.is_empty() || rounds > 0 && !may_pass {
@@ -329,7 +329,8 @@ impl Subscriber {
             if let Some(Feed { source, request: Some(request), .. }) = self.feeds.remove(&shard) {
                 send(source, shard, shard::Message::Cancel { request }, out);
             }
-            // What it had was trimmed, whatever was handed over of it: the others say so to who asks from there.
+            // Its records were trimmed, whatever was handed over of them: the other shards say so to a reader that asks from
+            // there.
             self.feeds.values_mut().for_each(|feed| feed.forget_from(self.next));
         }
         for (shard, primary) in primaries {

@@ -362,7 +362,7 @@ fn replicas_that_lack_something_each_are_asked_in_turn() {
         let (node, request, ..) = script.asked[&0];
         let error = ReadError::Missing { position: Position(position) };
         let events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
-        // Who asked everybody in vain waits a little.
+        // A reader that asked every replica in vain waits a little.
         script.wait(crate::feed::IDLE);
         events
     };
@@ -394,7 +394,7 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     script.asked.remove(&1);
     script.wait(20 * crate::feed::IDLE);
     assert!(!script.asked.contains_key(&1), "there is nothing to ask for again");
-    // What is trimmed is no loss any more.
+    // A trimmed record is no loss any more.
     let (node, request, ..) = script.asked[&0];
     let first = Position(2);
     let error = ReadError::Trimmed { first };
@@ -430,7 +430,7 @@ fn a_deleted_log_ends_it() {
     assert_eq!(events, [Event::Failed(Failure::Deleted("orders".into()))]);
 }
 
-/// What the network does with one delivery of a shard.
+/// The fate of one delivery of a shard in the network.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Arrives { size: u64 },

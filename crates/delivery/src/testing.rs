@@ -1,4 +1,4 @@
-//! What the tests of both machines share: a small log, its records, and short names for effects.
+//! The parts that the tests of both machines share: a small log, its records, and short names for effects.
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{

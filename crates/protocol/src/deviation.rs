@@ -126,7 +126,7 @@ pub enum Deviation {
     CutUncommitted,
     /// A shard gives a cut's names the positions after those that it gave out last, whatever the cut says.
     PositionsByArrival,
-    /// What the chosen member of the ordering layer holds of cuts is lost in a view change.
+    /// The cuts that the chosen member of the ordering layer holds are lost in a view change.
     CutsLost,
     /// A shard and the ordering layer take what is submitted again for new.
     SubmittedTwice,
@@ -190,7 +190,7 @@ pub enum Deviation {
     RetainedTooLittle,
 }
 
-/// What every machine of a node is configured with.
+/// The configuration of every machine of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Bounds.

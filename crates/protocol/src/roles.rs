@@ -1,4 +1,4 @@
-//! What travels between machines: one line for each contract and each ordering.
+//! The messages that travel between machines: one line for each contract and each ordering.
 
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Endpoint, Member, Position, ViewNumber};
@@ -125,7 +125,7 @@ impl From<scalog::Message> for Message {
     }
 }
 
-/// What the sequencing roles of all orderings tell of themselves.
+/// The facts that the sequencing roles of all orderings tell of themselves.
 pub trait Sequencing {
     /// This life of it.
     fn member(&self) -> Member;
@@ -141,7 +141,7 @@ pub trait Sequencing {
     fn held(&self) -> u64;
     /// Whether it remembers anything beyond this life.
     fn keeps(&self) -> bool;
-    /// What its background work waits for, for the simulator's counts.
+    /// The step that its background work waits for, for the simulator's counts.
     fn step_name(&self) -> Option<&'static str>;
 }
 

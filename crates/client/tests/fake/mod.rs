@@ -18,7 +18,7 @@ use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What a sequencing replica does with an append instead of holding it.
+/// A sequencing replica's reaction to an append, in place of holding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It has no room.
@@ -53,7 +53,7 @@ pub(crate) struct State {
     pub lost_answers: usize,
     /// The question by which the log was created, if it was.
     pub created_by: Option<u64>,
-    /// What the shard was asked, by node.
+    /// The node that each read of the shard came to.
     pub reads: Vec<NodeId>,
     pub trim: Position,
 }

@@ -55,7 +55,7 @@ pub struct LogClient {
     pub(super) writes: Writes,
     /// Its window is that of what has no position yet.
     pub(super) sequencer: Conversation,
-    /// What has been asked for and is not at the head of a chain yet.
+    /// The records that have been asked for and are not at the head of a chain yet.
     pub(super) heading: Heading,
     /// How long the sequencer is asked to wait for the head of a chain to have what it gave a position.
     pub(super) patience: Patience,
@@ -241,7 +241,8 @@ impl LogClient {
         self.log.unavailable()
     }
 
-    /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
+    /// The nodes that have not answered, and whether they said that they have no room, and if so, because their disk
+    /// is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let leader = self.log.view().map(|view| view.leader).filter(|_| self.told < self.end());
         leader.map(|leader| (leader, None)).into_iter().chain(self.writes.waits_for())
@@ -533,7 +534,7 @@ impl LogClient {
         self.sequencer.slows(now, jitter);
     }
 
-    /// What was asked for from this number on is asked for again.
+    /// Positions that were asked for from this number on are asked for again.
     fn ask_again_from(&mut self, number: u64) {
         while self.asked > number {
             self.asked -= 1;

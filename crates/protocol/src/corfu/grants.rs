@@ -200,7 +200,7 @@ impl Grants {
         }
     }
 
-    /// Whoever looks at this was late by so much, and may not have read what has arrived.
+    /// The observer was late by so much, and may not have read what has arrived.
     pub(super) fn looks_late(&mut self, now: Time, by: Duration) {
         for holder in self.holders.values_mut() {
             holder.closed_at = holder.closed_at.map(|at| now.min(at + by));

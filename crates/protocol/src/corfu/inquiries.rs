@@ -1,4 +1,4 @@
-//! What a client says of positions that it was given and that are not written.
+//! A client's word on positions that it was given and that are not written.
 
 use seriatim_model::{Position, SessionId, Time};
 

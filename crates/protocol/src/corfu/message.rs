@@ -93,8 +93,8 @@ pub enum Message {
         view: ViewNumber,
         /// Its session.
         session: SessionId,
-        /// Those that it does not write, or that the heads of their chains have: whoever waits may bring down the chain
-        /// what is there, or have them filled.
+        /// The positions that it does not write, or that the heads of their chains have: anyone who waits may bring down
+        /// the chain what is there, or have them filled.
         left: Vec<Span>,
     },
     /// Sequencer to anyone: not in that view, or not at all at present.

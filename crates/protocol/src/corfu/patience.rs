@@ -7,7 +7,7 @@ use seriatim_model::{Time, limits};
 /// How long one that was slow once counts as slow at least; where few answers come in that time, a few times what is wanted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
-/// What a client wants of which nothing is known: it has yet to connect to the replicas.
+/// The wait that a client wants of which nothing is known: it has yet to connect to the replicas.
 const AT_FIRST: Duration = Duration::from_millis(100);
 
 /// How many times as long as usual a record may take on a machine that has other things to do.

@@ -32,7 +32,7 @@ use crate::shard;
 /// The sessions of earlier runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Earlier {
-    /// Those that are being ended.
+    /// The sessions that are being ended.
     pub(super) resuming: Option<Resuming>,
     stage: Stage,
     /// The sessions that the register says have ended.
@@ -43,11 +43,11 @@ pub(super) struct Earlier {
     searched: Vec<SessionId>,
     /// The records of earlier runs that are asked for again.
     places: BTreeMap<RecordId, Position>,
-    /// What of that is asked for again.
+    /// The appends among them that are asked for again.
     pub(super) past: Past,
 }
 
-/// What is done about the session that is being ended.
+/// The step in which the session that is being ended is.
 #[derive(Clone, Debug, Default)]
 enum Stage {
     /// It is looked which that is.
@@ -202,7 +202,7 @@ impl LogClient {
         if progress != Progress::None
             && let Some(resuming) = &mut self.earlier.resuming
         {
-            // What is asked now is asked again when it is late itself.
+            // A question that is asked now is asked again when it is late itself.
             resuming.was_heard(now);
         }
         self.search_goes_on(progress, out);

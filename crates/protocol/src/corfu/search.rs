@@ -14,7 +14,7 @@ const BATCHES: u64 = 8;
 /// what is damaged it may be mending.
 const ROUNDS: u32 = 5;
 
-/// What is looked for, and what was found so far.
+/// The records that are looked for, and those found so far.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     session: SessionId,
@@ -34,7 +34,8 @@ pub(super) struct Search {
     last: Option<(u64, Position)>,
     /// The last record whose number is lower than what is looked for.
     passed: Option<Position>,
-    /// What is below was trimmed on some shard. Another one may still have it: that tells nothing of what the first one had.
+    /// Positions below were trimmed on some shard. Another one may still have them: that tells nothing of what the
+    /// first one had.
     trim: Position,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct Question {
     pub(super) end: Position,
 }
 
-/// What comes of an answer.
+/// The outcome of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// It answers nothing that was asked.
@@ -71,7 +72,7 @@ pub(super) enum Progress {
     Lost,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Findings {
     /// The number after the session's last record.
@@ -149,7 +150,7 @@ impl Search {
         Some(Question { shard, node, from: asked.next, end: self.piece.1 })
     }
 
-    /// What was not answered, for the next replica of each shard.
+    /// The unanswered questions, for the next replica of each shard.
     pub(super) fn again(&mut self, view: &View) -> Vec<Question> {
         self.shards.values_mut().for_each(|asked| asked.turn += 1);
         self.questions(view)
@@ -201,9 +202,9 @@ impl Search {
         if self.shards.is_empty() { self.go_on(view) } else { Progress::Ask(vec![]) }
     }
 
-    /// What was found, if that is all: an append that was looked for may have been trimmed. Without a record that tells, the
-    /// session ended at `end`, if that is known. Shards are trimmed one after the other, so what one of them has below a
-    /// trim point does not tell.
+    /// The findings, if they are complete: an append that was looked for may have been trimmed. Without a record that
+    /// tells, the session ended at `end`, if that is known. Shards are trimmed one after the other, so what one of
+    /// them has below a trim point does not tell.
     pub(super) fn findings(mut self, end: Option<u64>) -> Option<Findings> {
         let is_whole = self.is_passed() || self.trim <= self.lowest;
         self.found.retain(|_, position| *position >= self.trim);
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_only_one_shard_has_trimmed_is_not_taken_for_missing() {
-        // What was looked for may have been on the other one.
+        // The record that was looked for may have been on the other one.
         let trimmed = |records: &[(u64, u64)], end| {
             let mut search = Search::new(SESSION, 5, (Position(3), Position(20)), 4);
             search.go_on(&view());

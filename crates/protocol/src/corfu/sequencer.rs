@@ -34,7 +34,7 @@ pub struct Sequencer {
     next: Position,
     tokens: Tokens,
     fences: Fences,
-    /// What was given out and may not be written.
+    /// The positions that were given out and may not be written.
     grants: Grants,
     /// Positions below it are written, or overdue: nobody writes them any more.
     overdue: Position,
@@ -100,7 +100,7 @@ impl Sequencer {
         }
     }
 
-    /// What the log promises.
+    /// The promises of the log.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
         &self.config
@@ -160,7 +160,7 @@ impl Sequencer {
                 }
                 self.grants.hear(from, session, take);
                 if self.unwritten() + count > limits::MOST_AHEAD {
-                    // Who asks does so again, when those before are written or filled.
+                    // The client asks again, when the positions before are written or filled.
                     return;
                 }
                 let most = self.options.limits.max_sessions;
@@ -216,7 +216,7 @@ impl Sequencer {
         let patience = patience.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
         self.grants.give(now, (self.next, next), patience, to);
         self.next = next;
-        // What is late already is looked at every now and then.
+        // Positions that are late already are looked at every now and then.
         let due = self.grants.due().filter(|due| *due > now).unwrap_or(now + limits::FILL_AFTER);
         self.tell_at = Some(self.tell_at.map_or(due, |at| at.min(due)));
     }

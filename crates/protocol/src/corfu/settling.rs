@@ -28,7 +28,7 @@ impl LogClient {
             self.pending.pop_front();
             self.base += 1;
         }
-        // Who wants the session to end waits for this.
+        // A caller that wants the session to end waits for this.
         self.work_is_due |= self.pending.is_empty();
     }
 
@@ -83,7 +83,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// What was submitted later is in the log: this is not, and never will be under its name.
+    /// A later append is in the log: this one is not, and never will be under its name.
     fn not_appended(&mut self, now: Time, number: u64, out: &mut Out) {
         let Some(id) = self.id(number) else { return };
         let Some(pending) = self.numbered(number).filter(|pending| !pending.settled) else { return };
@@ -98,7 +98,7 @@ impl LogClient {
         }
     }
 
-    /// What became of some append nobody knows any more.
+    /// Nobody knows any more what became of some append.
     pub(super) fn session_lost(&mut self, out: &mut Out) {
         match self.session {
             Some(session) => self.lose(session, out),

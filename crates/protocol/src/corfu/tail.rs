@@ -15,10 +15,10 @@ use crate::deviation::{Deviation, Options};
 use crate::parts::appending::{ClientEffect, Reply, reply};
 use crate::shard;
 
-/// What is known of a tail.
+/// The answers about a tail so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    /// What the sequencer said.
+    /// The sequencer's answer.
     tail: Option<Position>,
     /// The replicas that have not said that this is the view.
     missing: BTreeSet<NodeId>,

@@ -26,7 +26,7 @@ struct Session {
     known: u64,
 }
 
-/// What comes of a question for positions.
+/// The outcome of a question for positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// These, from the first number on; the position after all that were ever given is this.
@@ -182,7 +182,7 @@ mod tests {
     fn positions_are_given_in_the_order_of_numbers() {
         let mut tokens = Tokens::default();
         assert_eq!(tokens.give(A, (0, 0), (2, 3), Position(5), MOST), Answer::OutOfOrder { expected: 0 });
-        // Who is new, or was forgotten, goes on from what it was told.
+        // A session that is new, or was forgotten, goes on from what it was told.
         let other = SessionId(2);
         assert_eq!(tokens.give(other, (0, 7), (7, 1), Position(5), MOST), given(&[span(5, 1)], 6));
     }

@@ -1,4 +1,4 @@
-//! What a client writes where: one conversation with each replica.
+//! The writes of a client: one conversation with each replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ pub(super) struct Writes {
     replicas: BTreeMap<(ShardId, NodeId), Replica>,
 }
 
-/// What goes to one replica.
+/// The writes to one replica.
 ///
 /// Invariant: `in_flight` is how many bytes of records are in `sent`.
 #[derive(Clone, Debug)]
 struct Replica {
     pace: Conversation,
-    /// What is to be sent.
+    /// The positions to be sent.
     due: BTreeSet<Position>,
     /// The positions that were sent and not answered, and how long their records are.
     sent: BTreeMap<Position, usize>,
@@ -128,7 +128,7 @@ impl Writes {
         self.replicas.values().map(|replica| replica.pace.window()).min().unwrap_or(usize::MAX)
     }
 
-    /// What is at this place goes to its next replica. Says whether there is one.
+    /// The record at this place goes to its next replica. Says whether there is one.
     pub(super) fn is_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
         let target = target(view, place);
         let replica = target.and_then(|target| self.replicas.get_mut(&target));

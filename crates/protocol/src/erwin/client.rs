@@ -49,7 +49,7 @@ pub struct LogClient {
     pub(super) locate_at: Option<Time>,
     /// How far the session is on its way to its end.
     pub(super) ending: Option<Ending>,
-    /// What an earlier run left, where this one cannot go on under its names.
+    /// The session that an earlier run left, where this one cannot go on under its names.
     pub(super) resuming: Option<Resuming>,
     pub(super) past: Past,
     pub(super) jitter: Jitter,
@@ -224,7 +224,8 @@ impl LogClient {
     }
 
     fn submit(&mut self, token: u64, record: Record, terms: Terms, out: &mut Out) {
-        // What an earlier run appended is not objected to, and who did that is not known yet while this one resumes.
+        // An append of an earlier run is not objected to, and which run appended it is not known yet while this one
+        // resumes.
         if self.past.claim(token, terms.sync) {
             self.work_is_due = true;
             return;

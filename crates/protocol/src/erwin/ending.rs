@@ -11,7 +11,7 @@ use crate::parts::pauses::RESEND_FIRST;
 /// A session on its way to its end.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
-    /// Who asked for it.
+    /// The request that asked for it.
     pub(super) token: u64,
     /// The view whose leader was told last.
     view: ViewNumber,
@@ -51,7 +51,7 @@ impl LogClient {
 
     /// The session has ended, on all members of a view.
     pub(super) fn ended(&mut self, session: SessionId, at: u64, out: &mut Out) {
-        // What this run appended lies below the end, also if the replicas have forgotten that.
+        // The appends of this run lie below the end, also if the replicas have forgotten that.
         let at = at.max(self.end());
         if let Some(ending) = self.ending.take() {
             out.push(reply(ending.token, Reply::Ended(Some((session, at)))));

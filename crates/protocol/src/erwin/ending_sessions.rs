@@ -12,13 +12,13 @@
 //!   |   (or Undecided)   |                  |
 //! ```
 //!
-//! A client that goes on in another session names it as the successor, which is written down with the end: whoever
-//! knows the first session of a program finds the one that it appends to, however often it was restarted.
+//! A client that goes on in another session names it as the successor, which is written down with the end: a client
+//! that knows the first session of a program finds the one that it appends to, however often it was restarted.
 //!
-//! What is frozen is so in one view only. An end that not all members confirmed may get lost with the view, and nobody
-//! was told of it; one that all confirmed is in every snapshot that a later view can be recovered from. Below the end
-//! somebody holds every number, and forwards it to the leader; where such a number is lost with the view, the session
-//! ends lower in the next one.
+//! A session is frozen in one view only. An end that not all members confirmed may get lost with the view, and
+//! nobody was told of it; one that all confirmed is in every snapshot that a later view can be recovered from.
+//! Below the end some member holds every number, and forwards it to the leader; where such a number is lost with
+//! the view, the session ends lower in the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
 #[derive(Clone, Debug)]
 struct Ending {
-    /// Who is to be told, and the successor that it named.
+    /// The askers to be told, each with the successor that it named.
     askers: BTreeMap<Address, Option<SessionId>>,
     successor: Option<SessionId>,
     step: Step,
@@ -152,7 +152,7 @@ impl Sequencer {
             return;
         }
         if successor.is_some() && is_too_old {
-            // What became of its numbers is not known any more.
+            // The fate of its numbers is not known any more.
             return reply(asker, Message::Expired { session }, out);
         }
         if end.is_some() && (successor.is_none() || self.sessions.successor_of(session).is_some()) {
@@ -167,7 +167,7 @@ impl Sequencer {
         }
         let under_way = orderer.endings.0.len();
         if under_way >= limits::MAX_ENDINGS || has_no_room && !is_too_old {
-            // Whoever asks does so again.
+            // The asker asks again.
             return;
         }
         if matches!(asker, Address::Client(..)) && known.or(end).is_none() {
@@ -274,7 +274,7 @@ impl Sequencer {
         let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { *highest };
         let (at, successor) = (self.sessions.end_of(session).unwrap_or(at), *successor);
         self.frozen.remove(&session);
-        // What the leader has forgotten, and is too old to come back, has no need of an end.
+        // A session that the leader has forgotten, and that is too old to come back, has no need of an end.
         if !self.is_too_old(session) {
             if self.sessions.end_of(session).is_none() {
                 self.end_here(session, at, out);
@@ -322,8 +322,8 @@ impl Sequencer {
         let end = self.sessions.end_of(session).filter(|_| !orderer.endings.is_under_way(session));
         match (asker, end) {
             (Address::Node(_, Endpoint::Shard(_)), end) => {
-                // What is below was ordered, and every shard holds its part; of one that is forgotten all was, or
-                // never will be.
+                // Numbers below were ordered, and every shard holds its part; of a session that is forgotten all were, or never
+                // will be.
                 let next = self.sessions.next(session).unwrap_or(0);
                 let below = self.ring.first_number(session).unwrap_or(next);
                 let first = if self.is_too_old(session) { u64::MAX } else { below };

@@ -54,7 +54,7 @@ impl Sequencer {
         }
     }
 
-    /// What the leader orders, and whose sessions end, may have made too many sessions known.
+    /// The records that the leader orders, and the sessions that end, may have made too many sessions known.
     pub(super) fn limit_sessions(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if self.sessions.len() > self.options.limits.max_sessions {
             self.expire_some(now, out);

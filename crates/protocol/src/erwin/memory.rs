@@ -1,5 +1,5 @@
-//! What a sequencing replica remembers: its journal at durability `disk`, and its whole state for a
-//! checkpoint or an orderly end.
+//! The memory of a sequencing replica: its journal at durability `disk`, and its whole state for a checkpoint or
+//! an orderly end.
 
 use bytes::Bytes;
 use seriatim_model::storage::JournalEntry;
@@ -14,7 +14,7 @@ use crate::parts::membership::Staged;
 use crate::parts::{Content, Entry, Sessions};
 use crate::roles::RoleEffect;
 
-/// What the replica's journal holds, at durability `disk`.
+/// An entry of the replica's journal, at durability `disk`.
 #[derive(Debug)]
 pub(super) enum JournalRecord {
     Admitted { session: SessionId, first: u64, lowest: u64, entries: Vec<Content> },

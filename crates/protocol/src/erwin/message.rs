@@ -18,7 +18,7 @@ pub enum Message {
         first: u64,
         /// The lowest number that the client still waits for.
         lowest: u64,
-        /// What is appended, with consecutive numbers: records, or on which shards they are put.
+        /// The appends, with consecutive numbers: records, or on which shards they are put.
         entries: Vec<Content>,
     },
     /// Replica to client: the session's numbers below `next` are held or bound, as durably as the log
@@ -194,7 +194,7 @@ pub enum Message {
         session: SessionId,
         /// The number of the first.
         first: u64,
-        /// What was appended, with consecutive numbers.
+        /// The appends, with consecutive numbers.
         entries: Vec<Content>,
     },
     /// Leader to follower: the session of what was forwarded is forgotten, and too old to come back.

@@ -94,12 +94,12 @@ impl Orderer {
         }
     }
 
-    /// Who follows.
+    /// The followers of the view.
     pub(super) fn followers(&self) -> impl Iterator<Item = NodeId> {
         self.followers.keys().copied()
     }
 
-    /// What is waited for: a batch to be bound, or to be dropped.
+    /// The step that is waited for: a batch to be bound, or to be dropped.
     pub(super) fn step_name(&self) -> Option<&'static str> {
         if !self.pusher.is_empty() {
             Some("bind")
@@ -223,7 +223,7 @@ impl Orderer {
                 let place = position + (id.number - run.first);
                 let askers = self.waiting.remove(&id).unwrap_or_default();
                 if settled.is_void {
-                    // Who asks again is told.
+                    // A client that asks again is told.
                     askers.iter().for_each(|asker| self.asked.give_back(asker.peer(), 1));
                     continue;
                 }

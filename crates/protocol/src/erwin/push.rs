@@ -47,12 +47,12 @@ struct Batch {
     from: Position,
     to: Position,
     ids: Vec<IdRun>,
-    /// Those of them that became no-ops.
+    /// The names among them that became no-ops.
     voids: Names,
     unanswered: BTreeMap<ShardId, Part>,
 }
 
-/// What a shard is told of a batch.
+/// The part of a batch that a shard is told.
 #[derive(Clone, Debug)]
 enum Part {
     /// Its records (LazyLog §4.3).

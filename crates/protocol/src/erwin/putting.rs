@@ -218,7 +218,7 @@ impl Putting {
         self.replicas.range(range).map(|((_, node), progress)| (*node, progress))
     }
 
-    /// What its replicas still owe is not waited for any more.
+    /// The answers that its replicas still owe are not waited for any more.
     pub(super) fn forget(&mut self, id: RecordId, Pending { target, record, .. }: &Pending) {
         let Some(shard) = target.shard else { return };
         let range = (shard, NodeId(0))..=(shard, NodeId(u32::MAX));
@@ -289,7 +289,7 @@ impl LogClient {
         }
     }
 
-    /// What is sent to the sequencing replicas of an append.
+    /// The content of an append as the sequencing replicas get it.
     pub(super) fn content(record: &Record, target: &Target) -> Content {
         let bytes = record.size() as u32;
         target.shard.map_or_else(|| record.clone().into(), |shard| Content::Put { shard, bytes })

@@ -125,7 +125,7 @@ impl LogClient {
         self.work_is_due = true;
     }
 
-    /// What earlier runs left is settled: this one appends.
+    /// The sessions that earlier runs left are settled: this one appends.
     fn go_on_after(&mut self, out: &mut Out) {
         let Some(resuming) = &self.resuming else { return };
         let (Some(successor), Some(names)) = (resuming.successor(), resuming.names()) else {

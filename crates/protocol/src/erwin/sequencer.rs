@@ -116,7 +116,7 @@ impl Sequencer {
         }
     }
 
-    /// What the log promises.
+    /// The promises of the log.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
         &self.config
@@ -158,7 +158,7 @@ impl Sequencer {
         self.ring.len()
     }
 
-    /// What the leader's background ordering waits for, for the simulator's counts.
+    /// The step that the leader's background ordering waits for, for the simulator's counts.
     #[must_use]
     pub fn step_name(&self) -> Option<&'static str> {
         self.orderer.as_ref().and_then(Orderer::step_name)
@@ -166,7 +166,7 @@ impl Sequencer {
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
-            // Whoever sends what such a log does not take is no client of ours.
+            // A sender of entries that such a log does not take is no client of ours.
             Message::Append { view, entries, .. } | Message::Forward { view, entries, .. }
                 if self.membership.accepts(view) && !self.takes(&entries) => {}
             Message::Append { view, session, first, lowest, entries } if self.membership.accepts(view) => {
@@ -239,7 +239,7 @@ impl Sequencer {
         }
         let stable = self.orderer.as_ref().map_or(Position::ZERO, Orderer::stable);
         if end.is_some() && !self.sessions.is_bound_below(session, stable) {
-            // What is asked may still be lost, and the end with it. Who asks does so again.
+            // The number that is asked for may still be lost, and the end with it. The client asks again.
             return;
         }
         let is_bound = number < self.sessions.next(session).unwrap_or(0)
@@ -401,7 +401,7 @@ impl Sequencer {
         let first = run.first + skip;
         entries.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
         let (fits, cut) = match self.frozen.contains(&run.session) && !entries.is_empty() {
-            // What is to become of these is known in a moment.
+            // The fate of these is known in a moment.
             true => (0, Some(Cut::NoRoom)),
             false => self.room_for(run.session, &entries),
         };

@@ -14,7 +14,7 @@ impl LogClient {
             self.pending.pop_front();
             self.base += 1;
         }
-        // Who wants the session to end waits for this.
+        // A caller that wants the session to end waits for this.
         self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }
 
@@ -104,7 +104,7 @@ impl LogClient {
         }
         self.resuming = None;
         self.session = Session::None;
-        // Who asked for its end is told.
+        // The caller that asked for its end is told.
         self.work_is_due = true;
         (self.base, self.committed, self.asked_below) = (0, 0, 0);
         self.locate_at = None;

@@ -10,7 +10,7 @@ use crate::parts::membership::{Obeys, Staged};
 use crate::parts::{Entry, Sessions};
 use crate::roles::RoleEffect;
 
-/// What the chosen replica binds on behalf of a claim. The replica's own state stays as it is: an
+/// The entries that the chosen replica binds on behalf of a claim. The replica's own state stays as it is: an
 /// attempt that dies here must leave it to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {

@@ -1,4 +1,5 @@
-//! What an application asks of the machine that appends for it, and what it is told: the same for every ordering.
+//! The requests of an application to the machine that appends for it, and the replies: the same for every
+//! ordering.
 
 use seriatim_model::{Effect, NodeId, Order, Position, Record, RecordId, SessionId, ShardId, Time};
 
@@ -49,7 +50,7 @@ fn hash(key: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// What an application asks.
+/// A request of an application.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// Append a record after those asked for before.
@@ -80,7 +81,7 @@ pub struct Terms {
     pub again_until: Time,
 }
 
-/// What an application is told.
+/// A reply to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Durable.
@@ -139,7 +140,7 @@ pub enum Failure {
     NoSuchShard {
         /// The one that was chosen.
         shard: ShardId,
-        /// Those that take records.
+        /// The shards that take records.
         open: Vec<ShardId>,
     },
     /// Nobody chooses a shard in a log of this order. The record is not in the log.

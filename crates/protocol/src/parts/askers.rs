@@ -1,4 +1,4 @@
-//! Who waits for a client's session to be open, or to end.
+//! The callers that wait for a client's session to be open, or to end.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use seriatim_model::SessionId;
 
 use super::appending::{ClientEffect, Reply, reply};
 
-/// Those who want to know the session before anything is appended, and who wants it to end.
+/// The callers that want to know the session before anything is appended, and those that want it to end.
 #[derive(Clone, Debug, Default)]
 pub struct Askers {
     session: Vec<u64>,
@@ -43,7 +43,8 @@ impl Askers {
         }
     }
 
-    /// Who wants the session to end, if it may end now. Whoever asked after that one wants the next session to end.
+    /// The caller that wants the session to end, if it may end now. A caller that asked later wants the next session
+    /// to end.
     pub fn take_end(&mut self, may_end: bool) -> Option<u64> {
         if may_end { self.end.pop_front() } else { None }
     }

@@ -1,10 +1,10 @@
-//! What passes through a sequencing layer.
+//! The contents that pass through a sequencing layer.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one};
 use seriatim_model::{Order, Record, ShardId};
 
-/// What a sequencing replica holds of an append.
+/// The part of an append that a sequencing replica holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// The record itself (LazyLog §4).

@@ -203,7 +203,7 @@ mod tests {
         assert!((9..=10).contains(&pause.as_millis()), "{pause:?}");
         conversation.refused(after(1411), false, 1.0);
         assert!(conversation.resumes_at().unwrap() - after(1411) > pause);
-        // What was on its way while nothing was asked for says nothing of the disk.
+        // Time in which nothing was on its way says nothing of the disk.
         (0..40).for_each(|count| {
             conversation.begins(after(5000 * (1 + count)));
             conversation.takes(after(5000 * (1 + count) + 1), 1);

@@ -1,4 +1,4 @@
-//! What stands at a position whose record will never come.
+//! The no-op that stands at a position whose record will never come.
 
 use seriatim_model::storage::Run;
 use seriatim_model::{Position, Record, RecordId, SessionId};

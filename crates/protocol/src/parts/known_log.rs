@@ -8,7 +8,7 @@ use crate::control::message::NEWS;
 use crate::control::{LogEntry, Message, Refusal};
 use crate::deviation::{Deviation, Options};
 
-/// What came of the register's word.
+/// The outcome of the register's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
     /// Nothing for whoever uses the log.
@@ -25,7 +25,7 @@ pub struct KnownLog {
     /// The node of the register.
     control: NodeId,
     entry: LogEntry,
-    /// What somebody else than the register said of why there is no view.
+    /// The reason, from somebody else than the register, why there is no view.
     unavailable: Option<String>,
     lookup: Lookup,
     vigil: Vigil,
@@ -50,7 +50,7 @@ impl KnownLog {
         &self.entry
     }
 
-    /// What the log promises.
+    /// The promises of the log.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
         &self.entry.config

@@ -1,7 +1,8 @@
 //! When a client asks the register for a newer view.
 //!
-//! Whoever keeps the register tells those who asked not long ago as soon as there is a newer view. The questions are
-//! for what gets lost: soon at first, because a view change takes a few milliseconds, and then less and less often.
+//! The keeper of the register tells those who asked not long ago as soon as there is a newer view. The questions
+//! are for what gets lost: soon at first, because a view change takes a few milliseconds, and then less and less
+//! often.
 
 use std::time::Duration;
 

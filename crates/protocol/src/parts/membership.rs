@@ -9,7 +9,7 @@ use crate::control::{Message, behind};
 use crate::deviation::{Deviation, Options};
 use crate::roles::RoleEffect;
 
-/// What a replica knows of views. What it holds belongs to the view `number`.
+/// A replica's knowledge of views. Everything that it holds belongs to the view `number`.
 ///
 /// Invariant: it is open only in a view that names this incarnation, while no higher claim was seen, and not after a
 /// restart.
@@ -39,18 +39,18 @@ pub struct Staged {
     pub claim: ViewNumber,
     /// How far the log is ordered when it starts.
     pub ordered: Position,
-    /// What was ordered of each session by then.
+    /// The part of each session that was ordered by then.
     pub sessions: Sessions,
 }
 
 wire_struct! { Staged { claim, ordered, sessions } }
 
-/// What it means to a replica that it is sealed, or staged.
+/// The consequence for a replica of being sealed, or staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obeys {
     /// Nothing: it was before.
     Still,
-    /// What it did in its view is over.
+    /// Its work in its view is over.
     Newly {
         /// Whether what it is prepared for is the old view now: that was registered, and the replica did not see it
         /// start.
@@ -58,7 +58,7 @@ pub enum Obeys {
     },
 }
 
-/// What it means to a replica that a view is registered.
+/// The consequence for a replica of a view's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
     /// Nothing.
@@ -169,7 +169,7 @@ impl Membership {
             return Some(Obeys::Still);
         }
         self.claim = claim;
-        // What was registered, and not seen to start, is not to be overwritten.
+        // A view that was registered, and not seen to start, is not to be overwritten.
         Some(Obeys::Newly { adopts: self.is_staged_for(old) })
     }
 
@@ -223,7 +223,7 @@ impl Membership {
         leads
     }
 
-    /// What the replica remembers is from before a restart: it waits for a new view.
+    /// The replica's memory is from before a restart: it waits for a new view.
     pub fn was_restarted(&mut self) {
         self.restarted = true;
     }

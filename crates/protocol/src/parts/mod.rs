@@ -1,4 +1,4 @@
-//! What several roles share.
+//! Parts that several roles share.
 
 pub mod appending;
 pub mod askers;

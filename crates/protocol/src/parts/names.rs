@@ -63,7 +63,7 @@ impl Names {
         self.0.iter().cloned().map(run)
     }
 
-    /// Those of `names` that are in the set.
+    /// The parts of `names` that are in the set.
     #[must_use]
     pub fn within(&self, names: IdRun) -> Vec<IdRun> {
         if names.count == 0 {
@@ -74,7 +74,7 @@ impl Names {
         parts.map(|part| run(part.start.max(wanted.start)..part.end.min(wanted.end))).collect()
     }
 
-    /// Those of `names` that are not in the set.
+    /// The parts of `names` that are not in the set.
     #[must_use]
     pub fn missing(&self, names: IdRun) -> Vec<IdRun> {
         if names.count == 0 {

@@ -1,4 +1,4 @@
-//! What a replica that takes part in no view says of itself to the controller on its node, and when.
+//! The reports of a replica that takes part in no view to the controller on its node, and when it makes them.
 
 use std::time::Duration;
 

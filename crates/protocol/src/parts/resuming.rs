@@ -228,7 +228,7 @@ impl Resuming {
         self.successor.map(|_| self.pace.say_at)
     }
 
-    /// What is to be asked next is asked at once.
+    /// The next question is asked at once.
     pub fn hurry(&mut self) {
         self.pace.say_at = Time::ZERO;
     }

@@ -12,7 +12,7 @@ use super::content::Content;
 pub struct Entry {
     /// Its name.
     pub id: RecordId,
-    /// What is held of what was appended.
+    /// The part of the append that is held.
     pub content: Content,
     /// The write that makes it durable here.
     pub ticket: Ticket,

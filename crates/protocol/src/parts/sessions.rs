@@ -19,7 +19,7 @@ struct BoundRun {
 
 wire_struct! { BoundRun { number as number, position, count as number } }
 
-/// What a replica knows about one session.
+/// A replica's knowledge of one session.
 ///
 /// Invariant: `lowest <= next`; `bound` is in increasing order of numbers, all of them in
 /// `lowest..next`, apart from the part of its first run that lies below `lowest`.
@@ -85,7 +85,7 @@ impl Wire for Session {
     }
 }
 
-/// What is to happen to an append.
+/// The verdict on an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The first `skip` records are held or bound already; the rest is new.
@@ -380,8 +380,9 @@ impl Sessions {
     /// Forgets sessions that bound nothing for more than `idle_positions` before `ordered`, unless
     /// `is_held` says that the replica holds records of theirs. Looks at most every sixteenth of that.
     ///
-    /// Who `follows` is behind: where a session ended is not forgotten before what it waits for has come from the
-    /// leader, or it would come back without an end. The leader forgets it in time: shards rely on that.
+    /// A replica that `follows` is behind: it does not forget where a session ended before the numbers that it waits
+    /// for have come from the leader, or the session would come back without an end. The leader forgets it in time:
+    /// shards rely on that.
     pub fn sweep(
         &mut self,
         ordered: Position,

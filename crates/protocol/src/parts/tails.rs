@@ -1,4 +1,4 @@
-//! What a client has asked about the tail.
+//! A client's questions about the tail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Question<A> {
     asked_at: Time,
 }
 
-/// What is to be asked again.
+/// The questions to ask again.
 #[derive(Debug, Default)]
 pub struct Again {
     /// By these numbers.
@@ -65,13 +65,13 @@ impl<A> Tails<A> {
         self.last
     }
 
-    /// What was answered to a question.
+    /// The answers to a question.
     #[must_use]
     pub fn answers(&self, request: u64) -> Option<&A> {
         self.questions.get(&request).map(|question| &question.answers)
     }
 
-    /// What was answered to a question, to which somebody of `view` answers, if it was asked in that.
+    /// The answers to a question that a member of `view` answers, if it was asked in that view.
     pub fn answers_in(&mut self, request: u64, view: ViewNumber) -> Option<&mut A> {
         let question = self.questions.get_mut(&request).filter(|question| question.view == view);
         question.map(|question| &mut question.answers)
@@ -89,8 +89,8 @@ impl<A> Tails<A> {
         }
     }
 
-    /// What is to be asked again. Within a view an answer that is late is as good: it is asked under the same number. In
-    /// another view it is another question.
+    /// The questions to ask again. Within a view an answer that is late is as good: the question is asked under the
+    /// same number. In another view it is another question.
     pub fn again(&mut self, now: Time, view: ViewNumber, answers: impl Fn(u64) -> A) -> Again {
         let is_due = |question: &Question<A>| now >= question.asked_at + ASK_AGAIN || question.view != view;
         let due: Vec<u64> = self

@@ -45,12 +45,12 @@ pub struct LogClient {
     base: u64,
     pub(super) pending: VecDeque<Pending>,
     sent: u64,
-    /// Those below it were submitted at some time, and may be in the log.
+    /// Numbers below it were submitted at some time, and may be in the log.
     submitted: u64,
     at: Option<ShardId>,
     /// How many bytes of records it submitted there since it came.
     turn_bytes: usize,
-    /// What was on its way when the view began: when to ask the leader again what became of it.
+    /// When to ask the leader again for the fate of the records that were on their way when the view began.
     locate_at: Option<Time>,
     /// How long the leader may take to say so.
     locate_patience: Duration,
@@ -174,7 +174,8 @@ impl LogClient {
         self.log.unavailable()
     }
 
-    /// Who has not answered, and whether they said that they have no room, and if so, because their disk is full.
+    /// The nodes that have not answered, and whether they said that they have no room, and if so, because their disk
+    /// is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some() || self.past.in_flight() > 0;
         let view = self.log.view().filter(|_| !self.pending.is_empty() || resumes);
@@ -455,7 +456,7 @@ impl LogClient {
             }
             self.pace.begins(now);
         } else if self.pace.falls_silent(now) {
-            // What was submitted may be lost, or the answer, or the session is forgotten.
+            // The submitted records may be lost, or the answer, or the session is forgotten.
             self.ask_what_became(session, out);
             self.log.wonder(out);
             // The first batch of it asks which; what follows it comes again only where it is missing.
@@ -489,7 +490,8 @@ impl LogClient {
             let shard = terms.of(id, &pending.record, stripe, view.open_shards());
             let size = pending.record.size();
             let is_full = !records.is_empty() && bytes + size > most;
-            // What may be at a shard in this view is submitted nowhere else in it. To go on elsewhere costs a round.
+            // A record that may be at a shard in this view is submitted nowhere else in it. To go on elsewhere costs a
+            // round.
             let stays = number < self.submitted
                 || terms.is_in_turn(&pending.record) && self.turn_bytes + bytes < turn_bytes;
             if is_full || *self.at.get_or_insert(shard) != shard && !stays {
@@ -520,7 +522,7 @@ impl LogClient {
         out.push(send(view.leader, Message::Locate { view: view.number, session, first, count }));
     }
 
-    /// What became of some append nobody knows any more.
+    /// Nobody knows any more what became of some append.
     pub(super) fn session_lost(&mut self, out: &mut Out) {
         if let Some(session) = self.session {
             self.lose(session, out);

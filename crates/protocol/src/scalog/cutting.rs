@@ -16,7 +16,7 @@ use crate::parts::{Admission, Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
 use crate::shard::{self, Submitted};
 
-/// What the leader of a view knows of the shards and of its followers.
+/// A leader's knowledge, in its view, of the shards and of its followers.
 ///
 /// Invariant: `committed <= own <= end`; cuts are pushed when they are committed, in order.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Leader {
     /// How far they are durable here, and those that are not yet.
     own: Position,
     own_pending: VecDeque<(Ticket, Position)>,
-    /// Those that are not committed.
+    /// The cuts that are not committed.
     uncommitted: VecDeque<Cut>,
     committed: Position,
     pub(super) pusher: Pusher,
@@ -58,7 +58,7 @@ struct Follower {
     is_there: bool,
 }
 
-/// What the replicas of a shard reported.
+/// The reports of a shard's replicas.
 #[derive(Clone, Debug, Default)]
 struct Reports {
     lengths: BTreeMap<NodeId, u64>,
@@ -150,7 +150,7 @@ impl Leader {
         self.committed
     }
 
-    /// What is waited for: a cut to be held, or to be on the shards.
+    /// The step that is waited for: a cut to be held, or to be on the shards.
     pub(super) fn step_name(&self) -> Option<&'static str> {
         if !self.uncommitted.is_empty() {
             Some("bind")
@@ -327,7 +327,7 @@ impl Leader {
     }
 }
 
-/// Those of the names that go on where their session is.
+/// The names that go on where their session is.
 fn new_of(
     told: Submitted,
     sessions: &Sessions,

@@ -1,4 +1,4 @@
-//! What a member of the ordering layer remembers: its journal at durability `disk`, and its whole state for a
+//! The memory of a member of the ordering layer: its journal at durability `disk`, and its whole state for a
 //! checkpoint or an orderly end.
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::parts::Sessions;
 use crate::parts::membership::Staged;
 use crate::roles::RoleEffect;
 
-/// What the member's journal holds, at durability `disk`.
+/// An entry of the member's journal, at durability `disk`.
 #[derive(Debug)]
 pub(super) enum JournalRecord {
     /// A cut, and up to where the cuts before it were let go of.

@@ -57,7 +57,7 @@ pub enum Message {
         session: SessionId,
         /// Numbers below it are in cuts.
         next: u64,
-        /// Those of the numbers that are in committed cuts, and where.
+        /// The numbers asked for that are in committed cuts, and where.
         places: Vec<Place>,
     },
     /// Leader to client: the session is not known any more.

@@ -90,7 +90,7 @@ impl Sequencer {
         }
     }
 
-    /// What the log promises.
+    /// The promises of the log.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
         &self.config
@@ -132,7 +132,7 @@ impl Sequencer {
         self.leader.as_ref().map_or(0, |leader| self.end().since(leader.pusher.bound()))
     }
 
-    /// What the leader waits for, for the simulator's counts.
+    /// The step that the leader waits for, for the simulator's counts.
     #[must_use]
     pub fn step_name(&self) -> Option<&'static str> {
         self.leader.as_ref().and_then(Leader::step_name)
@@ -218,7 +218,7 @@ impl Sequencer {
         }
     }
 
-    /// What is on all replicas of the shards need not be held.
+    /// Cuts that are on all replicas of the shards need not be held.
     pub(super) fn let_go_below(&mut self, bound: Position) {
         while let Some(cut) = self.cuts.front().filter(|cut| cut.end() <= bound) {
             self.bound = cut.end();

@@ -1,5 +1,5 @@
-//! What a member of the ordering layer does in a view change: it is sealed, the chosen one completes on the shards what
-//! it holds, and those that are to be members are staged.
+//! The part of a member of the ordering layer in a view change: it is sealed, the chosen member completes on the
+//! shards what it holds, and the members of the next view are staged.
 
 use seriatim_model::{Address, Endpoint, Member, Position, ShardId, Time, View, ViewNumber, limits};
 
@@ -12,8 +12,8 @@ use crate::parts::Sessions;
 use crate::parts::membership::{Obeys, Registered, Staged};
 use crate::roles::RoleEffect;
 
-/// What the chosen member completes on behalf of a claim. Its own state stays as it is: an attempt that dies here must
-/// leave it to the next.
+/// The cuts that the chosen member completes on behalf of a claim. Its own state stays as it is: an attempt that
+/// dies here must leave it to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
     claim: ViewNumber,
@@ -84,7 +84,7 @@ impl Sequencer {
         self.report_flush(out);
     }
 
-    /// Those of a shard's replicas in the next view that were replicas in this one.
+    /// The replicas of a shard in the next view that were replicas in this one.
     fn old_members(&self, next: &seriatim_model::ShardMembers) -> Vec<Member> {
         let old = self.membership.view.as_ref().and_then(|view| view.shard(next.shard));
         let was_member = |member: &&Member| old.is_some_and(|old| old.replicas.contains(member));
