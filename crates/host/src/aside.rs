@@ -1,5 +1,5 @@
-//! What a role held and cannot be read is put out of the way, and nothing of it is removed: the files of its store, and
-//! what the journal says of it.
+//! A role's state that cannot be read is put out of the way, and nothing of it is removed: the files of its
+//! store, and the journal's entries for it.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What waits for the journal and for the disk, log by log, and which logs have to wait before they add to it.
+//! The backlog of the journal and of the disk, log by log, and which logs have to wait before they add to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -191,7 +191,7 @@ mod tests {
         assert!(backlog.presses_the_disk(HOT, behind) && !backlog.presses_the_disk(QUIET, behind));
         assert!(!backlog.presses_the_disk(LogId(3), behind));
         assert!(!backlog.presses_the_disk(HOT, well));
-        // What it gave before the disk kept up does not count any more.
+        // Bytes that it gave before the disk kept up do not count any more.
         assert!(!backlog.presses_the_disk(HOT, behind));
         backlog.gives(QUIET, &put(1));
         assert!(backlog.presses_the_disk(QUIET, behind));

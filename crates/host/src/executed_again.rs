@@ -1,4 +1,4 @@
-//! What was executed before is not journaled again.
+//! Commands that were executed before are not journaled again.
 
 use std::sync::Arc;
 

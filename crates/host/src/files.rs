@@ -25,7 +25,7 @@ pub(crate) enum Work {
     RemoveLog(LogId),
 }
 
-/// What is under way, or was last.
+/// The work that is under way, or was last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Under {
     Sync,
@@ -38,7 +38,7 @@ impl FileWork {
     /// Does it, however long it takes. The outcome is what [`Event::FilesSynced`](crate::Event::FilesSynced) reports.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error that the disk reports.
     pub fn perform(&self, disk: &dyn Disk) -> Result<(), String> {
         match &self.0 {
             Work::Sync(files) => sync_files(disk, files),
@@ -67,7 +67,7 @@ impl Host {
         stores.sum()
     }
 
-    /// What is to be done with files next, if anything is and nothing is under way.
+    /// The next work with files, if there is any and none is under way.
     pub fn next_sync(&mut self) -> Option<FileWork> {
         if self.file_work.is_some() || self.failure().is_some() {
             return None;
@@ -113,7 +113,7 @@ impl Host {
         }
     }
 
-    /// What was under way is done, or failed.
+    /// The work that was under way is done, or failed.
     pub(crate) fn file_work_done(&mut self, outcome: Result<(), String>) {
         match (self.file_work.take(), outcome) {
             (Some(Under::Sync), outcome) => self.files_synced(outcome),

@@ -1,4 +1,4 @@
-//! What a host writes to the node's journal about its roles.
+//! The entries that a host writes to the node's journal about its roles.
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, wire_enum, wire_struct};
@@ -44,7 +44,7 @@ wire_enum! {
     }
 }
 
-/// What a checkpoint says about a role.
+/// A role's part of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct RoleSnapshot {
     /// Nothing for the register, which is always there.

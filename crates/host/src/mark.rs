@@ -21,7 +21,7 @@ pub struct DiskMark(Arc<Mark>);
 struct Mark {
     disk: AtomicU64,
     durable: AtomicU64,
-    /// What the journal held when the node started; [`u64::MAX`] once it is known that the disk was set back.
+    /// How far the journal reached when the node started; [`u64::MAX`] once it is known that the disk was set back.
     began_at: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl DiskMark {
     }
 }
 
-/// What one other node showed of its disks, life by life, oldest first.
+/// The disks that one other node showed, life by life, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     disks: Vec<Disk>,
@@ -68,8 +68,8 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 struct Disk {
     disk: u64,
-    /// What its lives showed, in the order in which they were first heard. One that came later says nothing of those
-    /// before: it may have a copy of the disk.
+    /// Its lives and how far each showed it, in the order in which they were first heard. A life that came later says
+    /// nothing of those before: it may have a copy of the disk.
     lives: Vec<(u64, u64)>,
     /// The life that was heard last.
     last: u64,

@@ -31,7 +31,7 @@ pub enum HostError {
     Entry {
         /// Which role it is for.
         role: String,
-        /// What is wrong with it.
+        /// The reason why it cannot be read.
         cause: WireError,
     },
     /// A write failed in a way that cannot be undone.
@@ -46,11 +46,11 @@ pub struct Problem {
     pub log: LogId,
     /// Which role.
     pub endpoint: Endpoint,
-    /// What an operator can read.
+    /// The cause, in words for an operator.
     pub cause: String,
 }
 
-/// What the journal says about one role.
+/// The journal's entries about one role.
 #[derive(Debug, Default)]
 struct History {
     birth: Option<Birth>,
@@ -60,7 +60,7 @@ struct History {
     closed: Option<Option<Bytes>>,
 }
 
-/// What comes back, and what has to be said to the journal before anything else.
+/// The roles that come back, and the entries that have to go to the journal before anything else.
 pub(crate) struct Revived {
     pub(crate) roles: BTreeMap<RoleKey, Role>,
     pub(crate) records: Vec<(RoleKey, RoleRecord)>,
@@ -71,7 +71,7 @@ pub(crate) struct Revived {
     pub(crate) disk: Option<u64>,
 }
 
-/// What a checkpoint says.
+/// The contents of a checkpoint.
 #[derive(Default)]
 struct Told {
     histories: BTreeMap<RoleKey, History>,
@@ -267,7 +267,7 @@ fn revive_role(
     }
 }
 
-/// What the role held cannot be read. It is put out of the way, not removed, and the role goes on with nothing, in
+/// The role's state cannot be read. It is put out of the way, not removed, and the role goes on with nothing, in
 /// a life that no view counts on: the others copy to it what it should hold.
 fn begin_anew(
     config: &HostConfig,

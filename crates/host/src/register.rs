@@ -24,10 +24,10 @@ pub enum RegisterPlace {
     Outside,
 }
 
-/// What a node asks a register outside, on behalf of one of its roles, its clients or itself.
+/// A node's question to a register outside, on behalf of one of its roles, its clients or itself.
 #[derive(Debug)]
 pub struct RegisterQuestion {
-    /// Who is to be answered.
+    /// The address that is to be answered.
     pub asker: Address,
     /// Which log the asker works for.
     pub log: LogId,
@@ -142,7 +142,7 @@ impl Host {
                 self.elsewhere = Some(known.address.clone());
                 self.join_at.get_or_insert(now + JOIN_EVERY);
             }
-            // What tells of others only was said before this node was known.
+            // News of others only was sent before this node was known.
             None => {}
         }
         let others = nodes.into_iter().filter(|node| node.node != own.node);

@@ -17,7 +17,7 @@ type Asker = (ConnectionId, u64);
 pub(crate) struct Relay {
     next: u64,
     askers: BTreeMap<u64, Asker>,
-    /// Those who wait for news, which may come more than once.
+    /// Askers that wait for news, which may come more than once.
     listeners: BTreeMap<Asker, u64>,
 }
 
@@ -47,7 +47,7 @@ impl Relay {
         self.next
     }
 
-    /// Who asked under this number. Only those who listen are answered again.
+    /// The asker under this number. Only askers that listen are answered again.
     pub(crate) fn asker(&mut self, number: u64) -> Option<Asker> {
         let asker = *self.askers.get(&number)?;
         if self.listeners.get(&asker) != Some(&number) {

@@ -29,7 +29,7 @@ pub(crate) enum Returning {
     Awaits {
         /// Whether the register has told which nodes there are.
         is_told: bool,
-        /// What the journal is to say when they are heard: the lives that roles without a journal begin.
+        /// Entries for the journal when the others are heard: the lives that roles without a journal begin.
         records: Vec<(RoleKey, RoleRecord)>,
     },
     /// Its roles take part when the journal's entry is durable: the last of those, or that they are forgotten.

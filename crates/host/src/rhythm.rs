@@ -18,7 +18,7 @@ pub(crate) struct Rhythm {
     least: Duration,
     mean: Duration,
     deviation: Duration,
-    /// What wrong suspicions raised the least patience to, and when that was last changed.
+    /// The least patience that wrong suspicions taught, and when that was last changed.
     taught: Duration,
     taught_at: Time,
 }

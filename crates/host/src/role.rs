@@ -104,7 +104,7 @@ impl Role {
         })
     }
 
-    /// What a sequencing role tells of itself.
+    /// The account that a sequencing role gives of itself.
     pub(crate) fn sequencing(&self) -> Option<&dyn Sequencing> {
         match self {
             Self::Sequencer(role) => Some(&**role),

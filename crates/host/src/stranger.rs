@@ -1,9 +1,9 @@
-//! What a node says for a role that it does not host.
+//! The answers of a node for a role that it does not host.
 
 use seriatim_model::{Incarnation, Position, ViewNumber};
 use seriatim_protocol::{Message, control, corfu, erwin, scalog, shard};
 
-/// What to say for a role that is not here: whoever asks should look again where it is.
+/// The answer for a role that is not here: the asker should look again where it is.
 pub(crate) fn unknown_role(message: &Message) -> Option<Message> {
     let rejected = erwin::Message::Rejected { view: ViewNumber::NONE, why: None };
     let held = shard::Held::default();

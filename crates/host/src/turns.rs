@@ -1,4 +1,4 @@
-//! Whose turn it is: how many logs of a node form a view at the same time.
+//! Turns: how many logs of a node form a view at the same time.
 //!
 //! When a node is lost, or comes back, all logs need a view at once. Each attempt is a few messages, and a few writes
 //! that are awaited; a thousand at once take so long each that controllers of other nodes take them for stuck, claim the
@@ -119,7 +119,7 @@ mod tests {
         let (mut turns, most) = (Turns::default(), MOST as u64);
         begin(&mut turns, 0..most + 3);
         assert_eq!(take(&mut turns, Time::ZERO), (0..most).collect::<Vec<_>>());
-        // Who has its turn asks again as it likes; who waits, waits once.
+        // A log that has its turn asks again as it likes; one that waits, waits once.
         assert!(turns.begin(LogId(0)) && !turns.begin(LogId(most)));
         turns.end(LogId(5));
         assert_eq!(take(&mut turns, Time::ZERO), [most]);

@@ -38,7 +38,7 @@ fn place(address: &str) -> NodeAddress {
     NodeAddress { node: ME, address: address.into() }
 }
 
-/// What the node says to the register.
+/// The node's messages to the register.
 fn said(host: &mut Host) -> Vec<control::Message> {
     let to_register = |to| to == Endpoint::Register;
     let sends = host.take_sends().into_iter().filter(|sent| to_register(sent.to));

@@ -31,7 +31,7 @@ struct Cluster {
     starts: u64,
     register: Register,
     flights: Vec<(Time, NodeId, Event)>,
-    /// What the client heard.
+    /// The messages that the client heard.
     heard: Vec<Message>,
 }
 
@@ -174,7 +174,7 @@ impl Cluster {
         assert_eq!(self.heard.iter().filter(acknowledged).count(), view.sequencers.len(), "{:?}", self.heard);
     }
 
-    /// What the node gives to readers.
+    /// The records that the node gives to readers.
     fn read(&mut self, node: u32) -> Vec<String> {
         self.heard.clear();
         let (from, end) = (Position(0), Position(100));

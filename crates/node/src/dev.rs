@@ -23,7 +23,7 @@ pub struct DevOptions {
     pub listen: String,
     /// How many nodes it has; what it had before, or 3, if nothing is said.
     pub nodes: Option<u32>,
-    /// What its nodes run with.
+    /// The options that its nodes run with.
     pub run: NodeOptions,
 }
 
@@ -91,7 +91,7 @@ impl Dev {
         self.nodes[0].address()
     }
 
-    /// What an operator should know about each node.
+    /// Warnings for the operator about each node.
     pub fn warnings(&self) -> impl Iterator<Item = watch::Receiver<Vec<String>>> {
         self.nodes.iter().map(Node::warnings)
     }

@@ -1,4 +1,4 @@
-//! What makes a data directory the data directory of a certain cluster, or of one node of a cluster.
+//! The identity of a data directory: that of a certain cluster, or of one node of a cluster.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -50,7 +50,7 @@ pub enum IdentityError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         cause: io::Error,
     },
     /// It is not what this program writes.
@@ -58,7 +58,7 @@ pub enum IdentityError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault that was found in it.
         cause: String,
     },
     /// It was written by a newer program.
@@ -92,9 +92,9 @@ pub enum IdentityError {
     OtherKind {
         /// The directory.
         path: PathBuf,
-        /// What is in it.
+        /// The kind that it holds.
         found: &'static str,
-        /// What was to be started.
+        /// The kind that was to be started.
         wanted: &'static str,
     },
     /// The directory belongs to another node.
@@ -104,9 +104,9 @@ pub enum IdentityError {
     OtherNode {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The node that it belongs to.
         found: u32,
-        /// Who wants it.
+        /// The node that wants it.
         wanted: u32,
     },
     /// The directory belongs to another cluster.
@@ -254,7 +254,7 @@ fn number_of(cluster: &str) -> u128 {
     u128::from_str_radix(cluster, 16).expect("it was checked when it was read")
 }
 
-/// What a file of `directory` says, if there is one.
+/// The contents of a file of `directory`, if there is one.
 fn read<T: DeserializeOwned>(
     directory: &Path,
     file: &str,

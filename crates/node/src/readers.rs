@@ -1,4 +1,4 @@
-//! What arrives over connections, on its way to the driver.
+//! Arrivals over connections, on their way to the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -19,7 +19,7 @@ use crate::register::{EtcdRegister, OpenError};
 use crate::rival::Rival;
 use crate::serve::RegisterError;
 
-/// What kind of disk a node has.
+/// The kind of disk that a node has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskKind {
     /// The data directory.
@@ -30,10 +30,10 @@ pub enum DiskKind {
     Volatile,
 }
 
-/// What a node runs with, whoever it is.
+/// Options that a node runs with, whichever node it is.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
-    /// What kind of disk it has.
+    /// The kind of disk that it has.
     pub disk: DiskKind,
     /// How many bytes its files may take, if there is a bound besides that of their file system.
     pub max_disk_bytes: Option<u64>,
@@ -90,7 +90,7 @@ pub enum StartError {
     Node(#[from] NodeError),
 }
 
-/// Who a node is.
+/// A node's identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     pub(crate) cluster: u128,

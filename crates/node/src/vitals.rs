@@ -26,7 +26,7 @@ pub(crate) enum Stage {
 
 const STAGES: [Stage; 4] = [Stage::Runs, Stage::Writes, Stage::Closes, Stage::Ended];
 
-/// What the driver notes, at the cost of a store, and others read.
+/// Facts that the driver notes, at the cost of a store, and others read.
 #[derive(Debug)]
 pub(crate) struct Vitals {
     started: Instant,

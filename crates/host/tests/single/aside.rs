@@ -1,4 +1,4 @@
-//! What the journal says of a role and the program cannot read is kept, and does not hold up the other roles.
+//! A journal entry that the program cannot read is kept, and does not hold up the other roles.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::common::{
     LOG, OWN, SHARD, config, incarnation, open, others_are_heard, seal, with_replica, write_all,
 };
 
-/// What no role has ever written.
+/// Bytes that no role has ever written.
 const UNREADABLE: &[u8] = b"?????";
 
 /// The journal has an entry that its role cannot read, as a later version may have written it.

@@ -1,4 +1,4 @@
-//! What tests of single hosts share.
+//! The parts that tests of single hosts share.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What many ask for at the same time, asked of etcd at once.
+//! Questions that many ask at the same time, asked of etcd at once.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) const BATCH: usize = 60;
 /// How many bytes of entries one request changes, unless a single entry is larger. etcd takes 1.5 MiB.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// What came of looking up several names: the entries of the logs that have them.
+/// The outcome of looking up several names: the entries of the logs that have them.
 pub(super) struct LookedUp {
     pub(super) logs: Vec<(String, Result<Option<LogEntry>, EtcdError>)>,
     pub(super) nodes: Vec<NodeAddress>,

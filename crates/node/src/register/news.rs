@@ -1,4 +1,4 @@
-//! Who waits for news of which log, and what is known of it.
+//! Addresses that wait for news of a log, and what is known of it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const FORGET_EVERY: Duration = Duration::from_secs(5);
 
 /// The logs that somebody waits for.
 ///
-/// What is kept here is true or was so a moment ago: it answers those who wait for news, and nobody else.
+/// The entries here are true or were so a moment ago: they answer addresses that wait for news, and no others.
 pub(super) struct News {
     keys: Keys,
     started: Instant,
@@ -87,7 +87,7 @@ impl News {
             return vec![];
         }
         let known = self.known.get(&entry.id);
-        // What was known before the question is true no more, though its number may be higher: etcd may have been set back.
+        // An entry from before the question is true no more, even with a higher number: etcd may have been set back.
         let is_older = known.is_some_and(|known| known.entry.version > entry.version && known.at > since);
         if is_older {
             return vec![];

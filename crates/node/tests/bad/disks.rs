@@ -107,7 +107,7 @@ async fn fill(full: &[usize]) {
     }
     let (acknowledged, cause) = append_until_it_fails(&log).await;
     assert!(matches!(cause, AppendError::DeadlineExceeded { .. }), "{cause:?}");
-    // Those that wait for room are named; of several, some may have had enough.
+    // The nodes that wait for room are named; of several, some may have had enough.
     let name = match full {
         [index] => format!("the disk of node {} is full", index + 1),
         _ => "the disk of node".to_owned(),
@@ -138,7 +138,7 @@ async fn fill(full: &[usize]) {
     // It goes on by itself, with the same sessions.
     within("appends to go on", log.append_sync("again")).await.unwrap();
     within("appends to go on", reader.append_sync("and again")).await.unwrap();
-    // What was acknowledged is there, what was given up was done later, and all of it once and in order.
+    // Acknowledged appends are there, those given up were done later, and all of them once and in order.
     let tail = reader.check_tail().await.unwrap();
     let all = read_range(&reader, Position(0), tail).await;
     let of = |session| all.iter().filter(move |stored| stored.id.session == session);
@@ -239,7 +239,7 @@ async fn a_sync_that_fails_ends_the_node_and_the_log_goes_on_and_loses_nothing()
     .await;
     assert!(matches!(failure, NodeError::Host { node: 2, .. }), "{failure:?}");
     says(&failure, &["node 2", "journal failed", "journal/", "start"]);
-    // What was there stays readable as long as a replica of its shard is.
+    // The records that were there stay readable as long as a replica of their shard is there.
     let view = log.entry().view.clone().unwrap();
     let elsewhere = view.shards.iter().find(|shard| shard.primary().node != NodeId(2)).unwrap();
     let there = (0..20).map(Position).find(|at| view.placement.shard_of(*at) == elsewhere.shard);

@@ -135,7 +135,7 @@ async fn a_client_that_says_what_only_nodes_say() {
     pose_as(Endpoint::Client(1)).await;
 }
 
-/// What a client may send, with numbers at the end of their range.
+/// Messages that a client may send, with numbers at the end of their range.
 fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
     let far = Position(MAX_NUMBER);
     let record = || vec![Record::new(b"x", u64::MAX)];

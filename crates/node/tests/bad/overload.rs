@@ -201,7 +201,7 @@ async fn hog(cluster: &Cluster, log: &Log, question: impl Fn(u64) -> shard::Mess
     let next = || async { connect(&node.address, &hello, &ConnectionOptions::default()).await.is_ok() };
     eventually("the node gives up a client that does not read", next).await;
     drop(waiting_room);
-    // What was on its way is bounded.
+    // The bytes that were on their way are bounded.
     let mut taken = 0;
     let mut buffer = vec![0; 1 << 20];
     while let Ok(count @ 1..) = within("the end", stream.read(&mut buffer)).await {

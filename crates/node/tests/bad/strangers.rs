@@ -1,4 +1,4 @@
-//! Whoever connects and does not speak the protocol, or not for long.
+//! Peers that connect and do not speak the protocol, or not for long.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ struct InEtcd {
     cluster: String,
     started: Instant,
     nodes: BTreeMap<NodeId, mpsc::Sender<RegisterQuestion>>,
-    /// What the nodes are to be told.
+    /// The events that the nodes are to be told.
     said: mpsc::Receiver<Event>,
     telling: mpsc::Sender<Event>,
 }
@@ -186,7 +186,7 @@ fn a_compare_and_set_whose_answer_is_lost_happens_once() {
     talk.ask(asker, Message::CompareAndSet { entry: proposed.clone() });
     assert_eq!(talk.hears_within(SILENCE, asker, |_| true), None);
     server.etcd.borrow().resume();
-    // What was given up may have been carried out when etcd went on, or not.
+    // The request that was given up may have been carried out when etcd went on, or not.
     let expected = LogEntry { version: known.version + 1, ..proposed.clone() };
     let answer = talk.answer(NODES[0], Message::CompareAndSet { entry: proposed });
     assert_eq!(answer, Message::Current { entry: expected.clone() });

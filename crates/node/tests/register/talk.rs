@@ -21,7 +21,7 @@ pub(crate) trait Register {
     /// Its clock, from any start.
     fn now(&self) -> Duration;
 
-    /// What it says next, and to whom; nothing if it says nothing until then.
+    /// Its next message, and to whom; nothing if it says nothing until then.
     fn hear(&mut self, until: Duration) -> Option<(Address, Message)>;
 
     /// It is killed and started again.
@@ -31,7 +31,7 @@ pub(crate) trait Register {
 /// One conversation.
 pub(crate) struct Talk {
     register: Box<dyn Register>,
-    /// What was said and nobody waited for yet.
+    /// Messages that came and nobody waited for yet.
     heard: Vec<(Address, Message)>,
     askers: u64,
 }
@@ -101,7 +101,7 @@ impl Talk {
         }
     }
 
-    /// What fits and `to` hears within a time, if anything.
+    /// The message that fits and `to` hears within a time, if there is one.
     pub(crate) fn hears_within(
         &mut self,
         wait: Duration,
@@ -122,7 +122,7 @@ impl Talk {
         }
     }
 
-    /// What was said so far is of no interest any more.
+    /// The messages so far are of no interest any more.
     pub(crate) fn forget(&mut self) {
         self.heard.clear();
     }

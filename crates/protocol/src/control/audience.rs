@@ -1,4 +1,4 @@
-//! Who waits for a newer view of which log. Whoever keeps the register's entries tells them.
+//! Addresses that wait for a newer view of a log. The keeper of the register's entries tells them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub const LISTENS_FOR: Duration = Duration::from_secs(5);
 /// How many listen at most. Others ask as often, and hear no sooner.
 const MOST: usize = 64 << 10;
 
-/// Those who asked for news of a log not long ago.
+/// The addresses that asked for news of a log not long ago.
 ///
 /// Invariant: `count` listeners in all logs, and none of the logs without any.
 #[derive(Clone, Debug, Default)]

@@ -19,13 +19,13 @@ pub(crate) fn is_shown_by(claim: ViewNumber, old: ViewNumber, known: ViewNumber)
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     view: ViewNumber,
-    /// Who knows it.
+    /// The node that knows it.
     node: NodeId,
     /// Since when the register has known less.
     behind_since: Option<Time>,
 }
 
-/// What is to be thought of an answer of the register.
+/// The judgement of an answer of the register.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// It names the latest view.

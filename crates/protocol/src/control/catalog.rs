@@ -34,7 +34,7 @@ pub fn count(log: LogId) -> u64 {
 /// Whether `name` can name a new log, as far as the name goes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why no log can have it.
 pub fn check_name(name: &str) -> Result<(), Refusal> {
     check_log_name(name).map_err(|reason| Refusal::Impossible { reason })
 }
@@ -209,7 +209,7 @@ pub fn succeeds(current: &LogEntry, proposed: &LogEntry) -> bool {
     current.version == proposed.version
 }
 
-/// What a compare-and-set that succeeds puts in place: the proposed entry, as the next version.
+/// The entry that a successful compare-and-set puts in place: the proposed one, as the next version.
 #[must_use]
 pub fn successor(mut proposed: LogEntry) -> LogEntry {
     proposed.version += 1;
@@ -243,13 +243,13 @@ pub fn deleted_before(name: String, log: LogId, last: LogId) -> Result<LogId, Re
     if (1..=count(last)).contains(&count(log)) { Ok(log) } else { Err(Refusal::NoSuchLog { name }) }
 }
 
-/// What to say to who names a log that is not there any more.
+/// The refusal of a request that names a log that is not there any more.
 #[must_use]
 pub fn gone(log: LogId) -> Refusal {
     Refusal::Impossible { reason: format!("log {log} was deleted") }
 }
 
-/// What to say about a name that no log has. One that no log could have is not repeated at any length.
+/// The refusal of a name that no log has. One that no log could have is not repeated at any length.
 #[must_use]
 pub fn not_found(name: String) -> Refusal {
     match check_name(&name) {

@@ -29,7 +29,7 @@ impl Attempt {
         }
     }
 
-    /// What the old view's replicas of a shard hold that answered and lack nothing.
+    /// The old view's replicas of a shard that answered and lack nothing, each with what it holds.
     fn complete(&self, shard: ShardId) -> impl Iterator<Item = (Member, Held)> {
         let fenced = self.fenced.iter().filter(move |((of, _), _)| *of == shard);
         let members = fenced.map(|((_, node), (incarnation, held))| {

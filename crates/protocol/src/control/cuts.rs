@@ -28,8 +28,8 @@ impl Attempt {
         known.map(|(_, held)| held.stable).min().unwrap_or_else(|| self.highest_stable())
     }
 
-    /// What a replica lacks of what lies below the flush, or where cuts are completed, below its end. Without the cuts
-    /// nobody can complete them: then a replica has what it knows to be final.
+    /// The positions that a replica lacks below the flush, or where cuts are completed, below its end. Without the
+    /// cuts nobody can complete them: then a replica has what it knows to be final.
     pub(super) fn lacks(&self, held: &Held) -> Lacking {
         let (history, certain) = (&self.entry.history, self.certain());
         if !self.has_cuts() {

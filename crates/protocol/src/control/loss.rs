@@ -8,7 +8,7 @@ use seriatim_model::{Gap, NodeId, Position, ShardId, ViewHistory, ViewNumber};
 pub(super) enum Trouble {
     /// Somebody who does not answer is needed.
     Waits(String),
-    /// What nobody holds any more is needed. Only an operator can go on without it.
+    /// Data that no replica holds any more is needed. Only an operator can go on without it.
     Lost(Loss),
     /// The register was set back: a node knows a later registered view.
     Behind {
@@ -21,14 +21,14 @@ pub(super) enum Trouble {
     },
 }
 
-/// What is kept and what is lost if the log goes on without what nobody holds any more.
+/// The parts that are kept and lost if the log goes on without what no replica holds any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Loss {
-    /// What nobody holds, for a person.
+    /// The parts that no replica holds, for a person.
     pub(super) what: Vec<String>,
     /// Positions below it are kept, apart from `gaps`.
     pub(super) certain: Position,
-    /// What no replica that takes part is known to hold.
+    /// The positions that no replica that takes part is known to hold.
     pub(super) gaps: Vec<Gap>,
     /// Whether acknowledged appends at `certain` and above may be lost.
     pub(super) tail: bool,

@@ -63,7 +63,7 @@ pub(super) fn dismiss(entry: &LogEntry, role: Address, out: &mut Vec<RoleEffect>
     send(Address::Node(node, Endpoint::Node), message, out);
 }
 
-/// What a report asks for.
+/// The request in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// The view counts on the reporter, in this life or an earlier one.
@@ -75,7 +75,7 @@ pub(super) enum Wish {
 }
 
 impl Wish {
-    /// What someone without a view asks for.
+    /// The request of a reporter without a view.
     pub(super) fn of(entry: &LogEntry, reporter: Address) -> Self {
         let (Address::Node(node, endpoint), Some(view)) = (reporter, &entry.view) else { return Self::View };
         let (named, meant) = match endpoint {

@@ -8,12 +8,12 @@ use super::message::Message;
 use super::primary_backup::{Replica, send};
 use crate::roles::RoleEffect;
 
-/// What a replica answered in the present view: at most what its leader keeps on its way.
+/// A replica's answers in the present view: at most as many as its leader keeps in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answered {
-    /// Those that are held everywhere, with what became no-ops.
+    /// Batches that are held everywhere, with the names that became no-ops.
     pub(super) bound: BTreeMap<(ViewNumber, Position), Vec<IdRun>>,
-    /// Those that are held here, for a primary.
+    /// Batches that are held here, for a primary.
     pub(super) replicated: BTreeSet<(ViewNumber, Position)>,
 }
 

@@ -1,9 +1,9 @@
 //! Getting records from another replica of the shard: those that a replaced replica never held, those
 //! that were bound while it was away, and those that its disk damaged.
 //!
-//! What is copied is final: positions below the start of the view that the replica joined. It is stored
-//! as versions of the view that decides there, like what was pushed. One question is on its way at a
-//! time, so copying takes no more than one answer's room, and appends go on beside it.
+//! Copied records are final: their positions are below the start of the view that the replica joined. They are
+//! stored as versions of the view that decides there, like pushed ones. One question is in flight at a time, so
+//! copying takes no more than one answer's room, and appends go on beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,12 +34,12 @@ const MOST_IN_VAIN: u32 = 16;
 /// How many damaged positions are remembered at once; others are found again when they are read.
 const MOST_DAMAGED: usize = 1024;
 
-/// What a replica is getting from others.
+/// A replica's copying from others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copying {
     /// Whether another replica said where the trim point is.
     trim_is_known: bool,
-    /// Those that said that they do not know where the trim point is.
+    /// Replicas that said that they do not know where the trim point is.
     ignorant: BTreeSet<NodeId>,
     /// How many others there are.
     others: usize,
@@ -84,7 +84,7 @@ struct Writing {
     upto: Position,
 }
 
-/// What a question is about.
+/// The subject of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
     /// Where the trim point is.
@@ -250,12 +250,12 @@ impl Copying {
         let from = question.range.from;
         question.writing = Some(Writing { after: Ticket(0), last: Ticket(0), upto });
         self.answered(now, (source, at));
-        // Who answers well is asked again.
+        // A replica that answers well is asked again.
         self.turn -= 1;
         Some((from, records))
     }
 
-    /// What was got is being written, with the tickets after `after` up to `last`.
+    /// Copied records are being written, with the tickets after `after` up to `last`.
     pub(super) fn writing(&mut self, after: Ticket, last: Ticket) {
         if let Some(Question { writing: Some(writing), .. }) = &mut self.question {
             (writing.after, writing.last) = (after, last);

@@ -26,9 +26,9 @@ pub(super) type Name = (ViewNumber, ViewNumber, Position);
 pub(super) struct Reach {
     /// Everything below is in the store durably, but for what the replica lacks.
     pub(super) end: Position,
-    /// What is in the store beyond, each part with its end.
+    /// Parts that are in the store beyond, each with its end.
     parts: BTreeMap<Position, Position>,
-    /// What is on its way there.
+    /// Parts on their way there.
     writing: VecDeque<(Ticket, Position, Position)>,
 }
 
@@ -175,7 +175,7 @@ impl Replica {
             // It learns of this view late: a later one passes it by as well.
             return self.lacks;
         }
-        // What is in the store beyond the stable bound may have been completed for a claim that came to nothing.
+        // Records in the store beyond the stable bound may have been completed for a claim that came to nothing.
         let from = if missed { self.stable } else { self.stable.max(first) };
         let lacks = self.lacks.map(|lacks| Lacking { end: lacks.end.min(start), ..lacks });
         // Where the shard joins there is nothing that it could lack.

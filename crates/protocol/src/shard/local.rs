@@ -46,10 +46,10 @@ pub(super) struct Local {
     decided: u64,
     /// Primary: below this index the leader was told whose records they are.
     told: u64,
-    /// What the leader was told last, and when.
+    /// The length that the leader was told last, and when.
     reported: u64,
     reported_at: Option<Time>,
-    /// What will be decided when positions below this are final here.
+    /// How much of the local log is decided when positions below the key are final here.
     decisions: BTreeMap<Position, u64>,
     /// Primary: who submits.
     submitters: BTreeMap<SessionId, Submitter>,
@@ -196,10 +196,10 @@ impl Replica {
         self.memory.config.order.has_cuts()
     }
 
-    /// What concerns the local log.
+    /// A message that concerns the local log.
     pub(super) fn local(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         if !self.has_local_log() {
-            // Whoever sends what the log does not take is no client of ours.
+            // A sender of messages that the log does not take is no client of ours.
             return;
         }
         match message {
@@ -287,7 +287,7 @@ impl Replica {
             records.truncate(taken as usize);
         }
         if self.local.submitters.len() >= self.options.limits.max_sessions {
-            // Who submits again what is in a cut already is found out by the leader.
+            // The leader recognizes a duplicate of what is in a cut already.
             self.local.submitters.clear();
         }
         let next = next.max(ids.end());
@@ -392,7 +392,7 @@ impl Replica {
             };
             self.local.backups = members.replicas[1..].iter().map(backup).collect();
         } else {
-            // What the primary sent before counts for nothing.
+            // The primary's earlier messages count for nothing.
             let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
             let asks = Message::Followed { view: self.view_number(), length: 0, asks: true };
             self.gate.confirm(to, asks, out);
@@ -434,14 +434,14 @@ impl Replica {
         }
     }
 
-    /// What cuts up to this position decided of the local log will be known when they are in the store.
+    /// Cuts up to this position decided the local log below `length`: that is known when they are in the store.
     pub(super) fn decided_at(&mut self, position: Position, length: u64, out: &mut Out) {
         let known = self.local.decisions.entry(position).or_default();
         *known = length.max(*known);
         self.finish_decided(out);
     }
 
-    /// What is final is let go of. What a cut passed over will never get a position.
+    /// The replica lets go of what is final. A record that a cut passed over will never get a position.
     pub(super) fn finish_decided(&mut self, out: &mut Out) {
         for ids in self.local.decide(self.stable) {
             for passed_over in self.unordered.held(ids) {
@@ -504,9 +504,9 @@ impl Replica {
             return;
         }
         let length = self.local.durable();
-        // What was told before is told again if it is late.
+        // Names that were told before are told again if their decision is late.
         let from = if length > self.local.reported { self.local.told } else { self.local.decided };
-        // What the leader said may be old: it knows whose what was let go of is.
+        // The leader's word may be old: it knows whose the records are that were let go of.
         let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
         let new = self.local.chunks.iter().filter(|chunk| chunk.index >= from && chunk.end() <= length);
         let names: Vec<Submitted> = match self.is_primary() {

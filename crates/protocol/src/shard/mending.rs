@@ -74,7 +74,7 @@ impl Replica {
         self.memory.claim != self.view_number()
     }
 
-    /// What was got from another replica is written.
+    /// Records that another replica gave are written.
     pub(super) fn copied(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         if let Some(lacks) = self.copying.written(ticket, self.lacks) {
             let before = self.before();
@@ -100,7 +100,7 @@ impl Replica {
         }
         let replicas = self.members().into_iter().flat_map(|members| &members.replicas);
         let others: Vec<Member> = replicas.filter(|member| **member != self.me()).copied().collect();
-        // What lies behind a gap is asked for when what lies before it is there.
+        // Positions behind a gap are asked for when those before it are there.
         let next = self.lacks.map(|range| {
             let gap = self.memory.history.gaps_of(self.shard).find(|gap| gap.from > range.from);
             gap.map_or(range, |gap| Lacking { end: range.end.min(gap.from), ..range })

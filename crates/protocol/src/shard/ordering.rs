@@ -379,7 +379,7 @@ impl Replica {
         }
     }
 
-    /// What others say of records that have no positions yet, or want to know.
+    /// Messages about records that have no positions yet: others tell of them, or ask.
     pub(super) fn told(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
             Message::Want { view, batch, ids } => self.wanted(from, view, batch, &ids, out),
@@ -420,7 +420,7 @@ impl Replica {
         }
     }
 
-    /// What this replica holds is not counted on: it was away.
+    /// The records that this replica holds are not counted on: it was away.
     pub(super) fn leave_unordered(&mut self, out: &mut Out) {
         for names in self.unordered.leave() {
             self.gate.store(StorageCommand::Discard(names), out);
@@ -436,7 +436,7 @@ impl Replica {
         idle.saturating_mul(2).saturating_add(self.options.limits.largest_ring_records as u64)
     }
 
-    /// What became final is forgotten here, and so is what was put for nothing.
+    /// The replica forgets the names that became final, and the records that were put for nothing.
     pub(super) fn finish_placed(&mut self, out: &mut Out) {
         let max_sessions = self.options.limits.max_sessions;
         let history = &self.memory.history;

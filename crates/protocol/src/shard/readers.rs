@@ -1,5 +1,5 @@
-//! Who waits for what at a shard replica: reads that wait for positions to become final, and
-//! subscriptions that are sent them as they do.
+//! The readers of a shard replica: reads that wait for positions to become final, and subscriptions
+//! that are sent them as they do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,7 +79,7 @@ enum Purpose {
     Own,
 }
 
-/// What may be read.
+/// The positions that may be read.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds {
     /// Positions below it, ...
@@ -100,7 +100,7 @@ pub(super) struct Bounds {
     pub(super) view: ViewNumber,
 }
 
-/// What the shard lost.
+/// The positions that the shard lost.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     /// Which positions are the shard's. Without it, any may be.
@@ -145,17 +145,17 @@ impl Bounds {
     }
 }
 
-/// What came of a read that the replica itself asked for: records, and how far they are all.
+/// The outcome of a read that the replica itself asked for: records, and how far they are all.
 pub(super) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
 
-/// What the replica itself learns from a read.
+/// The findings of a read for the replica itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     /// A record that is damaged.
     pub(super) damaged: Option<Position>,
     /// Everything below it was looked at.
     pub(super) scrubbed: Option<Position>,
-    /// What it asked for itself: the question, and what came of it: records, and how far they are all.
+    /// The question that it asked for itself, and the outcome: records, and how far they are all.
     pub(super) own: Option<(u64, OwnOutcome)>,
 }
 
@@ -272,7 +272,7 @@ impl Readers {
         bounds: &Bounds,
         out: &mut Vec<RoleEffect>,
     ) {
-        // Who asks for no records asks where the trim point is.
+        // A reader that asks for no records asks where the trim point is.
         let end = if read.from < read.end {
             bounds.end_from(reader, read.from, bounds.readable)
         } else if bounds.trim_is_known {
@@ -468,8 +468,8 @@ impl Readers {
         }
     }
 
-    /// What is being read may be wrong: the store did not take what the reads rely on. Subscriptions go on
-    /// when more is final; whoever reads asks again.
+    /// Reads under way may be wrong: the store did not take what they rely on. Subscriptions go on when more is
+    /// final; readers ask again.
     pub(super) fn discard_reads(&mut self) {
         self.mapping.clear();
         for (reader, request, purpose, _) in std::mem::take(&mut self.reading).into_values() {

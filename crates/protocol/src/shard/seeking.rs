@@ -35,7 +35,7 @@ impl Replica {
         }
     }
 
-    /// What a client looks for was read. What the replica lacks, or has damaged, it does not know.
+    /// The replica read what a client looks for. It does not know what it lacks or has damaged.
     pub(super) fn sought(
         &self,
         client: Address,

@@ -1,4 +1,4 @@
-//! What is trimmed, and when: by whoever trims the log, and by one that takes part in no view, or in one that is being replaced.
+//! The trims of a replica, and their time: in a view, outside of all, or in one that is being replaced.
 
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Address, Endpoint, Position, ViewNumber};

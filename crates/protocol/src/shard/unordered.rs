@@ -1,10 +1,10 @@
-//! What a replica knows of records that were put before they got positions (LazyLog §5; docs/design/erwin.md,
+//! A replica's bookkeeping of records that were put before they got positions (LazyLog §5; docs/design/erwin.md,
 //! "Erwin-st").
 //!
 //! The store has the records; here are only their names. A name goes from *held* to *placed*, when the
 //! sequencing layer gives it a position, and is forgotten when that position is final. A name whose record
 //! no replica has becomes *void*: its position is a no-op, and from then on its record is refused. It is void
-//! for the rest of the view; in the next one the sequencing replicas know, because whoever pushes a batch is
+//! for the rest of the view; in the next one the sequencing replicas know, because the sender of a push is
 //! told which of its names are void, and that travels with the sessions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,11 +28,11 @@ const MOST_HEARD: usize = 4096;
 /// Names of records, what happened to them, and batches that wait for some.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unordered {
-    /// Those whose records are in the store, and that have no final position.
+    /// Names whose records are in the store, and that have no final position.
     held: Held,
-    /// Those that became no-ops at positions that are not final yet.
+    /// Names that became no-ops at positions that are not final yet.
     voids: Names,
-    /// Those that became no-ops for good, in this view.
+    /// Names that became no-ops for good, in this view.
     refused: Names,
     /// In this view: below which number the names of a session have final positions.
     decided: BTreeMap<SessionId, u64>,
@@ -55,7 +55,7 @@ pub(super) struct Unordered {
     unnamed_at: Time,
     /// In this view: the number that a session ended at, as far as that is worth remembering.
     ended: BTreeMap<SessionId, u64>,
-    /// What got positions that are not final yet.
+    /// Names that got positions which are not final yet.
     placed: BTreeMap<(Position, ViewNumber), Ordered>,
     /// Batches that wait for records.
     pub(super) waiting: BTreeMap<(ViewNumber, Position), Waiting>,
@@ -93,7 +93,7 @@ pub(super) struct Waiting {
     pub(super) is_last_call: bool,
     /// Which of the others is asked next, unless all are.
     pub(super) turn: usize,
-    /// What each of the others said that it lacks.
+    /// The names that each of the others said that it lacks.
     pub(super) lacks: BTreeMap<NodeId, Names>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Question {
     pub(super) voids: Vec<IdRun>,
 }
 
-/// What is known of the names of a put.
+/// The names of a put, sorted by what is known of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
     /// Nothing: these are to be stored.
@@ -135,7 +135,7 @@ pub(super) struct Resolved {
 }
 
 impl Unordered {
-    /// What a store that is opened again holds.
+    /// The names that a store holds when it is opened again.
     pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         let mut unordered = Self { voids: void.into_iter().collect(), ..Self::default() };
         put.into_iter().for_each(|names| unordered.hold(names, None));
@@ -322,17 +322,17 @@ impl Unordered {
         self.held.count() > limits.held_records / 2
     }
 
-    /// Those of the names whose records are here.
+    /// The given names whose records are here.
     pub(super) fn held(&self, names: IdRun) -> Vec<IdRun> {
         self.held.names().within(names)
     }
 
-    /// Those of the names whose records are not here.
+    /// The given names whose records are not here.
     pub(super) fn missing(&self, names: IdRun) -> Vec<IdRun> {
         self.held.names().missing(names)
     }
 
-    /// Those of the names that became no-ops, and those that did not.
+    /// The given names that became no-ops, and those that did not.
     pub(super) fn split_void(&self, names: IdRun) -> (Vec<IdRun>, Vec<IdRun>) {
         (self.voids.within(names), self.voids.missing(names))
     }
@@ -351,7 +351,7 @@ impl Unordered {
         let end = self.ended.get(&names.session).copied().unwrap_or(u64::MAX);
         let names = names.head(end.saturating_sub(names.first).min(names.count));
         for names in self.refused.missing(names) {
-            // Those that are no-ops, but not for good yet, are neither stored nor answered.
+            // Names that are no-ops, but not for good yet, are neither stored nor answered.
             for names in self.voids.missing(names) {
                 sorted.known.extend(self.held(names));
                 for names in self.missing(names) {
@@ -439,7 +439,7 @@ impl Unordered {
             return vec![];
         }
         self.sweep_at = stable + idle_positions / 16;
-        // What a store brought back counts from now on.
+        // Names that a store brought back count from now on.
         for names in self.held.names().iter() {
             self.active.entry(names.session).or_insert(stable.max(names.session.opened_at()));
         }
@@ -493,7 +493,7 @@ impl Unordered {
         loose
     }
 
-    /// What got positions that no view counts is as if it had none.
+    /// Names at positions that no view counts are as if they had none.
     pub(super) fn forget_placed(&mut self) {
         self.placed.clear();
     }
@@ -536,7 +536,7 @@ impl Unordered {
 }
 
 impl Waiting {
-    /// Who may have what is missing.
+    /// The replicas that may have what is missing.
     pub(super) fn others(&self) -> Vec<NodeId> {
         match &self.part {
             Part::Primary { backups, .. } => backups.iter().map(|backup| backup.node).collect(),
@@ -576,7 +576,7 @@ impl Waiting {
         self.pause = (self.pause * 2).min(limits::MISSING_CONNECTED);
     }
 
-    /// Those of the names that all others said that they lack.
+    /// The given names that all others said that they lack.
     pub(super) fn lacked_by_all(&self, names: Vec<IdRun>) -> Vec<IdRun> {
         self.others().into_iter().fold(names, |names, node| {
             let lacks = self.lacks.get(&node);
@@ -619,7 +619,7 @@ mod tests {
         assert!(unordered.is_over(Position(10 + 2 * IDLE), session, IDLE));
         let later = SessionId::new(Position(10 + IDLE), 8);
         assert!(!unordered.is_over(Position(10 + 2 * IDLE), later, IDLE));
-        // Who just came to be does not know what it missed.
+        // A new replica does not know what it missed.
         assert!(!Unordered::default().is_over(Position(10 + 2 * IDLE), session, IDLE));
     }
 

@@ -1,4 +1,4 @@
-//! What a replica was before each change that its store has not confirmed.
+//! The state of a replica before each change that its store has not confirmed.
 
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@
 //!
 //! A position is written once. Which positions are written, from the stable bound on, is in memory: a view begins
 //! with everything below its start written, and a replica that restarts takes part in nothing before the next view.
-//! What was written below the stable bound is looked up in the store.
+//! The replica looks up in the store what was written below the stable bound.
 //!
 //! The primary knows what is *stable*: every position of the shard below it is written here, durably, and so on all
 //! replicas. Where a position was given out long ago and is not written, the primary asks the head: what is there goes
@@ -31,10 +31,10 @@ use crate::roles::RoleEffect;
 /// How many positions are filled, or looked at in a flush, at once.
 const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
 
-/// What a replica knows of the positions that clients write.
+/// A replica's bookkeeping of the positions that clients write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
-    /// What was written from the stable bound on under the present claim, and with which write.
+    /// The records that were written from the stable bound on under the present claim, and with which write.
     at: BTreeMap<Position, (RecordId, Ticket)>,
     /// For each view where the last of what was written under it ends.
     ends: BTreeMap<ViewNumber, Position>,
@@ -43,14 +43,14 @@ pub(super) struct Chain {
     settled: Position,
     /// Writes on their way, with who is told if they fail.
     writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
-    /// What the replica reads for itself.
+    /// The replica's reads for itself.
     reads: BTreeMap<u64, OwnRead>,
     last_read: u64,
     filling: Option<Filling>,
     /// How long the head may take to answer.
     fill_timer: Retransmit,
     flushing: Option<Flushing>,
-    /// What the backups were told last is stable.
+    /// The stable bound that the backups were told last.
     passed_on: Position,
 }
 
@@ -71,11 +71,11 @@ pub(super) enum OwnRead {
 struct Filling {
     /// Nothing is filled anew before everything below is written, or the head is silent for too long.
     end: Position,
-    /// What goes down the chain, and who has not got it.
+    /// Runs that go down the chain, and the replicas that have not got them.
     runs: Vec<(Run, BTreeSet<NodeId>)>,
 }
 
-/// What is written again under a claim.
+/// The records that are written again under a claim.
 #[derive(Clone, Debug)]
 struct Flushing {
     claim: ViewNumber,
@@ -127,7 +127,7 @@ impl Chain {
         self.ends.get(&view).copied().unwrap_or_default()
     }
 
-    /// What is read may be wrong.
+    /// The replica's reads for itself may be wrong.
     pub(super) fn discard_reads(&mut self) {
         self.reads.clear();
     }
@@ -160,10 +160,10 @@ impl Chain {
 }
 
 impl Replica {
-    /// What concerns positions that clients write themselves.
+    /// A message that concerns positions that clients write themselves.
     pub(super) fn wrote(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         if !self.memory.config.order.places_first() {
-            // Whoever sends what the log does not take is no client of ours.
+            // A sender of messages that the log does not take is no client of ours.
             return;
         }
         match message {
@@ -221,11 +221,11 @@ impl Replica {
         }
         let named = runs.iter().flat_map(|run| &run.records);
         if named.clone().any(|(_, record)| self.memory.config.is_too_large(record)) {
-            // Whoever sends what the log does not take is no client of ours.
+            // A sender of records that the log does not take is no client of ours.
             return;
         }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
-        // What is far ahead waits: whoever makes positions up must not have all those below filled.
+        // Positions far ahead wait: a client that makes positions up must not have all those below filled.
         let too_far = self.stable + limits::MOST_AHEAD;
         let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
         if !far.is_empty() {
@@ -291,7 +291,7 @@ impl Replica {
             let (.., spans) = self.chain.writes.pop_front().expect("the front was just seen");
             let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
             if self.is_primary() {
-                // What it has, all have.
+                // All replicas have what the primary has.
                 self.chain.settled = self.chain.settled.max(end);
             }
         }
@@ -350,7 +350,7 @@ impl Replica {
         }
     }
 
-    /// What is final was looked up. What a replica lacks, or has damaged, it does not know.
+    /// The replica looked up what is final. It does not know what it lacks or has damaged.
     fn checked(
         &self,
         client: Address,

@@ -57,7 +57,7 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
     }
 }
 
-/// What concerns positions that clients write themselves.
+/// Messages about positions that clients write themselves.
 pub(crate) fn shard(message: &shard::Message) -> Option<String> {
     use shard::Message::*;
     Some(match message {

@@ -70,7 +70,7 @@ pub(crate) fn sequencing(message: &scalog::Message) -> String {
     }
 }
 
-/// What concerns the local logs of shards.
+/// Messages about the local logs of shards.
 pub(crate) fn shard(message: &shard::Message) -> Option<String> {
     use shard::Message::*;
     let contents = |names: IdRun, records: &[seriatim_model::Record]| {

@@ -119,7 +119,7 @@ fn every_folder_of_scripts_has_some() {
     }
 }
 
-/// What a script that is wrong is told.
+/// The complaint about a script that is wrong.
 fn complaint(text: &str) -> String {
     let mut script = Script::parse(text);
     match script.run() {

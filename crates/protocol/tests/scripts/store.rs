@@ -1,4 +1,4 @@
-//! What a shard's store gives back when it is opened again.
+//! The state that a shard's store gives back when it is opened again.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use seriatim_model::storage::{Ordered, Run, ShardRecovery, StorageCommand};
 use seriatim_model::{IdRun, Position, RecordId, ShardId, TimeIndex};
 use seriatim_protocol::parts::sessions::runs_of;
 
-/// What is found of these commands, oldest first.
+/// The state that is found after these commands, oldest first.
 pub(crate) fn recovered<'a>(
     shard: ShardId,
     commands: impl Iterator<Item = &'a StorageCommand> + Clone,
