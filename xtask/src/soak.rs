@@ -121,7 +121,7 @@ pub fn seed_from_clock() -> u64 {
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
-    /// What it does, with its count.
+    /// Its work, with the count.
     name: String,
     /// Set for it besides the environment of this program.
     environment: Vec<(&'static str, String)>,

@@ -10,7 +10,7 @@ use crate::source;
 pub struct TextFile {
     /// Its path below the root, with `/` between the parts.
     pub path: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
     /// The same with comments, strings and characters blanked, line for line; empty unless it is Rust.
     pub code: String,
@@ -121,7 +121,7 @@ fn read_text(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// What `.gitignore` names, and what git keeps for itself: a folder, or a file in a further worktree.
+/// Names in `.gitignore`, and those that git keeps for itself: a folder, or a file in a further worktree.
 fn is_skipped(name: &str, prefix: &str) -> bool {
     name == ".git" || prefix.is_empty() && (name.starts_with("target") || name == "seriatim-data")
 }

@@ -134,7 +134,7 @@ fn parse(text: &str) -> Result<ServeOptions, String> {
     })
 }
 
-/// What the parser has against the text, and in which line.
+/// The parser's objection to the text, and in which line.
 fn located(text: &str, cause: &toml::de::Error) -> String {
     let (moved, where_to) = MOVED;
     let message = match cause.message().starts_with(moved) {

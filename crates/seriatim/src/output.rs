@@ -1,4 +1,4 @@
-//! What people and scripts see.
+//! The output that people and scripts see.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};

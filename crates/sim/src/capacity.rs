@@ -1,4 +1,4 @@
-//! What a cluster can do in a second, and how much it is asked to do.
+//! The capacity of a cluster in a second, and how much it is asked to do.
 //!
 //! Without a [`Capacity`] work takes no time and messages have no size: then a run shows what is said in
 //! which order, and nothing that load alone could do.
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use seriatim_model::{LogConfig, NodeId};
 
-/// What of everything there is in a second, and what waits for it. Numbers are small, and so are the limits of a plan
-/// that has them: what counts is how they relate.
+/// The amount of everything there is in a second, and of what waits for it. Numbers are small, and so are the
+/// limits of a plan that has them: what counts is how they relate.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// How long a node's only processor works on a message that comes or leaves, in nanoseconds.
@@ -19,7 +19,7 @@ pub struct Capacity {
     pub client_message_ns: u64,
     /// How much a disk writes in a second, in bytes. The journal and all other files share it.
     pub disk_bytes: u64,
-    /// What a write of a journal is padded to a multiple of, in bytes.
+    /// The size to a multiple of which a write of a journal is padded, in bytes.
     pub block_bytes: u64,
     /// A node whose disk is so many times slower than the others'.
     pub slow_disk: Option<(NodeId, u32)>,
@@ -45,7 +45,7 @@ pub struct Capacity {
     pub saturates: bool,
 }
 
-/// What share of what there is at least has to come of it while more is asked for.
+/// The least share of the capacity that has to become stable while clients ask for more.
 const GOODPUT: f64 = 0.5;
 /// How often a record's bytes pass the processor of the node that has all roles: they come from the client, are
 /// journaled, leave for replicas of shards, are written, and journaled there.

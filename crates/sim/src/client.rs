@@ -44,10 +44,10 @@ pub struct Producer {
     session: u32,
     /// The appends of the present session, by number; if it was resumed, also of those before it.
     in_session: Vec<usize>,
-    /// What the application wrote down about its session when it was resumed: session, number, and how many of
-    /// `in_session` come before that.
+    /// The application's note about its session when it was resumed: session, number, and how many of `in_session`
+    /// come before that.
     noted: Option<(SessionId, u64, usize)>,
-    /// Those without an outcome.
+    /// Appends without an outcome.
     pending: BTreeSet<usize>,
     unanswered_tails: BTreeSet<usize>,
     remaining: u32,
@@ -69,7 +69,7 @@ enum End {
     Ended(Option<Farewell>),
 }
 
-/// What a producer leaves behind when its client dies.
+/// The state that a producer leaves behind when its client dies.
 #[derive(Debug)]
 pub struct Legacy {
     remaining: u32,
@@ -104,7 +104,7 @@ pub struct Trimmer {
     done: Position,
 }
 
-/// What a client does with its effects.
+/// A message to send: the number of the machine that sends it, its address, and the message.
 pub type Post = (u64, Address, Message);
 
 impl Producer {
@@ -168,7 +168,7 @@ impl Producer {
         self
     }
 
-    /// What is left when the client dies now. It may know its session if `remembers`: not if it let the session
+    /// The legacy if the client dies now. The client may know its session if `remembers`: not if it let the session
     /// append again, because then it does not know its numbers. It may have written down the session that it appended
     /// to last, or count on from the one that it went on with: that is the same.
     #[must_use]
@@ -212,7 +212,7 @@ impl Producer {
         !self.pending.is_empty()
     }
 
-    /// What it waits for, for a person.
+    /// The producer's state, for a person: what it waits for.
     #[must_use]
     pub fn state(&self) -> String {
         format!(
@@ -505,7 +505,7 @@ impl Trimmer {
             self.view = view.number;
         }
         if self.goal.is_some_and(|goal| goal < read) && now >= self.raise_at {
-            // What goes on for so long lacks room, and this is how an operator would make more.
+            // A trim that goes on for so long lacks room, and this is how an operator would make more.
             (self.goal, self.raise_at) = (Some(read), now + TRIMS_FURTHER_AFTER);
             self.requests += 1;
             self.missing = entry.view.as_ref().map(replicas_of).unwrap_or_default();

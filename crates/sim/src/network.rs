@@ -25,7 +25,7 @@ pub struct Connection(pub u64);
 /// Which of the connections between two parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// What there may be much of; everything, where nothing has a size.
+    /// Messages of which there may be much; all messages, where nothing has a size.
     Bulk,
     /// Heartbeats.
     Urgent,
@@ -140,9 +140,9 @@ impl Network {
         self.unnoticed.retain(|(_, at)| *at != party);
     }
 
-    /// What becomes of a message whose connection broke while it was on its way: how much later it
-    /// arrives, if it does. Between nodes that may be in the next life of either. What a client sends or
-    /// is sent is read before the break is noticed, or never.
+    /// The fate of a message whose connection broke while it was on its way: how much later it arrives, if it does.
+    /// Between nodes that may be in the next life of either. A message from or to a client is read before the break
+    /// is noticed, or never.
     pub fn straggles(&mut self, connection: Connection, from: Party, to: Party) -> Option<Duration> {
         if !self.random.percent(self.plan.straggle_percent) {
             return None;

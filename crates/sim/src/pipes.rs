@@ -12,16 +12,16 @@ use crate::network::{Connection, Party};
 /// One direction of a connection: the connection, and who receives.
 pub type Way = (Connection, Party);
 
-/// What leaves a queue: the frame, and when its last byte is on its way.
+/// A frame that leaves a queue, and when its last byte is on its way.
 pub type Leaving = (Bytes, Time);
 
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Pipes {
     pipes: BTreeMap<Way, Pipe>,
-    /// What nodes hold for others that do not take it, in bytes.
+    /// The bytes that nodes hold for others that do not take them.
     queued_at_nodes: usize,
-    /// What nodes have not taken yet, in bytes.
+    /// The bytes that nodes have not taken yet.
     unread_at_nodes: usize,
 }
 
@@ -64,7 +64,7 @@ impl Pipes {
         true
     }
 
-    /// What can leave now.
+    /// The frames that can leave now.
     pub fn pump(&mut self, way: Way, now: Time, bounds: Bounds) -> Vec<Leaving> {
         let Some(pipe) = self.pipes.get_mut(&way) else { return vec![] };
         let mut leaving = vec![];
@@ -87,7 +87,7 @@ impl Pipes {
     /// The receiver took so many bytes, or they are lost.
     pub fn taken(&mut self, way: Way, bytes: usize) {
         let Some(pipe) = self.pipes.get_mut(&way) else { return };
-        // What came twice was counted once.
+        // Bytes that came twice were counted once.
         let bytes = bytes.min(pipe.unread_bytes);
         pipe.unread_bytes -= bytes;
         self.unread_at_nodes -= if is_node(way.1) { bytes } else { 0 };
@@ -102,7 +102,7 @@ impl Pipes {
         }
     }
 
-    /// What nodes hold of what they send, and of what they have not taken yet, in bytes.
+    /// The bytes that nodes hold of what they send, and of what they have not taken yet.
     #[must_use]
     pub fn held_at_nodes(&self) -> usize {
         self.queued_at_nodes + self.unread_at_nodes

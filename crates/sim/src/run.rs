@@ -7,18 +7,18 @@ use crate::coverage::Coverage;
 use crate::plan::Plan;
 use crate::world::World;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What the checkers object to.
+    /// The checkers' objections.
     pub objections: Vec<Objection>,
-    /// What was gone through.
+    /// The situations that the run went through.
     pub coverage: Coverage,
-    /// What tells this run from any other.
+    /// The number that tells this run from any other.
     pub hash: u64,
-    /// What happened, if that was wanted.
+    /// The events of the run, if they were wanted.
     pub trace: Vec<String>,
 }
 

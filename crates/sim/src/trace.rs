@@ -1,4 +1,4 @@
-//! What a run did, as a number that tells two runs apart, and on request as lines for a person.
+//! A run's events, as a number that tells two runs apart, and on request as lines for a person.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl Trace {
         self.lines.is_some()
     }
 
-    /// What tells this run from others.
+    /// The number that tells this run from others.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash

@@ -32,7 +32,7 @@ fn faults_strike_nodes_that_take_their_time() {
     all_clean("taking time", profiles::taking_time, &[Order::ErwinSt], 700_018_366..700_018_367);
     // Clients sent everything again from a gap on, for each message that had come behind it.
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 700_000_924..700_000_925);
-    // What a replica lacked began with a gap after a trim, and it asked for that for ever.
+    // The range that a replica lacked began with a gap after a trim, and the replica asked for that for ever.
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 910_002_752..910_002_753);
     // A shard was blamed for what it had said before a view gave it places that another had had, all trimmed.
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 700_011_473..700_011_474);

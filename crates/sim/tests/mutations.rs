@@ -7,7 +7,7 @@ use seriatim_sim::profiles;
 
 #[test]
 fn every_defect_is_caught_by_its_checker() {
-    // What a defect trips over besides is reported by the run, not by the test's output.
+    // The run, not the test's output, reports what else a defect trips over.
     std::panic::set_hook(Box::new(|_| {}));
     let missed: Vec<String> = MUTATIONS
         .iter()

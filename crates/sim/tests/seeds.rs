@@ -82,7 +82,7 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("all faults, corfu", of(Plan::from_seed), 1425..1426);
     // A late question for a flush was answered with a claim that was not durable yet.
     all_clean("all faults, corfu", of(Plan::from_seed), 7_007_997..7_007_998);
-    // What the replicas of one shard still knew was given up with another shard.
+    // Records that the replicas of one shard still knew were given up with another shard.
     all_clean("all faults, corfu", of(Plan::from_seed), 3560..3561);
     // Replicas of two shards could not read what they were to flush, and took turns together.
     all_clean("all faults, corfu", of(Plan::from_seed), 880_008_697..880_008_698);
@@ -91,7 +91,7 @@ fn fixed_seeds_of_corfu_with_all_faults_are_clean() {
     all_clean("half trimmed", profiles::half_trimmed, 0..20);
     // A view wrote anew from below what one replica had trimmed: it wrote junk there, and a replica that was new gave it out.
     all_clean("all faults, corfu", of(Plan::from_seed), 80_005_545..80_005_546);
-    // Whoever said that the log is unavailable restarted, and nobody took it back.
+    // The controller that said that the log is unavailable restarted, and no other took that back.
     all_clean("all faults, corfu", of(Plan::from_seed), 930_007_152..930_007_153);
 }
 
@@ -115,11 +115,11 @@ fn fixed_seeds_of_scalog_with_all_faults_are_clean() {
     all_clean("all faults, scalog", of(Plan::from_seed), 6_001_742..6_001_743);
     // A replica that restarted between a flush and its view took what was flushed for lacking.
     all_clean("all faults, scalog", of(Plan::from_seed), 276..277);
-    // What the leader of a new view said before a replica knew the view left a hole in what that gives out.
+    // A new view's leader spoke before a replica knew the view: that left a hole in what the replica gives out.
     all_clean("all faults, scalog", of(Plan::from_seed), 370..371);
     // A replica that was away learned late of a view after which there was another one, and took itself for a member.
     all_clean("all faults, scalog", of(Plan::from_seed), 1_010_613..1_010_614);
-    // What completed a view was taken for a cut of the next one's local log.
+    // A cut that completed a view was taken for one of the next view's local log.
     all_clean("all faults, scalog", of(Plan::from_seed), 13_065..13_066);
     // A backup that was sent the same again and the primary that was told so did not stop.
     all_clean("all faults, scalog", of(Plan::from_seed), 420..421);

@@ -1,4 +1,4 @@
-//! Who may depend on whom, and why we depend on others.
+//! The dependencies that each crate may have, and why we depend on others.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) const TABLE: &[(&str, &[&str])] = &[
     ("seriatim", &["model", "store", "client", "node", "bench"]),
 ];
 
-/// What a crate's tests may use besides.
+/// The crates that a crate's tests may use besides.
 const FOR_TESTS: &[(&str, &[&str])] = &[("seriatim", &["sim", "etcd"])];
 
 /// Checks every manifest below `crates/` against the table.

@@ -1,4 +1,4 @@
-//! What can be checked by reading. Each check lists what is wrong, where, and how to mend it.
+//! Checks by reading alone. Each lists what is wrong, where, and how to mend it.
 
 mod dependencies;
 mod documents;
@@ -18,7 +18,7 @@ pub struct Finding {
     pub path: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong and what to do about it.
+    /// The problem, and what to do about it.
     pub message: String,
 }
 

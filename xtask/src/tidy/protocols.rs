@@ -53,7 +53,7 @@ fn module_file<'a>(file: &'a TextFile, orderings: &BTreeSet<&str>) -> Option<&'a
     (orderings.contains(name) || SHARED.contains(&name)).then_some(name)
 }
 
-/// What follows `crate::`, in groups too, with the byte at which it stands.
+/// The names that follow `crate::`, in groups too, with the byte at which each stands.
 fn named_modules(code: &str) -> Vec<(String, usize)> {
     let mut named = Vec::new();
     for (at, _) in words(code).into_iter().filter(|(_, word)| matches!(*word, "crate" | "seriatim_protocol"))

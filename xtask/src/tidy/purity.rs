@@ -7,10 +7,10 @@ use crate::workspace::Workspace;
 /// The pure crates, by folder. Their `clippy.toml` files are the same.
 const PURE: &[&str] = &["model", "protocol", "delivery", "store", "host"];
 
-/// What pure crates may use of others' work: data structures and checksums.
+/// The packages of others that pure crates may use: data structures and checksums.
 const PURE_DEPENDENCIES: &[&str] = &["bytes", "crc32c", "rangemap", "thiserror"];
 
-/// What the store's real disk needs besides, in its one file that performs effects.
+/// The packages that the store's real disk needs besides, in its one file that performs effects.
 const STORE_DEPENDENCIES: &[&str] = &["rustix"];
 
 /// Checks the pure crates' rules for clippy, and their dependencies.

@@ -1,4 +1,4 @@
-//! What no file may contain.
+//! Strings that no file may contain.
 
 use std::collections::BTreeMap;
 

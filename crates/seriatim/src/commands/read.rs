@@ -26,7 +26,7 @@ pub(crate) async fn read(log: Log, arguments: ReadArguments) -> Outcome {
     let last = arguments.count.map_or(tail, |count| tail.min(Position(from.0.saturating_add(count))));
     let mut printer = Printer::new();
     let outcome = print_until(&log, from, last, &arguments, &mut printer).await;
-    // What was read before something went wrong is good, and is printed.
+    // Records read before something went wrong are good, and are printed.
     printer.flush()?;
     outcome
 }

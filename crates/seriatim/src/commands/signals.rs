@@ -34,5 +34,5 @@ pub(super) async fn told() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What to say when an orderly end was interrupted.
+/// The message when an orderly end was interrupted.
 pub(super) const AT_ONCE: &str = "interrupted again: stopped at once, as if killed";

@@ -1,4 +1,4 @@
-//! What the first version was accepted by: the command line alone, a file in, the same file out.
+//! The acceptance test of the first version: the command line alone, a file in, the same file out.
 
 use std::fs;
 use std::path::Path;

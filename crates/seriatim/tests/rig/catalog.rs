@@ -151,7 +151,7 @@ async fn gone_for_good(name: &str, entry: &LogEntry, cluster: &mut Cluster) {
     assert!(directories(cluster, entry).is_empty(), "nor do its files come back");
 }
 
-/// What the nodes have on their disks of a log.
+/// The directories of a log on the nodes' disks.
 fn directories(cluster: &Cluster, entry: &LogEntry) -> Vec<PathBuf> {
     let nodes = fs::read_dir(cluster.data()).expect("the data of the cluster");
     let own = |node: PathBuf| node.join("logs").join(format!("{:016x}", entry.id.0));

@@ -100,7 +100,7 @@ impl Cluster {
         self.process.take().expect("it runs").stop(signal).await
     }
 
-    /// What it said on standard error, over all its lives.
+    /// The server's words on standard error, over all its lives.
     pub(crate) fn says(&self) -> String {
         said(&self.words())
     }

@@ -73,7 +73,7 @@ impl CommandLine {
         (output.stdout, said)
     }
 
-    /// What a command prints goes to a file, for a test that compares whole logs.
+    /// A command's output goes to a file, for a test that compares whole logs.
     pub(crate) async fn good_into(&self, arguments: &[&str], path: &Path) {
         let mut command = self.command(arguments);
         let file = File::create(path).expect("a file for the output");

@@ -28,7 +28,7 @@ enum Blow {
     Pause,
 }
 
-/// Who is lost.
+/// The nodes that are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     Leader,
@@ -297,7 +297,7 @@ async fn etcd_may_be_away_and_a_node_that_is_lost_meanwhile_is_done_without_when
     logs.go_on("before anything is lost", &members).await;
     members.kill_etcd().await;
     logs.go_on("without etcd", &members).await;
-    // Who has the log not open yet is told what is missing.
+    // A client that has not opened the log yet is told what is missing.
     let impatient = members.client(Duration::from_secs(3)).await;
     let refused = impatient.lookup(&name).await.expect_err("nobody knows the log").to_string();
     assert!(refused.contains("etcd does not answer"), "{refused}");

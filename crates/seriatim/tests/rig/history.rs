@@ -1,4 +1,4 @@
-//! What clients asked for, what they were told, and what readers saw; and what must hold of it.
+//! The requests of clients, the answers that they got, and what readers saw; and what must hold of it.
 //!
 //! Moments are counted, not timed: of two events the one with the lower moment happened first. A read is
 //! compared at once with what was read at that position before, so that nothing need be kept twice.
@@ -38,7 +38,7 @@ struct Seen {
     payload: Bytes,
 }
 
-/// What happened to one log.
+/// The events of one log.
 #[derive(Debug)]
 struct Inner {
     order: Order,
@@ -48,9 +48,9 @@ struct Inner {
     /// Questions for the tail: when they were asked, and the answers.
     tails: Vec<(u64, Position)>,
     seen: BTreeMap<Position, Seen>,
-    /// What a subscriber was not given on its way: from the first position to the one after the last.
+    /// The positions that a subscriber was not given on its way: from the first to the one after the last.
     skipped: BTreeSet<(Position, Position)>,
-    /// What was found wrong while it happened.
+    /// Violations that were found while they happened.
     violations: Vec<String>,
 }
 
@@ -211,7 +211,7 @@ impl Inner {
         let least: u64 = self.appends.iter().map(no_ops).sum();
         let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
         let open = self.appends.iter().filter(is_open).count() as u64;
-        // Who gets its position first may take several before one is its own.
+        // An append that gets its position first may take several before one is its own.
         let most = if self.order == Order::Corfu { u64::MAX } else { least + open };
         if may_have_no_ops(self.order) && !(least..=most).contains(&missing) {
             wrong.push(format!("gap: {missing} positions hold nothing, and {least} appends failed"));
@@ -241,7 +241,7 @@ impl Inner {
         places
     }
 
-    /// What was acknowledged is there, under the name and at the position that was told; what failed is not.
+    /// An acknowledged record is there, under the name and at the position that was told; a failed one is not.
     fn durable_and_named(&self, places: &BTreeMap<usize, Position>, wrong: &mut Vec<String>) {
         for (index, append) in self.appends.iter().enumerate() {
             if append.refused && places.contains_key(&index) {
@@ -304,8 +304,8 @@ pub(crate) fn may_have_no_ops(order: Order) -> bool {
     !matches!(order, Order::ErwinBb | Order::Scalog)
 }
 
-/// What was acknowledged before another append was asked for has the lower position. Scanned from the
-/// end: no record may have been asked for after something behind it was acknowledged.
+/// An append that was acknowledged before another was asked for has the lower position. Scanned from the end: no
+/// record may have been asked for after something behind it was acknowledged.
 fn real_time_order(order: &[(Position, &Append)], wrong: &mut Vec<String>) {
     let mut earliest: Option<(u64, Position)> = None;
     for (position, append) in order.iter().rev() {

@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::history::may_have_no_ops;
 use crate::workload::{DEADLINE, Style, Workload, all_styles};
 
-/// What is done to the cluster.
+/// A fault that strikes the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// `kill -9`.
@@ -65,7 +65,7 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// What a whole loop did.
+/// The counts of a whole loop.
 #[derive(Default)]
 struct Tally {
     acknowledged: u64,
@@ -130,7 +130,7 @@ async fn an_orderly_end_loses_nothing_at_any_durability() {
         plan
     });
     let faults = [Fault::Stop(Signal::INT), Fault::Stop(Signal::TERM)];
-    // What is not synced is lost even so, so that an orderly end must sync as well as write.
+    // Unsynced writes are lost even so, so that an orderly end must sync as well as write.
     let run = run(&["--volatile-disk"], logs.into(), &faults, 7);
     tokio::time::timeout(Duration::from_secs(120), run).await.expect("it comes to an end");
 }

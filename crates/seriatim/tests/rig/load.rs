@@ -23,9 +23,9 @@ use crate::cluster::Cluster;
 use crate::members::Members;
 use crate::surroundings::{BusyLoop, Surroundings};
 
-/// What a cluster of three nodes may hold in memory, whatever it is given to do.
+/// The memory that a cluster of three nodes may use, whatever it is given to do.
 const MEMORY_BYTES: u64 = 768 << 20;
-/// What three nodes may have on their disks beside the copies of records: journals, and what is preallocated.
+/// The disk space of three nodes beside the copies of records, at most: journals, and what is preallocated.
 const DISK_BYTES: u64 = 3 << 30;
 /// How long an append may take before that counts as a failure.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ const WAITING: usize = 64 << 10;
 /// How long nothing may be acknowledged when the leader is killed.
 const MOST_STALL: Duration = Duration::from_secs(1);
 
-/// What the cluster has to put up with beside the load.
+/// The conditions that the cluster has to put up with beside the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     /// Nothing.
@@ -74,7 +74,7 @@ impl Cell {
     }
 }
 
-/// What came of it.
+/// The outcome of a cell.
 #[derive(Debug)]
 struct Outcome {
     appended: u64,

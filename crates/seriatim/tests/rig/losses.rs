@@ -1,5 +1,5 @@
-//! What a kill takes from a log at durability `memory`, what it leaves, and how the log says so; and that
-//! the rig's lossy disk really loses what was not synced, without which its kill loops prove nothing.
+//! The losses that a kill inflicts on a log at durability `memory`, what it leaves, and how the log says so; and
+//! that the rig's lossy disk really loses unsynced writes, without which its kill loops prove nothing.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
     let log = filled(&client, "m", order, Durability::Memory).await;
-    // What is final is safe from a kill once it is written behind, within 10 ms unless the machine is busy.
+    // A final record survives a kill once it is written behind, within 10 ms unless the machine is busy.
     tokio::time::sleep(Duration::from_millis(200)).await;
     for round in 0..2 {
         if round == 0 {

@@ -191,7 +191,7 @@ impl Members {
         self.processes.iter().flatten().map(Process::peak_memory).sum()
     }
 
-    /// What each node said on standard error, over all its lives.
+    /// The words of each node on standard error, over all its lives.
     pub(crate) fn says(&self) -> String {
         let said = |node| format!("node {node}: {}\n", said(&self.words(node)).trim_end());
         self.numbers().map(said).collect()

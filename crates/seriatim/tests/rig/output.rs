@@ -1,4 +1,4 @@
-//! What commands print, byte for byte, and how they end.
+//! The output of commands, byte for byte, and how they end.
 
 use std::time::Duration;
 

@@ -82,7 +82,7 @@ impl Process {
     }
 }
 
-/// What was said in a file of words.
+/// The text in a file of words.
 pub(crate) fn said(words: &Path) -> String {
     fs::read_to_string(words).unwrap_or_default()
 }

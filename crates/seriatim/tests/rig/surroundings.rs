@@ -1,4 +1,4 @@
-//! What a server process has to put up with: a processor that it shares, a disk that is slow.
+//! The conditions that a server process has to put up with: a processor that it shares, a disk that is slow.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

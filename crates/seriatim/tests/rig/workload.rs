@@ -23,7 +23,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// How long nothing may come before the tail is asked for again.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What kind of program appends.
+/// The kind of a program that appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// So many appends in flight.

@@ -1,15 +1,15 @@
-//! What is accepted is written to disks and sent a bounded number of times, view changes included: what is sent or
-//! written again is what was in doubt, once.
+//! Nodes write and send each accepted record a bounded number of times, view changes included: only records that
+//! were in doubt are sent or written again, once.
 
 use super::Finding;
 use crate::history::{History, Load, Outcome};
 
 /// How many times as much as the least possible.
 const TIMES: u64 = 2;
-/// What each record costs besides its bytes, on each disk and each way, in bytes: names, positions, framing, and messages
-/// that carry no record.
+/// The cost of each record besides its bytes, on each disk and each way, in bytes: names, positions, framing, and
+/// messages that carry no record.
 const OVERHEAD: u64 = 150;
-/// What nodes write and send whatever clients ask for, in a second, in bytes.
+/// The bytes that a node writes and sends in a second, whatever clients ask for.
 const IDLE: u64 = 50_000;
 
 pub(super) fn check(history: &History) -> Finding {

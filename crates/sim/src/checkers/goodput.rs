@@ -10,7 +10,7 @@ pub(super) fn check(history: &History) -> Finding {
     let alone = load.capacity.goodput(&history.config, load.record_bytes, load.ring_bytes, load.faults);
     let least = if load.is_shared { alone * 4 / 5 } else { alone };
     let done = if history.config.order.places_first() {
-        // What is acknowledged is stable.
+        // An acknowledged append is stable.
         let in_time = |at| at <= load.ended;
         let acknowledged = |append: &&crate::history::Append| {
             append.outcome == Outcome::Acknowledged && append.completed_at.is_some_and(in_time)

@@ -1,4 +1,4 @@
-//! What is read is what was appended, under the name that its client was told.
+//! A record that is read is one that was appended, under the name that its client was told.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     for seen in &history.observations {
         if seen.is_void {
-            // Whose name it was is told by others: no acknowledged append is missing.
+            // Other checkers judge whose name it was: no acknowledged append is missing.
             continue;
         }
         let Some(append) = seen.append else {

@@ -1,5 +1,5 @@
-//! Who answered a seal or a fence confirms nothing of an older view any more, and remembers it in all of
-//! its life.
+//! A replica that answered a seal or a fence confirms nothing of an older view any more, and remembers that in
+//! all of its life.
 
 use super::Finding;
 use crate::history::History;

@@ -1,5 +1,5 @@
-//! What nodes hold in memory has a bound, whatever clients send: rings, queues, what has not been taken, and what waits
-//! for the journal.
+//! Nodes hold a bounded amount in memory, whatever clients send: rings, queues, bytes that were not taken yet,
+//! and bytes that wait for the journal.
 
 use super::Finding;
 use crate::history::History;

@@ -1,6 +1,6 @@
-//! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in
-//! that range, in order, and no others. A subscription delivers one position after the other, and so does a read of the
-//! whole log. Who is told which shard has a position is told the truth.
+//! A shard gives out each of its positions: an answer for a range holds all of the shard's positions in that
+//! range, in order, and no others. A subscription delivers one position after the other, and so does a read of
+//! the whole log. A client that is told which shard has a position is told the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     if history.config.order.places_by_position() {
         let placement = history.placement();
-        // Who had a position that was given again later may not be the one to have it now.
+        // The shard that had a position which was given again later may not be the one to have it now.
         let last = |served: &Served| Position(served.upto.0.saturating_sub(1));
         let was_lost = |served: &Served| history.was_lost(last(served), served.at, Moment::MAX);
         history.served.iter().try_for_each(|served| {
@@ -50,7 +50,7 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-/// Whoever reads the whole log gets every position but the no-ops, one after the other.
+/// A reader of the whole log gets every position but the no-ops, one after the other.
 fn delivered_in_order(history: &History) -> Finding {
     let end = match history.end {
         End::Settled { trim, .. } => trim,
@@ -59,7 +59,7 @@ fn delivered_in_order(history: &History) -> Finding {
     let voids = history.observations.iter().filter(|seen| seen.is_void).map(|seen| seen.position);
     let voids: BTreeSet<Position> = voids.collect();
     let may_be_void = |position: Position| {
-        // What is trimmed, or was given up, nobody can look at any more.
+        // No reader can look any more at a position that is trimmed or was given up.
         let is_gone = position < end || history.may_be_gone(position);
         let may_have_voids = !history.config.order.places_by_position() || !history.config.order.is_lazy();
         voids.contains(&position) || may_have_voids && is_gone

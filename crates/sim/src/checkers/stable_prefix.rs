@@ -1,5 +1,5 @@
-//! What was read at a position is there for every reader after, and in the end. What one reader was told is lost, no
-//! reader gets that asks later.
+//! A record that was read at a position is there for every reader after, and in the end. Once one reader was told
+//! that a position is lost, no reader that asks later gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -26,7 +26,7 @@ pub(super) fn check(history: &History) -> Finding {
             highest = highest.max(Some((position, completed, payload)));
         }
         let given_up = |((position, known), completed, _): &_| {
-            // What was lost may have been appended again: the position is that of the second time.
+            // A lost record may have been appended again: the position is that of the second time.
             let is_so = history.was_given_up(*position, *completed, returned.max(*known));
             history.excuse(Excuse::Reordered, is_so)
         };

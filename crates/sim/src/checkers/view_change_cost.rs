@@ -1,6 +1,6 @@
-//! What a view change costs is bounded by what was on its way when it began, not by how long it takes: however many
-//! attempts it needs, each replica of a shard writes and journals that once. Only what is sent may be sent again with each
-//! attempt, and that is what a sequencing replica holds, at most.
+//! The cost of a view change is bounded by the bytes that were on their way when it began, not by how long it
+//! takes: however many attempts it needs, each replica of a shard writes and journals those once. Each attempt
+//! may send again at most what a sequencing replica holds.
 //!
 //! Where only heartbeats pass between nodes, and nobody knows that yet, a claim gets nowhere while the view that it is to
 //! replace goes on: the appends of that time are no cost of it, and cannot be told from it. Such runs are not judged.
@@ -17,7 +17,7 @@ pub(super) fn check(history: &History) -> Finding {
     let changes = &load.costs.changes;
     let replicas = u64::from(history.config.replicas);
     let kept = COPIES * changes.count * replicas * load.in_flight_bytes;
-    // What was on its way when a view change began is sent besides.
+    // The bytes that were on their way when a view change began are sent besides.
     let sent = (changes.count + changes.attempts) * replicas * load.ring_bytes;
     for (what, bytes, most) in
         [("written and journaled", changes.kept_bytes, kept), ("sent", changes.sent_bytes, sent)]

@@ -1,4 +1,4 @@
-//! What view changes cost: everything that nodes send, write and journal while a view is claimed and not registered.
+//! The cost of view changes: all that nodes send, write and journal while a view is claimed and not registered.
 
 use super::World;
 use crate::history::Changes;
@@ -27,7 +27,7 @@ impl World {
         changes.is_under_way = is_changing;
     }
 
-    /// What a node did in a step, for another node or its disk.
+    /// Charges a view change with a node's work in a step, for another node or its disk.
     pub(super) fn charge_change(&mut self, sent: u64, kept: u64) {
         if !self.is_changing() {
             return;

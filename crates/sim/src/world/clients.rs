@@ -201,7 +201,7 @@ impl World {
     pub(super) fn client_starts(&mut self, number: u32) {
         let Some(legacies) = self.dead_clients.remove(&number) else { return };
         let known = self.history.views.values().last().map(|known| known.view.clone());
-        // What it finds out about the log first may be out of date.
+        // The first entry that a client finds may be out of date.
         let mut entry = self.entry().cloned().or_else(|| self.first_entry.clone()).expect("the log exists");
         entry.view = known.or(entry.view);
         let mut producers = BTreeMap::new();

@@ -21,7 +21,7 @@ pub(super) const DRAIN: usize = 256;
 /// How long it takes arrivals before it does what is due.
 pub(super) const DRAIN_FOR: Duration = Duration::from_millis(2);
 
-/// What a client's process has not taken yet.
+/// The messages that a client's process has not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     inbox: VecDeque<Flight>,
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// What came over a connection was taken: there is room for more.
+    /// The receiver took bytes that came over a connection: there is room for more.
     pub(super) fn took(&mut self, way: Way, bytes: usize) {
         let Some(capacity) = self.plan.capacity else { return };
         self.pipes.taken(way, bytes);
@@ -248,7 +248,7 @@ impl World {
         desk.free_at
     }
 
-    /// What a client's process had not taken is gone with it.
+    /// Messages that a client's process had not taken are gone with it.
     pub(super) fn clear_desk(&mut self, number: u32) {
         self.desks.remove(&number);
     }
@@ -302,8 +302,8 @@ impl World {
         self.schedule_client_stall(client);
     }
 
-    /// What a node did since this was asked last: its messages leave, and it was busy for so long, from `spent` after its
-    /// turn began.
+    /// Charges a node for its work since the last call: its messages leave, and it was busy for so long, from `spent`
+    /// after its turn began.
     pub(super) fn charge(
         &mut self,
         id: NodeId,
@@ -324,7 +324,7 @@ impl World {
         let journaled = journal.saturating_sub(node.journal_seen);
         node.journal_seen = journal;
         let visits = host.visited();
-        // Those of a store that is gone are not counted any more.
+        // Visits of a store that is gone are not counted any more.
         let visited = visits.saturating_sub(std::mem::replace(&mut node.visits_seen, visits));
         let counters = node.disk.counters();
         let read = counters.bytes_read - std::mem::replace(&mut node.read_seen, counters.bytes_read);
@@ -336,7 +336,7 @@ impl World {
             let mut departure = departure(outgoing, spent);
             let bytes = departure.frame.len() as u64;
             made += bytes;
-            // What clients read is theirs to choose.
+            // Clients choose how much they read.
             sent += if matches!(departure.outgoing.peer, Peer::Node(_)) { bytes } else { 0 };
             spent += capacity.work(1, bytes);
             departure.after = spent;
@@ -365,7 +365,7 @@ impl World {
         spent
     }
 
-    /// What a write of the journal that ended wrote.
+    /// Counts the bytes of a write of the journal that ended.
     pub(super) fn journal_wrote(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let written = node.disk.counters().bytes_written;

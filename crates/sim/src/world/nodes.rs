@@ -46,7 +46,7 @@ pub struct Node {
     /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
     pub(super) life: u64,
     inbox: VecDeque<Waiting>,
-    /// What is taken before anything in the inbox, where work takes time: what the disk did, and what became of nodes.
+    /// Events that are taken before the inbox, where work takes time: what the disk did, and what became of nodes.
     urgent: VecDeque<Waiting>,
     /// It works until then, and its disk until then, and it is not scheduled until then, where work takes time.
     pub(super) busy_until: Time,
@@ -169,7 +169,7 @@ impl Node {
         self.is_paused = false;
     }
 
-    /// What comes next.
+    /// The event that comes next.
     fn next_waiting(&mut self) -> Option<Waiting> {
         self.urgent.pop_front().or_else(|| self.inbox.pop_front())
     }
@@ -296,7 +296,7 @@ impl World {
         if self.nodes[&id].is_paused {
             self.resume_node(id, self.nodes[&id].life);
         }
-        // What is under way is waited for, and what arrived by then is heard; nothing new is begun.
+        // The node waits for the work under way, and hears what arrived by then; it begins nothing new.
         let life = self.nodes[&id].life;
         self.written(id, life);
         self.synced(id, life);
@@ -497,7 +497,7 @@ impl World {
                 continue;
             }
             node.host.as_mut()?.handle(clock + spent, event);
-            // What it confirmed before a seal counts, even if the seal came with it.
+            // A confirmation that the node gave before a seal counts, even if the seal came with it.
             self.observe_ordered(id);
             spent = self.charge(id, spent, came, departures);
             if let Some((way, bytes)) = came {
@@ -524,7 +524,7 @@ impl World {
             host.settle(clock + spent);
             let deadline = host.deadline();
             spent = self.charge(id, spent, None, departures);
-            // What became due meanwhile is for the next turn.
+            // Work that became due meanwhile is for the next turn.
             if deadline.is_none_or(|at| at > clock) || self.plan.capacity.is_some() {
                 return Some(spent);
             }

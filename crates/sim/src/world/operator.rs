@@ -18,13 +18,13 @@ const LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// After how many looks without an answer the operator asks again.
 const PATIENCE: u32 = 20;
 
-/// What the operator knows.
+/// The operator's knowledge.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     request: u64,
     /// For how many more looks an answer is awaited.
     awaits: u32,
-    /// What would be lost, as far as that was told.
+    /// The records that would be lost, as far as the operator was told.
     told: Option<(Position, Vec<Gap>)>,
 }
 
@@ -57,7 +57,7 @@ impl World {
             self.excuse_spoiled();
             let at = self.history.tick();
             self.trace.line(self.now, format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
-            // What was read before says nothing of what is there after.
+            // Records that were read before say nothing of what is there after.
             self.clients.values_mut().for_each(|client| client.trimmer = None);
             self.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
         }

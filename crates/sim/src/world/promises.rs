@@ -1,4 +1,4 @@
-//! What replicas promised to controllers, and whether they keep it.
+//! The promises that replicas gave to controllers, and whether they keep them.
 //!
 //! An answer to a seal or a fence promises to obey no older view any more, in all of this life of the
 //! replica: also after a restart, if it comes back as the same. Others than controllers are only told.
@@ -18,7 +18,7 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    /// What a life promised.
+    /// The highest claim that a life promised to obey.
     fn of(&self, node: NodeId, role: Endpoint, life: Incarnation) -> ViewNumber {
         self.given.get(&(node, role, life)).copied().unwrap_or(ViewNumber::NONE)
     }

@@ -10,7 +10,7 @@ use crate::client::{Client, Producer};
 use crate::history::{End, History};
 use crate::plan::{Plan, Workload};
 
-/// What the second log is called.
+/// The name of the second log.
 pub(super) const NAME: &str = "second";
 /// The client that appends to the second log.
 const APPENDER: u32 = 10_003;
@@ -19,7 +19,7 @@ const JUDGE: u32 = 10_004;
 /// How many of its appends may be on their way: it asks for the next whatever became of the last.
 const WINDOW: u32 = 64;
 
-/// What is written down of the log that a client uses.
+/// The history of the log that a client uses.
 pub(super) fn history_of(history: &mut History, client: u32) -> &mut History {
     match client {
         APPENDER | JUDGE => history.second.as_mut().expect("there is a second log"),
@@ -27,7 +27,7 @@ pub(super) fn history_of(history: &mut History, client: u32) -> &mut History {
     }
 }
 
-/// What a client does.
+/// The workload of a client.
 pub(super) fn workload_of(plan: &Plan, client: u32) -> Workload {
     match plan.second_log_every.filter(|_| client == APPENDER) {
         // Pauses are between a quarter and the whole of the longest.

@@ -1,4 +1,4 @@
-//! What an append and its reading cost when nothing fails: delays, syncs, messages.
+//! The costs of an append and its reading when nothing fails: delays, syncs, messages.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_millis(50);
 /// Between two appends: no interval of a timer fits into it a whole number of times.
 const PAUSE: Duration = Duration::from_micros(5_070);
 
-/// What one append, and reading its record, costs at most.
+/// The most that one append, and reading its record, costs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) acknowledged: Spent,
@@ -84,7 +84,7 @@ pub(crate) fn primary(view: &View) -> (NodeId, ShardId) {
     (shard.primary().node, shard.shard)
 }
 
-/// What an append to a log of this order and durability level costs.
+/// The costs of an append to a log of this order and durability level.
 pub(crate) fn measure(order: Order, durability: Durability) -> Costs {
     let (mut lab, view) = prepared(Pace::COUNTED, order, durability);
     let times = (1..=TIMES).map(|number| {

@@ -1,4 +1,4 @@
-//! What it takes to get over a crash, role by role.
+//! The costs of getting over a crash, role by role.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const RETURN_APPENDS: u64 = 1000;
 /// Between two of them.
 const BETWEEN: Duration = Duration::from_micros(1_100);
 
-/// What ends or falls silent.
+/// The process that ends or falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
     Client,
@@ -55,7 +55,7 @@ impl Victim {
     ];
 }
 
-/// What became of the appends that were on their way.
+/// The fates of the appends that were on their way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fates {
     pub(crate) acknowledged: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Fates {
     pub(crate) untold: bool,
 }
 
-/// What becomes of appends, and how long things take at most.
+/// The fates of appends, and how long things take at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recovery {
     /// Of the appends that were on their way.

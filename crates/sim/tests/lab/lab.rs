@@ -27,14 +27,14 @@ const VIA: Via = Via(1);
 /// The client that creates logs, and speaks to roles by hand.
 pub(crate) const OPERATOR: u64 = 0;
 
-/// Who can be at the end of a connection.
+/// A party at an end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     Node(NodeId),
     Client(u64),
 }
 
-/// What is going to happen.
+/// An event that is going to happen.
 #[derive(Debug)]
 enum Happening {
     Arrive(Flight),
@@ -71,15 +71,15 @@ pub(crate) struct Lab {
     happenings: BTreeMap<(Time, u64), Happening>,
     sequence: u64,
     log: LogId,
-    /// What clients were told, and when.
+    /// The answers that clients got, and when.
     pub(crate) told: Vec<Told>,
-    /// What arrived for [`OPERATOR`].
+    /// The messages that arrived for [`OPERATOR`].
     pub(crate) received: Vec<Message>,
     /// How many messages were sent for appends and reads of the log.
     pub(crate) messages: u64,
     /// How often a node's journal was synced.
     pub(crate) syncs: u64,
-    /// Who sent a claim to the register last.
+    /// The node that sent a claim to the register last.
     pub(crate) claimant: Option<NodeId>,
 }
 
@@ -317,7 +317,7 @@ impl Lab {
         }
     }
 
-    /// What takes no time: timers that are due, beginning to write, and sending.
+    /// Does everything that takes no time: timers that are due, beginning to write, and sending.
     fn settle(&mut self) {
         loop {
             let mut sends: Vec<(NodeId, Outgoing)> = vec![];
@@ -447,7 +447,7 @@ fn config(node: u32, life: u64) -> HostConfig {
     }
 }
 
-/// What a client's append carries.
+/// The payload of a client's append.
 fn payload(client: u64, token: u64) -> Vec<u8> {
     format!("{token} of {client}").into_bytes()
 }

@@ -1,4 +1,4 @@
-//! What runs on the laboratory's clients: the machines of the client library.
+//! The programs on the laboratory's clients: the machines of the client library.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) enum Program {
     Subscriber(Box<Subscriber>),
 }
 
-/// What a client's application asks for.
+/// A request of a client's application.
 pub(crate) enum Ask {
     OpenSession,
     Append(Record, Terms),
@@ -27,7 +27,7 @@ pub(crate) enum Ask {
     Read(Position),
 }
 
-/// What a client's application was told.
+/// An answer to a client's application.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Appending(Reply),
@@ -52,7 +52,7 @@ pub(crate) struct Told {
     pub(crate) answer: Answer,
 }
 
-/// What happens to a client.
+/// An event at a client.
 pub(crate) enum Happened {
     Message(NodeId, Endpoint, Message),
     /// The connection to a node is gone.
@@ -72,7 +72,7 @@ impl<Q> From<Happened> for Input<Message, Q> {
     }
 }
 
-/// What a client does.
+/// The effects of an event at a client.
 #[derive(Default)]
 pub(crate) struct Done {
     pub(crate) sends: Vec<(NodeId, Endpoint, Message)>,

@@ -1,4 +1,4 @@
-//! What clients that died left behind takes no room for ever.
+//! The remains of clients that died take no room for ever.
 
 use std::time::Duration;
 

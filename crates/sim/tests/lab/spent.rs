@@ -4,9 +4,9 @@ use std::fmt;
 
 use seriatim_model::Time;
 
-/// What a sync takes in nanoseconds, so that it is told from hundreds of delays.
+/// The duration of a sync in nanoseconds, so that it is told from hundreds of delays.
 const SYNC: u64 = 1_000;
-/// What takes so many nanoseconds is a timer.
+/// A wait of so many nanoseconds is for a timer.
 const TIMER: u64 = 100_000;
 
 /// How long things take, in nanoseconds.

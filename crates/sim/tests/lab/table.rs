@@ -79,7 +79,7 @@ fn cost_table() -> String {
     table("", rows)
 }
 
-/// What a crash of each victim does in logs of each order, if its process dies and if it falls silent.
+/// The effects of each victim's crash in logs of each order, if its process dies and if it falls silent.
 type Measured = Vec<(Victim, Vec<Option<(Recovery, Recovery)>>)>;
 
 fn crash_tables() -> String {
@@ -151,7 +151,7 @@ fn within(died: impl ToString, silent: impl ToString) -> String {
     either(died.to_string(), silent.to_string())
 }
 
-/// What holds if a process dies, and what if it falls silent.
+/// The value if a process dies, and the one if it falls silent.
 fn either(died: String, silent: String) -> String {
     if died == silent { died } else { format!("{died}; {silent}") }
 }

@@ -26,7 +26,7 @@ use crate::rules::{self, Ghost};
 /// The node of the register, and of the first controller.
 const FIRST: NodeId = NodeId(1);
 
-/// What there is, and how often what may go wrong does.
+/// The parts of a model, and how often what may go wrong does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cluster {
     /// Sequencing replicas, and how few of them make a view.
@@ -55,7 +55,7 @@ pub(crate) struct Cluster {
 pub(crate) struct State {
     /// In the order of their places.
     pub(crate) machines: Vec<Arc<Placed>>,
-    /// What was sent and can still change something, in the order of digests.
+    /// Packets that were sent and can still change something, in the order of digests.
     pub(crate) network: Vec<Arc<Packet>>,
     pub(crate) crashes_left: u8,
     pub(crate) next_controller: Option<Place>,
@@ -93,7 +93,7 @@ impl Hash for State {
     }
 }
 
-/// What can happen.
+/// A small step that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     Deliver(Arc<Packet>),
@@ -267,7 +267,7 @@ impl Cluster {
                 state.tell(index, &Told::Packet(packet));
             }
         }
-        // Who crashes may be told of the first view again.
+        // A replica that crashes may be told of the first view again.
         let registered =
             |p: &Packet| matches!(p.message, Message::Control(control::Message::Registered { .. }));
         state.network.retain(|packet| registered(packet) && matches!(packet.to, Place::Sequencer(_)));
@@ -453,7 +453,7 @@ impl State {
         changed
     }
 
-    /// What a leader tells the shards to be stable, it may have told its clients as well.
+    /// A leader that tells the shards a stable bound may have told it to its clients as well.
     fn announced(&mut self, packet: &Packet) {
         if let Message::Shard(shard::Message::Stable { stable, .. } | shard::Message::Bind { stable, .. }) =
             &packet.message

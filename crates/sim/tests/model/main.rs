@@ -50,7 +50,7 @@ const SECOND_ATTEMPT: Cluster = Cluster { claims: 2, gives_up: true, ..SMALL };
 /// Two controllers that race, and may die.
 const RACE: Cluster = Cluster { controllers: 2, claims: 2, ..SMALL };
 
-/// What a test has time for.
+/// The models that a test has time for.
 const SHORT: [(&str, Cluster); 6] = [
     ("one view change", SMALL),
     ("two replicas of the shard", TWO_REPLICAS),
@@ -60,7 +60,7 @@ const SHORT: [(&str, Cluster); 6] = [
     ("two records", TWO_RECORDS),
 ];
 
-/// What `cargo xtask soak` has time for, with what it does not get to the end of.
+/// The models that `cargo xtask soak` has time for, with those that it does not get to the end of.
 const LONG: [(&str, Cluster); 8] = [
     ("two attempts", SECOND_ATTEMPT),
     ("two attempts that race", RACE),
@@ -97,10 +97,10 @@ const REFUTED: [(Deviation, &str, Cluster); 17] = [
 const NEEDS_SMALL_STEPS: [Deviation; 3] =
     [Deviation::MixedViews, Deviation::TailFromLeader, Deviation::BackupsSkipped];
 
-/// What a view change is to survive: two attempts that race, two records, and a crash.
+/// The full model, which a view change is to survive: two attempts that race, two records, and a crash.
 const FULL: Cluster = Cluster { sequencers: 3, least: 2, records: 2, crashes: 1, ..RACE };
 
-/// What a test has time for, in strides.
+/// The models that a test has time for, in strides.
 const SHORT_STRIDES: [(&str, Cluster); 4] = [
     ("two attempts that race, in strides", RACE),
     ("two attempts that race, and a crash, in strides", Cluster { crashes: 1, ..RACE }),
@@ -111,7 +111,7 @@ const SHORT_STRIDES: [(&str, Cluster); 4] = [
     ("two records and two attempts that race, in strides", Cluster { records: 2, ..RACE }),
 ];
 
-/// What `cargo xtask soak` has time for, in strides, to the end.
+/// The models that `cargo xtask soak` has time for, in strides, to the end.
 const LONG_STRIDES: [(&str, Cluster); 2] = [
     ("the full model, in strides", FULL),
     ("the full model with one record after the other, in strides", Cluster { staggered: true, ..FULL }),
@@ -119,7 +119,7 @@ const LONG_STRIDES: [(&str, Cluster); 2] = [
 
 /// Where small steps and strides are compared: what a test has time for.
 const COMPARED: [(&str, Cluster); 2] = [("one view change", SMALL), ("one view change and a crash", CRASH)];
-/// What `cargo xtask soak` has time for.
+/// The models that `cargo xtask soak` has time to compare.
 const COMPARED_LONG: [(&str, Cluster); 4] = [
     ("two of three sequencing replicas", Cluster { least: 2, ..THREE }),
     ("two records", TWO_RECORDS),

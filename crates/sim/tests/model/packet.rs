@@ -19,12 +19,12 @@ pub(crate) struct Packet {
     pub(crate) digest: u64,
 }
 
-/// What a message is part of.
+/// The exchange that a message is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Appending and ordering in a view, or the flush under a claim.
     Data(ViewNumber),
-    /// What a client is told.
+    /// An answer to a client.
     Answer,
     /// Staging under a claim.
     Stage(ViewNumber),
@@ -80,7 +80,7 @@ impl Packet {
         matters.then_some(Self { from, to, message, digest })
     }
 
-    /// What it is part of.
+    /// The exchange that it is part of.
     pub(crate) fn part(&self) -> Part {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match &self.message {

@@ -64,7 +64,7 @@ pub(crate) enum Role {
     Client(Box<LogClient>),
 }
 
-/// What a shard replica was told to hold: for each position, the versions by the view that pushed them.
+/// The records given to a shard replica: for each position, the versions by the view that pushed them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     versions: BTreeMap<Position, BTreeMap<ViewNumber, RecordId>>,
@@ -88,7 +88,7 @@ impl Store {
         })
     }
 
-    /// What is left when only the valid versions are kept.
+    /// The store that is left when only the valid versions are kept.
     pub(crate) fn valid(&self, history: &ViewHistory) -> Self {
         let valid = |(at, versions): (&Position, &BTreeMap<ViewNumber, RecordId>)| {
             let view = history.cover(*at)?;
@@ -134,7 +134,7 @@ impl Debug for Placed {
     }
 }
 
-/// What a machine is told.
+/// An input to a machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Packet(Arc<Packet>),
@@ -144,7 +144,7 @@ pub(crate) enum Told {
     Late(Time),
 }
 
-/// What came of it.
+/// The outcome of an input.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) placed: Arc<Placed>,

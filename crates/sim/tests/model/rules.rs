@@ -1,8 +1,8 @@
-//! What must hold in every state, as `Erwin.tla` has it.
+//! The rules that must hold in every state, as `Erwin.tla` has them.
 //!
-//! What a view change would bring back from a replica is asked of the replica itself: a copy of it is
-//! sealed and flushed. A view change may recover from any of those that the registered view names, alone,
-//! at any time; so what must survive must survive in each of them.
+//! The model asks a replica itself what a view change would bring back from it: it seals and flushes a copy. A
+//! view change may recover from any of the replicas that the registered view names, alone, at any time; so what
+//! must survive must survive in each of them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,14 +69,14 @@ pub(crate) const KEPT: u16 = 1024;
 /// A claim above all others.
 const PROBE: ViewNumber = ViewNumber(1_000_000);
 
-/// What an observer knows who sees everything.
+/// The knowledge of an observer that sees everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ghost {
-    /// What had been acknowledged when a client began.
+    /// The records that had been acknowledged when a client began.
     began: BTreeMap<u64, BTreeSet<RecordId>>,
     acknowledged: BTreeSet<RecordId>,
     done: BTreeSet<u64>,
-    /// What was at each position when it became stable.
+    /// The record at each position when it became stable.
     final_records: Vec<Option<RecordId>>,
     tails: BTreeMap<u64, Position>,
     pub(crate) views: Views,
@@ -124,7 +124,7 @@ impl Ghost {
     }
 }
 
-/// What a view change would recover from a replica: its `ordered`, and what it would flush from there.
+/// A replica's state that a view change would recover: its `ordered`, and what it would flush from there.
 type Recoverable = Option<(Position, Vec<RecordId>)>;
 
 thread_local! {
@@ -176,7 +176,7 @@ pub(crate) fn broken(state: &State, deviation: Option<Deviation>) -> u16 {
     broken
 }
 
-/// What a view change could start from: a replica, its `ordered`, and what it would flush from there.
+/// The replicas that a view change could start from, each with its `ordered` and what it would flush from there.
 fn recoveries(
     state: &State,
     view: &View,
@@ -189,7 +189,7 @@ fn recoveries(
     })
 }
 
-/// What a view change would find, but for the number of the view.
+/// The state that a view change would find, but for the number of the view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Prospect {
     members: Vec<Member>,
@@ -209,10 +209,10 @@ impl Prospect {
     }
 }
 
-/// What was promised when a view change would find that: what is acknowledged, and what is final.
+/// The promises made when a view change would find that: the acknowledged records, and the final ones.
 pub(crate) type Promises = (BTreeSet<RecordId>, Vec<Option<RecordId>>);
 
-/// What a view change could find now, and what was promised.
+/// The states that a view change could find now, and the promises made.
 pub(crate) fn prospects(state: &State) -> (Vec<Prospect>, Promises) {
     let entry = state.entry();
     let ghost = &state.ghost;

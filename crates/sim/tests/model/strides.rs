@@ -10,14 +10,14 @@
 //!   may as well have happened before.
 //! * **[`Recover`](Stride::Recover) is one stride.** From the seal on, the chosen replica does nothing but what
 //!   the attempt asks, and so does the shard from the fence on. If a higher claim comes in between, the attempt
-//!   comes to nothing, and all that it did was to freeze: whoever is frozen does nothing that it could not do
+//!   comes to nothing, and all that it did was to freeze: a frozen replica does nothing that it could not do
 //!   by being slow. A claim may as well be made when it is first used.
 //! * **Only the chosen replica is sealed.** The attempt goes on as soon as it has one to choose. To seal another
 //!   only freezes it.
 //! * **[`Register`](Stride::Register) is one stride.** To stage a replica freezes it, until its view is registered
-//!   or it obeys a higher claim. What an attempt that is over staged matters only to who is sealed or staged
+//!   or it obeys a higher claim. What an attempt that is over staged matters only to the replica sealed or staged
 //!   next, and arrives just before that, if at all.
-//! * **Who is named starts at once**, and may then be slow. Before anyone starts, the rules are checked as well.
+//! * **A named replica starts at once**, and may then be slow. Before anyone starts, the rules are checked as well.
 //! * **Clients learn of a view at once**, and do not notice that all members acknowledged their record, although
 //!   everyone else does: their appends may be on their way in each view, and need not arrive.
 //! * **`Bound` arrives with `Bind`, or not at all.** Until the leader hears of it, or the shard is fenced, a
@@ -46,7 +46,7 @@ use crate::rules;
 /// A cluster whose shard has one replica. Each controller makes one attempt.
 pub(crate) struct Strides(pub(crate) Cluster);
 
-/// What can happen.
+/// A stride that can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stride {
     Deliver(Arc<Packet>),
@@ -327,7 +327,7 @@ impl Strides {
         }
     }
 
-    /// Those that made their attempts have had their time.
+    /// Controllers that made their attempts have had their time.
     fn renew_controllers(&self, state: &mut State) {
         for placed in &mut state.machines {
             if let Place::Controller(node) = placed.place {
