@@ -322,6 +322,10 @@ impl Driver {
             }
             self.pulse.meet(unmet);
         }
+        for node in self.host.take_forgotten() {
+            self.links.moved(node);
+            self.pulse.forget(node);
+        }
         // Others hear of it with the next heartbeats.
         self.vitals.disk_is(self.host.has_full_disk());
         let (has_joined, elsewhere) = (self.host.has_joined(), self.host.is_said_to_be_at());

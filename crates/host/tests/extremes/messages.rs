@@ -91,6 +91,10 @@ kinds! {
         AskKnown { request }
         KnownIs { request, entries, nodes }
         Underway { claim }
+        Part { request, node, change }
+        AskPartings { request }
+        PartingsAre { request, partings }
+        Partings { partings }
     }
 }
 
@@ -155,6 +159,8 @@ kinds! {
         Survey { 0 }
         Surveyed { 0 }
         Retain { 0 }
+        AskWhole { view }
+        Whole { view }
     }
 }
 

@@ -251,7 +251,9 @@ impl Replica {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    /// Whether it takes part in a view.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
@@ -339,6 +341,11 @@ impl Replica {
             Message::Status { request } => {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
+            }
+            Message::AskWhole { view } => {
+                if self.is_open() && view == self.view_number() && self.lacks.is_none() {
+                    send(from, Message::Whole { view }, out);
+                }
             }
             Message::Survey(survey) => self.surveyed(from, survey, out),
             Message::Retain(retain) => self.retain(from, retain, out),
