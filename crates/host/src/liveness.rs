@@ -159,6 +159,9 @@ impl Host {
     /// The register says which nodes do not stay.
     pub(crate) fn told_of_partings(&mut self, now: Time, partings: Vec<NodeParting>) {
         let own = self.config.node;
+        if let RegisterPlace::Node { .. } = self.config.register {
+            self.send_to_register(control::Message::PartingsKnown { node: own, partings: partings.clone() });
+        }
         if !self.others.note_partings(parting::gathered(partings)) {
             return;
         }

@@ -95,6 +95,7 @@ kinds! {
         AskPartings { request }
         PartingsAre { request, partings }
         Partings { partings }
+        PartingsKnown { node, partings }
     }
 }
 

@@ -602,6 +602,13 @@ pub enum Message {
         /// What is to become of which node, in the order of nodes.
         partings: Vec<NodeParting>,
     },
+    /// Node to register: the same, for it knows. Until then it is told again.
+    PartingsKnown {
+        /// Which node.
+        node: NodeId,
+        /// What it was told.
+        partings: Vec<NodeParting>,
+    },
     /// Node to register: the log's roles are forgotten here.
     Retired {
         /// The log.
@@ -666,6 +673,7 @@ wire_enum! {
         54 => AskPartings { request },
         55 => PartingsAre { request, partings },
         56 => Partings { partings },
+        57 => PartingsKnown { node, partings },
     }
 }
 

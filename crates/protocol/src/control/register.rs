@@ -47,6 +47,9 @@ pub struct Register {
     joined: BTreeSet<NodeId>,
     /// The nodes that do not stay.
     partings: Partings,
+    /// Whether there ever was one, and who does not know yet how it is now. Those who join are told.
+    has_partings: bool,
+    untold: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
     /// Tells this life of the register from every other.
@@ -116,7 +119,7 @@ impl Machine for Register {
     }
 
     fn deadline(&self) -> Option<Time> {
-        (!self.retiring.is_empty()).then_some(self.retire_at)
+        (!self.retiring.is_empty() || !self.untold.is_empty()).then_some(self.retire_at)
     }
 }
 
@@ -135,6 +138,8 @@ impl Register {
             nodes: BTreeMap::new(),
             joined: BTreeSet::new(),
             partings: Partings::new(),
+            has_partings: false,
+            untold: BTreeSet::new(),
             retire_at: Time::ZERO,
             me,
             life: 0,
@@ -190,11 +195,17 @@ impl Register {
         if last.is_none() {
             records.push(JournalRecord::LastLog(self.last_log));
             records.push(JournalRecord::Joined { nodes: self.joined.iter().copied().collect() });
-            if !self.partings.is_empty() {
+            if self.has_partings {
                 records.push(JournalRecord::Partings { partings: parting::listed(&self.partings) });
             }
         }
         (records.iter().map(encode_one).collect(), last)
+    }
+
+    /// What is to become of those nodes that do not stay.
+    #[must_use]
+    pub fn partings(&self) -> &Partings {
+        &self.partings
     }
 
     /// The entries, in the order of ids.
@@ -234,8 +245,13 @@ impl Register {
                 self.tell_limits(log, out);
             }
             Message::Part { request, node, change } => {
-                let outcome = self.part(node, change, out);
+                let outcome = self.part(now, node, change, out);
                 self.gate.confirm(from, catalog::answer(request, outcome.map(|()| LogId(0))), out);
+            }
+            Message::PartingsKnown { node, partings } => {
+                if parting::gathered(partings) == self.partings {
+                    self.untold.remove(&node);
+                }
             }
             Message::AskPartings { request } => {
                 let partings = parting::listed(&self.partings);
@@ -270,10 +286,12 @@ impl Register {
     /// only by who knows which: another word may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
-        if !self.partings.is_empty() {
+        if self.has_partings {
+            self.untold.insert(node);
             self.tell_partings(node, out);
         }
         if self.partings.get(&node) == Some(&Parting::Removed) {
+            self.untold.remove(&node);
             return;
         }
         let known = self.nodes.get(&node);
@@ -303,6 +321,7 @@ impl Register {
     /// An operator says what is to become of a node.
     fn part(
         &mut self,
+        now: Time,
         node: NodeId,
         change: PartingChange,
         out: &mut Vec<RoleEffect>,
@@ -318,13 +337,14 @@ impl Register {
             Some(parting) => drop(partings.insert(node, parting)),
             None => drop(partings.remove(&node)),
         }
-        let told: Vec<NodeId> = self.nodes.keys().copied().collect();
+        // Also one that is removed: it may be there after all.
+        self.untold = self.nodes.keys().copied().collect();
         self.change(JournalRecord::Partings { partings: parting::listed(&partings) }, out);
-        told.into_iter().for_each(|node| self.tell_partings(node, out));
+        self.retire_at = now;
         Ok(())
     }
 
-    /// Should this be lost: a node joins again when it was taken for gone.
+    /// Should this be lost, it is told again.
     fn tell_partings(&mut self, node: NodeId, out: &mut Vec<RoleEffect>) {
         let message = Message::Partings { partings: parting::listed(&self.partings) };
         self.gate.confirm(Address::Node(node, Endpoint::Node), message, out);
@@ -493,6 +513,10 @@ impl Register {
             return;
         }
         self.retire_at = now + RETIRE_EVERY;
+        self.untold.clone().into_iter().for_each(|node| self.tell_partings(node, out));
+        // Should that be lost: one that is there joins again, and is told then.
+        let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
+        self.untold.retain(|node| !removed.contains(node));
         for (log, nodes) in &self.retiring {
             for node in nodes {
                 let to = Address::Node(*node, Endpoint::Node);
@@ -548,7 +572,7 @@ impl Register {
             }
             JournalRecord::Joined { nodes } => self.joined.extend(self.unless_removed(nodes)),
             JournalRecord::Partings { partings } => {
-                self.partings = parting::gathered(partings);
+                (self.partings, self.has_partings) = (parting::gathered(partings), true);
                 for node in parting::removed(&self.partings) {
                     self.nodes.remove(&node);
                     self.joined.remove(&node);

@@ -135,7 +135,7 @@ impl World {
         nodes
     }
 
-    fn is_meant(&self, id: NodeId, target: Target) -> bool {
+    pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
         let view = self.latest_view();
         let leads = view.is_some_and(|view| view.leader == id);
         let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
+    pub(super) fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
         if kind == FaultKind::ClientCrash {
             return !self.clients.is_empty();
         }
