@@ -231,6 +231,11 @@ impl Group {
         Self { drained, kept, unfilled, wanted }
     }
 
+    /// Whether there is something to be done: drained nodes are to go, or more stood in for one that stayed than are needed.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.drained.is_empty() || self.kept.len() > self.wanted
+    }
+
     /// Whether as many as there are to be stay.
     pub(super) fn is_whole(&self) -> bool {
         self.kept.len() >= self.wanted

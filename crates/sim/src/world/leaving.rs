@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::{Endpoint, LogId, NodeId, ShardId, Time};
-use seriatim_protocol::control;
 use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
+use seriatim_protocol::control::{self, LogEntry};
 use seriatim_store::MemoryDisk;
 
 use super::nodes::frame;
@@ -70,8 +70,10 @@ impl World {
             *other != node && entries.all(|entry| parting::is_rid_of(entry, *other))
         };
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
-        let is_lost =
-            departure.is_lost && self.history.is_on_disk() && self.may_strike(FaultKind::DiskLoss, &[node]);
+        // Of an earlier log there is one replica.
+        let bears_it = |entry: &LogEntry| entry.id == self.log || parting::is_rid_of(entry, node);
+        let bears_it = self.history.is_on_disk() && self.entries().all(bears_it);
+        let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
         let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.now + after);
         let stage = Stage::Drained;
         self.leavers.insert(node, Leaver { by, stage, stays_at, is_gone: is_lost, had: BTreeSet::new() });

@@ -40,11 +40,11 @@ impl Controller {
         }
     }
 
-    /// Whether drained nodes have something of the log.
+    /// Whether drained nodes have something of the log, or more nodes than are to have it.
     pub(super) fn is_left_by_some(&self) -> bool {
         self.current.as_ref().is_some_and(|entry| {
-            let orders = self.orderers(entry).is_some_and(|group| !group.drained.is_empty());
-            orders || self.holders(entry).any(|(_, group)| !group.drained.is_empty())
+            let orders = self.orderers(entry).is_some_and(|group| group.is_unfinished());
+            orders || self.holders(entry).any(|(_, group)| group.is_unfinished())
         })
     }
 
@@ -52,7 +52,8 @@ impl Controller {
     pub(super) fn ask_whether_whole(&self, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.current.as_deref().filter(|_| self.rank() == 0) else { return };
         let view = entry.view_number();
-        for (shard, group) in self.holders(entry).filter(|(_, group)| is_filled(group)) {
+        let is_due = |group: &Group| group.is_unfinished() && group.is_whole();
+        for (shard, group) in self.holders(entry).filter(|(_, group)| is_due(group)) {
             for node in group.kept.into_iter().filter(|node| !self.silent.contains(node)) {
                 send(Address::Node(node, Endpoint::Shard(shard)), shard::Message::AskWhole { view }, out);
             }
@@ -92,8 +93,8 @@ impl Controller {
             self.leaving.view == entry.view_number() && is_known
                 || self.options.deviates(Deviation::DrainedUncopied)
         };
-        self.holders(entry).filter(|(_, group)| !group.drained.is_empty()).any(|(shard, group)| {
-            let held = is_filled(&group) && group.kept.iter().all(|node| says_so(shard, node));
+        self.holders(entry).filter(|(_, group)| group.is_unfinished()).any(|(shard, group)| {
+            let held = group.is_whole() && group.kept.iter().all(|node| says_so(shard, node));
             held || can_fill(&entry.shards[shard.0 as usize], &group)
         })
     }
@@ -123,9 +124,4 @@ impl Controller {
             (members.shard, Group::of(meant, &nodes, entry.config.replicas, &self.leaving.partings))
         })
     }
-}
-
-/// Whether enough members stay for the drained ones to go, as soon as all of them hold everything.
-fn is_filled(group: &Group) -> bool {
-    !group.drained.is_empty() && group.is_whole()
 }
