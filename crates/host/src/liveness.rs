@@ -151,6 +151,12 @@ impl Host {
         self.others.take_unmet()
     }
 
+    /// Whether this node was removed from its cluster: it has no business any more.
+    #[must_use]
+    pub fn was_removed(&self) -> bool {
+        self.others.is_removed(self.config.node)
+    }
+
     /// The nodes that the detector is to forget: those that were removed since this was asked last.
     pub fn take_forgotten(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.others.forgotten)
@@ -166,10 +172,7 @@ impl Host {
             return;
         }
         if self.others.is_removed(own) {
-            return self.end(format!(
-                "node {own} was removed from its cluster, and its number is not used again: to bring this machine back, give \
-                 it another number and an empty data directory"
-            ));
+            return;
         }
         for key in self.controllers() {
             self.tell_partings(now, key);

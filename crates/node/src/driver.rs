@@ -326,6 +326,9 @@ impl Driver {
             self.links.moved(node);
             self.pulse.forget(node);
         }
+        if self.host.was_removed() {
+            self.refused.get_or_insert(NodeError::Removed(self.host.node().0));
+        }
         // Others hear of it with the next heartbeats.
         self.vitals.disk_is(self.host.has_full_disk());
         let (has_joined, elsewhere) = (self.host.has_joined(), self.host.is_said_to_be_at());

@@ -234,7 +234,7 @@ impl World {
         let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
-        lines.extend(self.leavers.iter().map(|(node, leaver)| format!("node {node} leaves: {leaver:?}")));
+        lines.extend(self.what_holds_up_leavers());
         if let Some(entry) = self.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(

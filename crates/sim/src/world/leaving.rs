@@ -54,7 +54,34 @@ impl World {
         let there = self.nodes.keys().filter(|node| !self.leavers.contains_key(node)).count();
         let config = &self.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
-        self.leavers.values().all(|leaver| leaver.stage == Stage::Done || leaver.by.is_some() || !can_leave)
+        // An earlier log has one replica of everything: what that one forgot holds it up, for an operator to say what is lost.
+        let is_held_up = |node: NodeId| {
+            let mut has = self.entries().filter(|entry| !parting::is_rid_of(entry, node));
+            has.any(|entry| entry.id != self.log && entry.unavailable.is_some())
+        };
+        self.leavers.iter().all(|(node, leaver)| {
+            let is_over = leaver.stage == Stage::Done || leaver.by.is_some();
+            is_over || !can_leave || is_held_up(*node)
+        })
+    }
+
+    /// How far all of them are, and which logs they still have something of, for a person.
+    pub(super) fn what_holds_up_leavers(&self) -> Vec<String> {
+        let tell = |(node, leaver): (&NodeId, &Leaver)| {
+            let left = self.entries().filter(|entry| !parting::is_rid_of(entry, *node));
+            let left: Vec<String> = left
+                .map(|entry| {
+                    let view = entry.view.as_ref().map(|view| (view.number, &view.sequencers, &view.shards));
+                    let unavailable = &entry.unavailable;
+                    format!(
+                        "{}: {:?} {:?} {view:?} {unavailable:?}",
+                        entry.name, entry.sequencers, entry.shards
+                    )
+                })
+                .collect();
+            format!("node {node} leaves: {leaver:?}, and has something of {left:?}")
+        };
+        self.leavers.iter().map(tell).collect()
     }
 
     /// A node is to leave.
