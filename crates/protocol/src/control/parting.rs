@@ -210,7 +210,8 @@ fn named(nodes: &BTreeSet<NodeId>) -> String {
 pub(super) struct Group {
     /// Drained nodes that are members, or meant to be.
     pub(super) drained: BTreeSet<NodeId>,
-    /// Members that stay.
+    /// All members, and those that stay.
+    pub(super) members: BTreeSet<NodeId>,
     pub(super) kept: BTreeSet<NodeId>,
     /// How many places of drained nodes nobody stands in for yet.
     pub(super) unfilled: usize,
@@ -228,12 +229,21 @@ impl Group {
         let stand_ins = kept.iter().filter(|node| !meant.contains(node)).count();
         let wanted = wanted as usize;
         let unfilled = wanted.saturating_sub(staying + stand_ins);
-        Self { drained, kept, unfilled, wanted }
+        Self { drained, members: members.clone(), kept, unfilled, wanted }
     }
 
-    /// Whether there is something to be done: drained nodes are to go, or more stood in for one that stayed than are needed.
+    /// Whether there is something to be done: drained nodes are to go, or there are more members than are needed.
     pub(super) fn is_unfinished(&self) -> bool {
-        !self.drained.is_empty() || self.kept.len() > self.wanted
+        !self.drained.is_empty() || self.members.len() > self.wanted
+    }
+
+    /// The members that are to hold everything, for another view to have fewer members or do without drained nodes; none if it
+    /// could not.
+    pub(super) fn awaited(&self) -> Option<&BTreeSet<NodeId>> {
+        match self.is_whole() {
+            true => Some(&self.kept).filter(|_| self.is_unfinished()),
+            false => Some(&self.members).filter(|_| self.members.len() > self.wanted),
+        }
     }
 
     /// Whether as many as there are to be stay.

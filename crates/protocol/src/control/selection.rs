@@ -229,12 +229,14 @@ impl Attempt {
         }
         let (leaving, mut nodes): (Vec<NodeId>, Vec<NodeId>) =
             members.replicas.iter().map(|member| member.node).partition(|node| around.parts(*node));
+        let wanted = self.entry.config.replicas as usize;
         let others = before.iter().filter(|node| !nodes.contains(node) && !leaving.contains(node));
-        let mut others: Vec<NodeId> = others.copied().collect();
-        others.sort_by_key(|node| around.parts(*node));
-        nodes.extend(others);
-        nodes.truncate(self.entry.config.replicas as usize);
+        let (gone, away): (Vec<NodeId>, Vec<NodeId>) = others.copied().partition(|node| around.parts(*node));
+        nodes.extend(away);
+        nodes.truncate(wanted);
         nodes.extend(leaving);
+        let empty = wanted.saturating_sub(nodes.len());
+        nodes.extend(gone.into_iter().take(empty));
         nodes
     }
 

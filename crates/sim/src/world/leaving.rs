@@ -99,7 +99,8 @@ impl World {
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
         // Of an earlier log there is one replica.
         let bears_it = |entry: &LogEntry| entry.id == self.log || parting::is_rid_of(entry, node);
-        let bears_it = self.history.is_on_disk() && self.entries().all(bears_it);
+        let is_told = self.entry().is_some();
+        let bears_it = is_told && self.history.is_on_disk() && self.entries().all(bears_it);
         let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
         let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.now + after);
         let stage = Stage::Drained;

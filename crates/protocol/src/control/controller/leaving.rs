@@ -52,10 +52,10 @@ impl Controller {
     pub(super) fn ask_whether_whole(&self, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.current.as_deref().filter(|_| self.rank() == 0) else { return };
         let view = entry.view_number();
-        let is_due = |group: &Group| group.is_unfinished() && group.is_whole();
-        for (shard, group) in self.holders(entry).filter(|(_, group)| is_due(group)) {
-            for node in group.kept.into_iter().filter(|node| !self.silent.contains(node)) {
-                send(Address::Node(node, Endpoint::Shard(shard)), shard::Message::AskWhole { view }, out);
+        for (shard, group) in self.holders(entry) {
+            let awaited = group.awaited().into_iter().flatten();
+            for node in awaited.filter(|node| !self.silent.contains(node)) {
+                send(Address::Node(*node, Endpoint::Shard(shard)), shard::Message::AskWhole { view }, out);
             }
         }
     }
@@ -94,7 +94,7 @@ impl Controller {
                 || self.options.deviates(Deviation::DrainedUncopied)
         };
         self.holders(entry).filter(|(_, group)| group.is_unfinished()).any(|(shard, group)| {
-            let held = group.is_whole() && group.kept.iter().all(|node| says_so(shard, node));
+            let held = group.awaited().is_some_and(|awaited| awaited.iter().all(|node| says_so(shard, node)));
             held || can_fill(&entry.shards[shard.0 as usize], &group)
         })
     }
