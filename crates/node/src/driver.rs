@@ -52,6 +52,8 @@ pub(crate) enum Arrival {
     Refused(String, String),
     /// Another process has this node's number.
     Rival(Rival),
+    /// This node was removed from its cluster.
+    Removed,
 }
 
 /// How a node is, for those who watch it.
@@ -269,6 +271,7 @@ impl Driver {
             }
             Arrival::Refused(address, cause) => self.host.notice_refused(now, &address, &cause),
             Arrival::Rival(rival) => self.refused = Some(NodeError::Rival(rival)),
+            Arrival::Removed => self.refused = Some(NodeError::Removed(self.host.node().0)),
         }
     }
 

@@ -120,8 +120,8 @@ impl Entries {
         }
         let last = outcome.take(1);
         let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)), random());
-        let nodes = self.staying(&outcome.take(2), &outcome.take(3))?;
-        let entry = match catalog::place(id, name.to_owned(), config.clone(), &nodes) {
+        let nodes: Vec<NodeId> = self.node_list(&outcome.take(2))?.iter().map(|node| node.node).collect();
+        let entry = match parting::place(id, name, config, &nodes, &self.partings_in(&outcome.take(3))?) {
             Ok(entry) => entry,
             Err(refusal) => return Ok(Some(Err(refusal))),
         };

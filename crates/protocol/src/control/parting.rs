@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_model::NodeId;
 use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{LogConfig, LogId, NodeId};
 
 use super::catalog;
 use super::message::{LogEntry, Refusal};
@@ -77,6 +77,31 @@ pub fn removed(partings: &Partings) -> impl Iterator<Item = NodeId> {
 #[must_use]
 pub fn staying(nodes: impl IntoIterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
     nodes.into_iter().filter(|node| !partings.contains_key(node)).collect()
+}
+
+/// The first entry of a new log on those of these nodes that stay; see [`catalog::place`].
+///
+/// # Errors
+/// If these cannot hold such a log.
+pub fn place(
+    id: LogId,
+    name: &str,
+    config: &LogConfig,
+    nodes: &[NodeId],
+    partings: &Partings,
+) -> Result<LogEntry, Refusal> {
+    let place = |nodes: &[NodeId]| catalog::place(id, name.to_owned(), config.clone(), nodes);
+    place(&staying(nodes.iter().copied(), partings)).map_err(|refusal| match place(nodes) {
+        Ok(_) => {
+            let drained = nodes.iter().copied().filter(|node| partings.contains_key(node)).collect();
+            let reason = format!(
+                "{refusal}: nothing new is placed on {}, which others take over from",
+                named(&drained)
+            );
+            Refusal::Impossible { reason }
+        }
+        Err(_) => refusal,
+    })
 }
 
 /// What becomes of a node by an operator's order; nothing if that is so already.
@@ -274,8 +299,6 @@ fn successor(partings: &Partings, node: NodeId) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use seriatim_model::{LogConfig, LogId};
-
     use super::*;
 
     const DRAIN: PartingChange = PartingChange::Drain { by: None };

@@ -407,8 +407,8 @@ impl Register {
             return catalog::created_before(entry, is_repeated, &config);
         }
         let id = catalog::id_after(self.last_log, self.life);
-        let nodes = self.staying();
-        let entry = catalog::place(id, name, config, &nodes)?;
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        let entry = parting::place(id, &name, &config, &nodes, &self.partings)?;
         self.change(JournalRecord::Created { entry, request }, out);
         self.call_controller(id, out);
         Ok(id)
