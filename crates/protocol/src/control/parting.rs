@@ -147,7 +147,7 @@ pub fn change(
             if staying(others.iter().copied(), partings).is_empty() {
                 return refused(format!("no other node stays that could take over what node {node} has"));
             }
-            if let Some(by) = by {
+            if let Some(by) = by.filter(|_| now != Some(Parting::Drained { by })) {
                 check_successor(&others, entries, partings, node, by)?;
             }
             Some(Parting::Drained { by })
@@ -171,8 +171,7 @@ fn check_successor(
     } else if partings.contains_key(&by) {
         format!("node {by} is drained or removed itself, and takes nothing over")
     } else {
-        let both = |role: &Role| role.nodes.contains(&node) && role.nodes.contains(&by);
-        let shared = entries.iter().flat_map(|entry| roles_of(entry)).find(both);
+        let shared = entries.iter().flat_map(|entry| roles_of(entry)).find(|role| !role.can_pass(node, by));
         let Some(Role { what, log, .. }) = shared else { return Ok(()) };
         format!(
             "node {by} has a replica of {what} of '{log}' as node {node} does, and cannot have two: choose another node, or \
@@ -186,20 +185,30 @@ fn check_successor(
 struct Role {
     what: String,
     log: String,
-    nodes: BTreeSet<NodeId>,
+    meant: BTreeSet<NodeId>,
+    members: BTreeSet<NodeId>,
+}
+
+impl Role {
+    /// Whether one node can have what another has of it, if anything: one that stands in for the other does so already.
+    fn can_pass(&self, from: NodeId, to: NodeId) -> bool {
+        let both = |nodes: &BTreeSet<NodeId>| nodes.contains(&from) && nodes.contains(&to);
+        let has = self.meant.contains(&from) || self.members.contains(&from);
+        !has || !self.meant.contains(&to) && !both(&self.members)
+    }
 }
 
 fn roles_of(entry: &LogEntry) -> impl Iterator<Item = Role> {
     let log = &entry.name;
     let view = entry.view.as_ref();
     let members = view.iter().flat_map(|view| &view.sequencers).map(|member| member.node);
-    let nodes = entry.sequencers.iter().copied().chain(members).collect();
-    let order = Role { what: "the order".into(), log: log.clone(), nodes };
+    let (meant, members) = (entry.sequencers.iter().copied().collect(), members.collect());
+    let order = Role { what: "the order".into(), log: log.clone(), meant, members };
     let shards = (0..).map(seriatim_model::ShardId).zip(&entry.shards).map(move |(shard, meant)| {
         let members = view.and_then(|view| view.shard(shard)).into_iter();
         let members = members.flat_map(|members| &members.replicas).map(|member| member.node);
-        let nodes = meant.iter().copied().chain(members).collect();
-        Role { what: format!("shard {shard}"), log: log.clone(), nodes }
+        let (meant, members) = (meant.iter().copied().collect(), members.collect());
+        Role { what: format!("shard {shard}"), log: log.clone(), meant, members }
     });
     std::iter::once(order).chain(shards)
 }
@@ -347,6 +356,20 @@ mod tests {
         let known = nodes(&[2, 3, 4]);
         let alone = change((&known, None), &[], &all_but_one, NodeId(2), DRAIN);
         assert!(alone.is_err_and(|refusal| refusal.to_string().contains("no other node stays")));
+    }
+
+    #[test]
+    fn one_that_stands_in_for_a_lost_node_already_can_take_over() {
+        let role = |meant: &[u32], members: &[u32]| Role {
+            what: String::new(),
+            log: String::new(),
+            meant: nodes(meant),
+            members: nodes(members),
+        };
+        let can = |role: Role| role.can_pass(NodeId(2), NodeId(4));
+        assert!(can(role(&[2, 3], &[3, 4])));
+        assert!(can(role(&[2, 3], &[2, 3])) && can(role(&[1, 4], &[1, 4])));
+        assert!(!can(role(&[2, 4], &[4])) && !can(role(&[2, 3], &[2, 4])) && !can(role(&[3, 4], &[2, 3])));
     }
 
     #[test]

@@ -248,10 +248,10 @@ impl Register {
                 let outcome = self.part(now, node, change, out);
                 self.gate.confirm(from, catalog::answer(request, outcome.map(|()| LogId(0))), out);
             }
-            Message::PartingsKnown { node, partings } => {
-                if parting::gathered(partings) == self.partings {
-                    self.untold.remove(&node);
-                }
+            Message::PartingsKnown { node, partings }
+                if parting::gathered(partings.clone()) == self.partings =>
+            {
+                self.untold.remove(&node);
             }
             Message::AskPartings { request } => {
                 let partings = parting::listed(&self.partings);

@@ -99,7 +99,13 @@ impl World {
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
         // Of an earlier log there is one replica.
         let bears_it = |entry: &LogEntry| entry.id == self.log || parting::is_rid_of(entry, node);
-        let is_told = self.entry().is_some();
+        // Without enough others a node keeps what it has; but what a lost one had, nobody could have.
+        let config = &self.plan.config;
+        let suffice = self.nodes.len() > self.leavers.len() + config.sequencers.max(config.replicas) as usize;
+        if !suffice && self.leavers.values().any(|leaver| leaver.is_gone) {
+            return;
+        }
+        let is_told = suffice && self.entry().is_some();
         let bears_it = is_told && self.history.is_on_disk() && self.entries().all(bears_it);
         let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
         let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.now + after);
