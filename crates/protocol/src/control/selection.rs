@@ -221,7 +221,8 @@ impl Attempt {
     /// until another holds everything in its stead.
     pub(super) fn assignment(&self, members: &ShardMembers, around: Around<'_>) -> Vec<NodeId> {
         let before = &self.entry.shards[members.shard.0 as usize];
-        if !members.replicas.iter().all(|member| self.is_complete(members.shard, Some(member))) {
+        let is_whole = |member| self.is_complete(members.shard, Some(member)) || self.purpose.drains_early;
+        if !members.replicas.iter().all(is_whole) {
             // What a node that is to leave holds may be needed: until it is not, the log does not do without it.
             let old = self.old_replicas(members.shard).map(|member| member.node);
             let needed = old.filter(|node| around.parts(*node) && !before.contains(node));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use seriatim_model::{Endpoint, LogId, NodeId, ShardId, Time};
+use seriatim_model::{Endpoint, LogId, NodeId, ShardId, Time, ViewNumber};
 use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_store::MemoryDisk;
@@ -30,6 +30,8 @@ pub(super) struct Leaver {
     is_gone: bool,
     /// The shards of the tested log that it has, or is meant to have, replicas of.
     had: BTreeSet<ShardId>,
+    /// The views that did without it first, where it was drained.
+    left: Vec<(ShardId, ViewNumber)>,
 }
 
 /// How far it is.
@@ -110,7 +112,10 @@ impl World {
         let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
         let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.now + after);
         let stage = Stage::Drained;
-        self.leavers.insert(node, Leaver { by, stage, stays_at, is_gone: is_lost, had: BTreeSet::new() });
+        self.leavers.insert(
+            node,
+            Leaver { by, stage, stays_at, is_gone: is_lost, had: BTreeSet::new(), left: vec![] },
+        );
         self.trace.line(self.now, format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
         if is_lost {
             self.kill_node(node, false, FOR_GOOD);
@@ -127,6 +132,23 @@ impl World {
         self.schedule(self.now + LOOKS_EVERY, Happening::DeparturesGoOn);
         for node in self.leavers.keys().copied().collect::<Vec<_>>() {
             self.departure_goes_on(node);
+            self.observe_those_left(node);
+        }
+    }
+
+    /// In the view that first does without a drained node, the others hold everything. What they lack they find out when they
+    /// start it.
+    fn observe_those_left(&mut self, node: NodeId) {
+        for (shard, view) in self.leavers[&node].left.clone() {
+            for (id, other) in &self.nodes {
+                let role = other.replica(self.log, shard);
+                let lacks = role.and_then(|role| Some((role.memory().view.as_ref()?.number, role.lacks()?)));
+                if let Some((_, lacks)) = lacks.filter(|(number, _)| *number == view) {
+                    self.history.left_early.push(format!(
+                        "view {view} does without node {node}, and node {id} lacks {lacks:?} of shard {shard}"
+                    ));
+                }
+            }
         }
     }
 
@@ -172,7 +194,7 @@ impl World {
         self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
     }
 
-    /// The register may have another view: where it does without a node that leaves, the others hold everything.
+    /// The register may have another view, without a node that leaves.
     pub(super) fn observe_leavers(&mut self) {
         let Some(entry) = self.entry().filter(|_| !self.leavers.is_empty()) else { return };
         let entry = entry.clone();
@@ -188,20 +210,10 @@ impl World {
             let all = (0..entry.shards.len() as u32).map(ShardId);
             let now: BTreeSet<ShardId> = all.filter(has).collect();
             let drained = self.partings().is_some_and(|partings| partings.contains_key(&node));
-            for shard in leaver.had.difference(&now).filter(|_| drained) {
-                for member in members(*shard) {
-                    let role = self.nodes[&member.node].replica(self.log, *shard);
-                    let lacks = role.filter(|role| role.memory().incarnation == member.incarnation);
-                    if let Some(lacks) = lacks.and_then(|role| role.lacks()) {
-                        self.history.left_early.push(format!(
-                            "view {} does without node {node}, and node {} lacks {lacks:?} of shard {shard}",
-                            entry.view_number(),
-                            member.node
-                        ));
-                    }
-                }
-            }
-            self.leavers.insert(node, Leaver { had: now, ..leaver });
+            let mut left = leaver.left.clone();
+            let latest = entry.view_number();
+            left.extend(leaver.had.difference(&now).filter(|_| drained).map(|shard| (*shard, latest)));
+            self.leavers.insert(node, Leaver { had: now, left, ..leaver });
         }
     }
 }
