@@ -615,7 +615,9 @@ mod tests {
                 let node = NodeId(random(9) as u32);
                 let mut partings = register.partings.clone();
                 partings.insert(node, parting);
-                Some(JournalRecord::Partings { partings: parting::listed(&partings) })
+                // One that is gone does not come back.
+                let is_gone = register.partings.get(&node) == Some(&Parting::Removed);
+                (!is_gone).then_some(JournalRecord::Partings { partings: parting::listed(&partings) })
             }
             3 => Some(JournalRecord::Joined { nodes: vec![NodeId(random(9) as u32)] }),
             _ => {

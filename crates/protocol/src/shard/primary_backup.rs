@@ -342,11 +342,7 @@ impl Replica {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
-            Message::AskWhole { view } => {
-                if self.is_open() && view == self.view_number() && self.lacks.is_none() {
-                    send(from, Message::Whole { view }, out);
-                }
-            }
+            Message::AskWhole { view } => self.tell_if_whole(from, view, out),
             Message::Survey(survey) => self.surveyed(from, survey, out),
             Message::Retain(retain) => self.retain(from, retain, out),
             Message::Trim { request, view, position } => {

@@ -556,7 +556,9 @@ impl World {
             self.resume_node(node, life);
         }
         for (node, _) in down {
-            self.start_node(node);
+            if !self.is_gone(node) {
+                self.start_node(node);
+            }
         }
         let dead: Vec<u32> = self.dead_clients.keys().copied().collect();
         for client in dead {

@@ -210,9 +210,8 @@ impl World {
         let is_damaged = self.damaged_node() == Some(id);
         let lost_a_part = self.lost_a_part(id);
         let lied = lost_a_part && self.was_set_back(id);
-        let is_gone = self.is_gone(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.host.is_some() || is_gone {
+        if node.host.is_some() {
             return;
         }
         node.forget_life();
