@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use seriatim_model::{Endpoint, LogId, NodeId, ShardId, Time, ViewNumber};
+use seriatim_model::{Endpoint, LogId, Member, NodeId, ShardId, Time, ViewNumber};
 use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_store::MemoryDisk;
@@ -142,7 +142,13 @@ impl World {
         for (shard, view) in self.leavers[&node].left.clone() {
             for (id, other) in &self.nodes {
                 let role = other.replica(self.log, shard);
-                let lacks = role.and_then(|role| Some((role.memory().view.as_ref()?.number, role.lacks()?)));
+                // One that lost its memory since then is no member of it.
+                let lacks = role.and_then(|role| {
+                    let (known, incarnation) = (role.memory().view.as_ref()?, role.memory().incarnation);
+                    let replicas = &known.shard(shard)?.replicas;
+                    let is_member = replicas.contains(&Member { node: *id, incarnation });
+                    is_member.then_some((known.number, role.lacks()?))
+                });
                 if let Some((_, lacks)) = lacks.filter(|(number, _)| *number == view) {
                     self.history.left_early.push(format!(
                         "view {view} does without node {node}, and node {id} lacks {lacks:?} of shard {shard}"
