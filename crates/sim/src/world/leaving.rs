@@ -142,12 +142,13 @@ impl World {
         for (shard, view) in self.leavers[&node].left.clone() {
             for (id, other) in &self.nodes {
                 let role = other.replica(self.log, shard);
-                // One that lost its memory since then is no member of it.
+                // One that lost its memory since then is no member of it. What the drained node held is below its start.
                 let lacks = role.and_then(|role| {
                     let (known, incarnation) = (role.memory().view.as_ref()?, role.memory().incarnation);
                     let replicas = &known.shard(shard)?.replicas;
                     let is_member = replicas.contains(&Member { node: *id, incarnation });
-                    is_member.then_some((known.number, role.lacks()?))
+                    let lacks = role.lacks().filter(|lacks| lacks.from < lacks.end.min(known.start))?;
+                    is_member.then_some((known.number, lacks))
                 });
                 if let Some((_, lacks)) = lacks.filter(|(number, _)| *number == view) {
                     self.history.left_early.push(format!(
