@@ -411,7 +411,7 @@ impl World {
             Happening::Written(node, life) => self.written(node, life),
             Happening::Synced(node, life) => self.synced(node, life),
             Happening::NodeStarts(node, life) => {
-                if self.nodes[&node].life == life {
+                if self.nodes[&node].life == life && !self.is_gone(node) {
                     self.start_node(node);
                 }
             }
