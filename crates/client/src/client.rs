@@ -480,7 +480,7 @@ impl Client {
         }
     }
 
-    async fn ask_register(
+    pub(crate) async fn ask_register(
         &self,
         question: impl Fn(u64) -> control::Message + Send + 'static,
     ) -> Result<control::Message, ControlError> {
@@ -537,7 +537,7 @@ async fn connect_to_one<'a>(
     Err(ConnectError::NoNode(causes))
 }
 
-fn refused(message: control::Message) -> ControlError {
+pub(crate) fn refused(message: control::Message) -> ControlError {
     match message {
         control::Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } => {
             ControlError::NoSuchLog { name }

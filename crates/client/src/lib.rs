@@ -60,6 +60,7 @@ mod client;
 mod engine;
 mod error;
 mod log;
+mod nodes;
 mod record;
 mod retention;
 mod shards;
@@ -76,6 +77,7 @@ pub use seriatim_model::{
     SessionId, ShardId, record::Header, retention::LimitChange, storage::Stored, view::NodeId,
 };
 pub use seriatim_net::DelayLine;
-pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry};
+pub use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
+pub use seriatim_protocol::control::{Ailment, Condition, LogCondition, LogEntry, ReplicaOf};
 pub use seriatim_protocol::parts::ShardChoice;
 pub use subscription::{Event, SubscribeOptions, Subscription};

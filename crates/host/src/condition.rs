@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, LogId, Time, limits};
-use seriatim_protocol::control::{Ailment, Condition, LogCondition, Message};
+use seriatim_protocol::control::{Ailment, Condition, LogCondition, Message, ReplicaOf};
+use seriatim_protocol::shard;
 use seriatim_store::RoleKey;
 
 use crate::host::Host;
@@ -79,11 +80,28 @@ impl Host {
             used_bytes: usage.map(|usage| usage.bytes),
             has_register: self.hosts_register(),
             logs: self.log_conditions(now, usage),
+            incomplete: self.incomplete(),
         };
         for (to, request) in asks {
             let condition = condition.clone();
             self.send(NODE, to, Message::ConditionIs { request, condition }.into());
         }
+    }
+
+    /// The shard replicas that lack something, or take part in no view.
+    fn incomplete(&self) -> Vec<ReplicaOf> {
+        let lacks = |key: &&RoleKey| match key.endpoint {
+            Endpoint::Shard(shard) => {
+                let is_whole = |replica: &shard::Replica| replica.is_open() && replica.lacks().is_none();
+                !self.replica(key.log, shard).is_some_and(is_whole)
+            }
+            _ => false,
+        };
+        let replica_of = |key: &RoleKey| match key.endpoint {
+            Endpoint::Shard(shard) => Some(ReplicaOf { log: key.log, shard }),
+            _ => None,
+        };
+        self.roles.keys().filter(lacks).filter_map(replica_of).take(limits::CONDITION_LOGS).collect()
     }
 
     fn log_conditions(&self, now: Time, usage: Option<&Usage>) -> Vec<LogCondition> {

@@ -165,6 +165,11 @@ impl Detector {
         other.taken = taken;
     }
 
+    /// Another node is gone for good.
+    pub fn forget(&mut self, node: NodeId) {
+        self.others.remove(&node);
+    }
+
     /// The nodes that are suspected.
     pub fn suspected(&self) -> impl Iterator<Item = NodeId> {
         self.others.iter().filter(|(_, other)| other.suspicion.is_some()).map(|(node, _)| *node)

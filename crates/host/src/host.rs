@@ -682,6 +682,7 @@ impl Host {
         match (from, message) {
             (_, control::Message::Cluster { nodes }) => self.told_of(now, nodes),
             (_, control::Message::Elsewhere { version }) => self.move_here(version),
+            (_, control::Message::Partings { partings }) => self.told_of_partings(now, partings),
             (_, control::Message::Retire { log }) => self.retire(log),
             (_, control::Message::Dismiss { log, role, view }) => {
                 self.dismiss(now, RoleKey { log, endpoint: role }, view)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{Address, Endpoint, Input, NodeId, Peer, Time};
+use seriatim_protocol::control::parting::{self, NodeParting, Parting, Partings};
 use seriatim_protocol::control::{self, NodeAddress};
 use seriatim_store::RoleKey;
 
@@ -37,6 +38,10 @@ pub(crate) struct Others {
     full: BTreeSet<NodeId>,
     /// The nodes of which the detector was not told yet.
     unmet: BTreeSet<NodeId>,
+    /// The nodes that do not stay.
+    partings: Partings,
+    /// The nodes that were removed, and that the detector is to forget.
+    forgotten: Vec<NodeId>,
 }
 
 impl Others {
@@ -48,6 +53,8 @@ impl Others {
             suspected: BTreeSet::new(),
             full: BTreeSet::new(),
             unmet: BTreeSet::new(),
+            partings: Partings::new(),
+            forgotten: vec![],
         };
         if let RegisterPlace::Node { node, address } = &config.register
             && *node != config.node
@@ -69,10 +76,32 @@ impl Others {
     }
 
     fn note_address(&mut self, node: NodeId, address: String) {
+        if self.is_removed(node) {
+            return;
+        }
         if self.addresses.get(&node) != Some(&address) {
             self.addresses.insert(node, address);
             self.unmet.insert(node);
         }
+    }
+
+    fn is_removed(&self, node: NodeId) -> bool {
+        self.partings.get(&node) == Some(&Parting::Removed)
+    }
+
+    /// Takes note of which nodes do not stay. Says whether that is news.
+    fn note_partings(&mut self, partings: Partings) -> bool {
+        let is_news = self.partings != partings;
+        self.partings = partings;
+        for node in parting::removed(&self.partings).collect::<Vec<_>>() {
+            self.suspected.remove(&node);
+            self.full.remove(&node);
+            self.unmet.remove(&node);
+            if self.addresses.remove(&node).is_some() {
+                self.forgotten.push(node);
+            }
+        }
+        is_news
     }
 
     /// The nodes besides `own` that are there, as far as is known, and have not said what they remember of its disk.
@@ -122,6 +151,41 @@ impl Host {
         self.others.take_unmet()
     }
 
+    /// Whether this node was removed from its cluster: it has no business any more.
+    #[must_use]
+    pub fn was_removed(&self) -> bool {
+        self.others.is_removed(self.config.node)
+    }
+
+    /// The nodes that the detector is to forget: those that were removed since this was asked last.
+    pub fn take_forgotten(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.others.forgotten)
+    }
+
+    /// The register says which nodes do not stay.
+    pub(crate) fn told_of_partings(&mut self, now: Time, partings: Vec<NodeParting>) {
+        let own = self.config.node;
+        if let RegisterPlace::Node { .. } = self.config.register {
+            self.send_to_register(control::Message::PartingsKnown { node: own, partings: partings.clone() });
+        }
+        if !self.others.note_partings(parting::gathered(partings)) {
+            return;
+        }
+        if self.others.is_removed(own) {
+            return;
+        }
+        for key in self.controllers() {
+            self.tell_partings(now, key);
+        }
+        self.hears_of_others(now);
+    }
+
+    fn tell_partings(&mut self, now: Time, key: RoleKey) {
+        let message = control::Message::Partings { partings: parting::listed(&self.others.partings) };
+        let from = Address::Node(self.config.node, Endpoint::Node);
+        self.step(now, key, Input::Message { from, message: message.into() });
+    }
+
     /// Takes note of a node's address.
     pub(crate) fn note_address(&mut self, node: NodeId, address: String) {
         self.others.note_address(node, address);
@@ -140,6 +204,7 @@ impl Host {
         let message = control::Message::Cluster { nodes };
         let from = Address::Node(self.config.node, Endpoint::Node);
         self.step(now, key, Input::Message { from, message: message.into() });
+        self.tell_partings(now, key);
         for node in self.others.suspected.clone() {
             self.step(now, key, Input::Silent(node));
         }
@@ -150,6 +215,11 @@ impl Host {
 
     /// Tells the controllers what became of a node.
     pub(crate) fn announce(&mut self, now: Time, change: Liveness) {
+        if let Liveness::Suspected(node, _) = change
+            && self.others.is_removed(node)
+        {
+            return;
+        }
         let (node, input) = match change {
             // The register's word about it was lost.
             Liveness::Unknown(_) => {

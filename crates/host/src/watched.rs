@@ -54,6 +54,9 @@ impl Watched {
         for Unmet { node, taken, .. } in self.host.take_unmet() {
             self.detector.meet(now, node, taken);
         }
+        for node in self.host.take_forgotten() {
+            self.detector.forget(node);
+        }
         let (beats, changes) = self.detector.beat(now);
         changes.into_iter().for_each(|change| self.host.handle(now, Event::Liveness(change)));
         let beat = |(node, beat)| Outgoing {

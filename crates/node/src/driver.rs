@@ -52,6 +52,8 @@ pub(crate) enum Arrival {
     Refused(String, String),
     /// Another process has this node's number.
     Rival(Rival),
+    /// This node was removed from its cluster.
+    Removed,
 }
 
 /// How a node is, for those who watch it.
@@ -269,6 +271,7 @@ impl Driver {
             }
             Arrival::Refused(address, cause) => self.host.notice_refused(now, &address, &cause),
             Arrival::Rival(rival) => self.refused = Some(NodeError::Rival(rival)),
+            Arrival::Removed => self.refused = Some(NodeError::Removed(self.host.node().0)),
         }
     }
 
@@ -321,6 +324,13 @@ impl Driver {
                 self.host.handle(now, Event::Disconnected(Peer::Node(unmet.node)));
             }
             self.pulse.meet(unmet);
+        }
+        for node in self.host.take_forgotten() {
+            self.links.moved(node);
+            self.pulse.forget(node);
+        }
+        if self.host.was_removed() {
+            self.refused.get_or_insert(NodeError::Removed(self.host.node().0));
         }
         // Others hear of it with the next heartbeats.
         self.vitals.disk_is(self.host.has_full_disk());

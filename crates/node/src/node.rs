@@ -48,6 +48,12 @@ pub enum NodeError {
     /// Another process has its number.
     #[error("stopped: {0}")]
     Rival(Rival),
+    /// An operator removed it from its cluster.
+    #[error(
+        "node {0} was removed from its cluster, and its number is not used again: to bring this machine back, give it another \
+         number and an empty data directory"
+    )]
+    Removed(u32),
     /// The operating system gives it no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

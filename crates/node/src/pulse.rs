@@ -82,6 +82,12 @@ impl Pulse {
         let others = self.others.as_ref().expect("it is there until the end");
         others.send_modify(|others| drop(others.insert(unmet.node, unmet)));
     }
+
+    /// Another node is gone for good.
+    pub(crate) fn forget(&self, node: NodeId) {
+        let others = self.others.as_ref().expect("it is there until the end");
+        others.send_modify(|others| drop(others.remove(&node)));
+    }
 }
 
 impl Drop for Pulse {
@@ -160,7 +166,15 @@ impl Heart {
 
     fn meet(&mut self) {
         let now = self.now();
-        for Unmet { node, taken, address } in self.others.borrow_and_update().values() {
+        let others = self.others.borrow_and_update();
+        for node in
+            self.addresses.keys().copied().filter(|node| !others.contains_key(node)).collect::<Vec<_>>()
+        {
+            self.detector.forget(node);
+            self.links.moved(node);
+            self.addresses.remove(&node);
+        }
+        for Unmet { node, taken, address } in others.values() {
             self.detector.meet(now, *node, taken.clone());
             if self.addresses.insert(*node, address.clone()).is_some_and(|before| before != *address) {
                 self.links.moved(*node);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use seriatim_host::RegisterPlace;
 use seriatim_model::{Endpoint, LogId, NodeId};
 use seriatim_net::{ClusterId, Connection, ConnectionOptions, Hello, connect, message_frame, open_message};
+use seriatim_protocol::control::{NodeParting, Parting};
 use seriatim_protocol::{Message, control};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -83,27 +84,43 @@ impl Itself {
     /// Where the register says that this node is, if the register is in a node, which answers, and it is said to be
     /// elsewhere.
     pub(crate) async fn elsewhere_by(&self, register: &str) -> Option<String> {
-        let hello = Hello::client(format!("node {}", self.node)).to(self.cluster);
-        let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };
-        let connected = connect(register, &hello, &options).await.ok()?;
-        let nodes = timeout(ANSWERS_WITHIN, nodes_by(connected.connection)).await.ok()??;
+        let control::Message::Listing { nodes, .. } =
+            self.asks(register, control::Message::List { request: 1 }).await?
+        else {
+            return None;
+        };
         let known = nodes.into_iter().find(|known| known.node == self.node)?;
         Some(known.address).filter(|address| *address != self.address)
     }
+
+    /// Whether the register says that this node was removed, if the register is in a node, which answers.
+    pub(crate) async fn is_removed_by(&self, register: &str) -> bool {
+        let question = control::Message::AskPartings { request: 1 };
+        let Some(control::Message::PartingsAre { partings, .. }) = self.asks(register, question).await else {
+            return false;
+        };
+        partings.contains(&NodeParting { node: self.node, parting: Parting::Removed })
+    }
+
+    /// What a register in a node answers.
+    async fn asks(&self, register: &str, question: control::Message) -> Option<control::Message> {
+        let hello = Hello::client(format!("node {}", self.node)).to(self.cluster);
+        let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };
+        let connected = connect(register, &hello, &options).await.ok()?;
+        timeout(ANSWERS_WITHIN, answer(connected.connection, question)).await.ok()?
+    }
 }
 
-/// The nodes that the register at the other end of a connection knows.
-async fn nodes_by(connection: Connection) -> Option<Vec<control::NodeAddress>> {
+/// The answer of the register at the other end of a connection.
+async fn answer(connection: Connection, question: control::Message) -> Option<control::Message> {
     let Connection { mut receiver, sender } = connection;
-    let question = Message::from(control::Message::List { request: 1 });
+    let question = Message::from(question);
     let frame = message_frame(LogId(0), Endpoint::Client(1), Endpoint::Register, &question).ok()?;
     sender.send(frame).ok()?;
     while let Some(frames) = receiver.receive().await.ok()? {
         for frame in frames {
-            if let Ok((_, _, _, Message::Control(control::Message::Listing { nodes, .. }))) =
-                open_message::<Message>(frame)
-            {
-                return Some(nodes);
+            if let Ok((_, _, _, Message::Control(answer))) = open_message::<Message>(frame) {
+                return Some(answer);
             }
         }
     }
@@ -128,6 +145,11 @@ pub(crate) async fn watch(
                 match timeout(ASK_AFTER, health.changed()).await {
                     Ok(Ok(())) => continue,
                     Ok(Err(_)) => return,
+                    Err(_) if itself.is_removed_by(address).await => {
+                        // A driver that is gone needs no word.
+                        let _ = driver.send(Arrival::Removed).await;
+                        return;
+                    }
                     Err(_) => itself.elsewhere_by(address).await,
                 }
             }

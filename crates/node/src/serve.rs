@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::identity::{NodeIdentity, last_address, note_address};
-use crate::node::Node;
+use crate::node::{Node, NodeError};
 use crate::register::{EtcdError, EtcdOptions, EtcdRegister, OpenError, open};
-use crate::rival::{Itself, Rival};
+use crate::rival::Itself;
 use crate::start::{Awaits, Membership, NodeOptions, StartError, open_disk, start_node};
 
 /// How long to wait before a register's node that did not answer is asked again.
@@ -128,13 +128,20 @@ async fn refuse_rivals(
     itself: &Itself,
     options: &ServeOptions,
     etcd: Option<&EtcdRegister>,
-) -> Result<(), Rival> {
+) -> Result<(), StartError> {
     let own = |address: &String| *address != itself.address;
     let by_directory = last_address(&options.data).filter(own);
     if let Some(address) = &by_directory
         && let Some(rival) = itself.rival_at(address, true).await
     {
-        return Err(rival);
+        return Err(rival.into());
+    }
+    let is_removed = match &options.register {
+        RegisterOptions::Node { address, .. } => itself.is_removed_by(address).await,
+        _ => false,
+    };
+    if is_removed {
+        return Err(NodeError::Removed(itself.node.0).into());
     }
     let by_register = match (&options.register, etcd) {
         (RegisterOptions::Node { address, .. }, _) => itself.elsewhere_by(address).await,
@@ -144,7 +151,7 @@ async fn refuse_rivals(
     if let Some(address) = by_register.filter(own).filter(|address| by_directory.as_ref() != Some(address))
         && let Some(rival) = itself.rival_at(&address, false).await
     {
-        return Err(rival);
+        return Err(rival.into());
     }
     Ok(())
 }

@@ -154,6 +154,8 @@ pub enum Deviation {
     ResentWithoutBackoff,
     /// Nobody gets the place of a sequencing replica that is lost for good.
     SequencersUnreplaced,
+    /// A view does without the replicas of drained nodes before others hold what they hold.
+    DrainedUncopied,
     /// A shard replica that a view does without keeps what that view's replicas trimmed.
     OutsideUntrimmed,
     /// A client sends everything again from a gap on for each message that came behind it.

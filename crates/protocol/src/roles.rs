@@ -47,6 +47,8 @@ impl Message {
                     | Control::AddShard { .. }
                     | Control::RemoveShard { .. }
                     | Control::SetRetention { .. }
+                    | Control::Part { .. }
+                    | Control::AskPartings { .. }
                     | Control::EndSession { .. }
             ),
             (Self::Control(message), Endpoint::Node) => {

@@ -119,6 +119,15 @@ pub(crate) struct StatusArguments {
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     pub(crate) watch: Option<u64>,
+    /// Wait until everything is well and every replica holds everything, for at most so many seconds, and print how it is then:
+    /// after a node was restarted, and before the next one is.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        conflicts_with = "watch",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub(crate) wait: Option<u64>,
 }
 
 /// How a server ends.
@@ -392,6 +401,34 @@ pub(crate) enum AdminCommand {
         /// Let the log go on, without what is lost.
         #[arg(long)]
         accept_loss: bool,
+    },
+    /// Let other nodes take over all that a node has, without a moment in which there are fewer replicas, and say when it is
+    /// safe to stop it.
+    Drain {
+        /// The node.
+        node: u32,
+        /// Return at once; `seriatim status` shows how far it is.
+        #[arg(long)]
+        no_wait: bool,
+        /// Let the node stay after all: it may be given roles again. What others took over stays with them.
+        #[arg(long, conflicts_with = "no_wait")]
+        cancel: bool,
+    },
+    /// Let one node take over all that another has, which may be lost; and say when that is done.
+    Replace {
+        /// The node that is to go.
+        node: u32,
+        /// The node that is to take over.
+        #[arg(long, value_name = "NODE")]
+        by: u32,
+        /// Return at once; `seriatim status` shows how far it is.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Forget a node that was stopped and has no roles any more. Its number is never used again.
+    Remove {
+        /// The node.
+        node: u32,
     },
 }
 

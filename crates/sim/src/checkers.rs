@@ -6,6 +6,7 @@
 mod amnesia;
 mod amplification;
 mod at_most_once;
+mod drained;
 mod durability;
 mod fair;
 mod goodput;
@@ -43,7 +44,7 @@ pub type Finding = Result<(), String>;
 pub type Checker = (&'static str, fn(&History) -> Finding);
 
 /// All checkers.
-pub const ALL: [Checker; 28] = [
+pub const ALL: [Checker; 29] = [
     ("total_order", total_order::check),
     ("real_time_order", real_time_order::check),
     ("receipts", receipts::check),
@@ -72,6 +73,7 @@ pub const ALL: [Checker; 28] = [
     ("retention", retention::check),
     ("limits_kept", limits_kept::check),
     ("position_at", position_at::check),
+    ("drained", drained::check),
 ];
 
 /// Those for which it is enough to know what the clients of a log were told, and what is in it at the end.

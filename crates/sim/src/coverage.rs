@@ -267,6 +267,10 @@ pub struct Coverage {
     pub put_aside: u64,
     /// Losses that an operator accepted.
     pub accepted_losses: u64,
+    /// Nodes that all logs did without in the end.
+    pub drained: u64,
+    /// Nodes that were removed.
+    pub removed: u64,
     /// Shards that joined the log while it ran.
     pub joins: u64,
     /// Shards that left it altogether.
@@ -310,6 +314,8 @@ impl Coverage {
         self.excuses.add(&other.excuses);
         self.put_aside += other.put_aside;
         self.accepted_losses += other.accepted_losses;
+        self.drained += other.drained;
+        self.removed += other.removed;
         self.joins += other.joins;
         self.leaves += other.leaves;
         self.ended_for_orphans += other.ended_for_orphans;
@@ -339,6 +345,8 @@ impl Coverage {
             ("damaged records", self.damages),
             ("stores put aside", self.put_aside),
             ("accepted losses", self.accepted_losses),
+            ("drained nodes", self.drained),
+            ("removed nodes", self.removed),
             ("shards that joined", self.joins),
             ("shards that left", self.leaves),
         ];

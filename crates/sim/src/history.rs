@@ -368,6 +368,8 @@ pub struct History {
     pub slack_bytes: u64,
     /// Which limit it does not keep to in the end, if there is one.
     pub exceeds: Option<String>,
+    /// Where a log did without a node before others held what it held.
+    pub left_early: Vec<String>,
     /// The trims.
     pub trims: Vec<Trim>,
     /// The sessions that have ended, at which number, and when that was told last.
@@ -446,6 +448,7 @@ impl History {
             clocks_behind_ms: 0,
             slack_bytes: 0,
             exceeds: None,
+            left_early: vec![],
             trims: vec![],
             ended: BTreeMap::new(),
             now: Time::ZERO,

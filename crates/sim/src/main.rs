@@ -131,6 +131,7 @@ enum Profile {
     LongFaults,
     FleetingLogs,
     Limited,
+    Departures,
 }
 
 impl Profile {
@@ -195,6 +196,7 @@ impl Profile {
             Self::LongFaults => profiles::long_faults(seed),
             Self::FleetingLogs => profiles::fleeting_logs(seed),
             Self::Limited => profiles::limited(seed),
+            Self::Departures => profiles::departures(seed),
             Self::LongLog => profiles::long_log(seed),
             Self::LargeRecords => profiles::large_records(seed),
         }

@@ -61,6 +61,19 @@ pub enum Reshape {
     Remove,
 }
 
+/// How a node leaves the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Which node.
+    pub target: Target,
+    /// Whether it is lost for good before anybody wants it to leave, if the log bears that.
+    pub is_lost: bool,
+    /// Whether one other node is to take over.
+    pub has_successor: bool,
+    /// After how long it is to stay after all, if it is.
+    pub stays_after: Option<Duration>,
+}
+
 /// How messages travel when nothing goes wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkPlan {
@@ -203,6 +216,8 @@ pub struct Plan {
     pub has_operator: bool,
     /// How the log's shards are changed, and how long after it was created.
     pub reshapes: Vec<(Duration, Reshape)>,
+    /// Which nodes leave, and how long after the log was created.
+    pub departures: Vec<(Duration, Departure)>,
     /// Whether a disk that is lost is not empty then, but as it was some time before.
     pub disk_goes_back: bool,
     /// The clocks on the nodes' walls. Without them no limits are applied.
@@ -262,6 +277,7 @@ impl Plan {
             reshapes: reshapes(seed),
             clocks: None,
             limit_changes: vec![],
+            departures: vec![],
             disk_goes_back: false,
             second_log_every: None,
             fleeting: vec![],

@@ -15,7 +15,7 @@ use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
 pub use harder::{echoes, fleeting_logs, long_faults, lying_disks, own_bytes, part_losses, resumed_losses};
-pub use lasting::{cut_off, full_for_good, limited, lost_for_good, one_fault, small_disks};
+pub use lasting::{cut_off, departures, full_for_good, limited, lost_for_good, one_fault, small_disks};
 pub use overload::{
     burst, large_records, long_log, long_view_change, mute, one_session, overload, overload_crash,
     overload_resets, overload_slow_disk, slow_clients, taking_time, two_logs, within_capacity,

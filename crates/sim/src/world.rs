@@ -11,6 +11,7 @@ mod faults;
 mod finish;
 mod fleeting;
 mod heartbeats;
+mod leaving;
 mod limits;
 mod load;
 mod nodes;
@@ -37,13 +38,14 @@ use crate::coverage::{Coverage, Step};
 use crate::history::{End, History};
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::Pipes;
-use crate::plan::{Clocks, Fault, Plan, Reshape, Trigger};
+use crate::plan::{Clocks, Departure, Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
 use crate::trace::Trace;
 
 use damage::Damage;
 use faults::Spoiled;
 use fleeting::Fleet;
+use leaving::Leaver;
 use limits::Limits;
 use load::Desk;
 pub use nodes::Node;
@@ -98,6 +100,8 @@ enum Happening {
     Mend(faults::Mend),
     Reshape(Reshape),
     SetLimits(RetentionChange),
+    Departs(Departure),
+    DeparturesGoOn,
     OperatorLooks,
     LogComes(u64),
     LogGoes(u64),
@@ -175,6 +179,8 @@ pub struct World {
     /// Damage that was told, and what became of the other copies.
     damage: Damage,
     operator: Operator,
+    /// The nodes that are leaving, or have left.
+    leavers: BTreeMap<NodeId, Leaver>,
     /// The logs that come and go.
     fleet: Fleet,
     promises: Promises,
@@ -228,6 +234,7 @@ impl World {
             dismissed: BTreeSet::new(),
             damage: Damage::default(),
             operator: Operator::default(),
+            leavers: BTreeMap::new(),
             fleet: Fleet::new(),
             promises: Promises::default(),
             limits: Limits::default(),
@@ -277,6 +284,9 @@ impl World {
         }
         for (after, change) in self.plan.limit_changes.clone() {
             self.schedule(self.began + after, Happening::SetLimits(change));
+        }
+        for (after, departure) in self.plan.departures.clone() {
+            self.schedule(self.began + after, Happening::Departs(departure));
         }
         if self.plan.has_operator {
             self.schedule(self.now, Happening::OperatorLooks);
@@ -401,7 +411,7 @@ impl World {
             Happening::Written(node, life) => self.written(node, life),
             Happening::Synced(node, life) => self.synced(node, life),
             Happening::NodeStarts(node, life) => {
-                if self.nodes[&node].life == life {
+                if self.nodes[&node].life == life && !self.is_gone(node) {
                     self.start_node(node);
                 }
             }
@@ -410,6 +420,8 @@ impl World {
             Happening::Mend(mend) => self.mend(mend),
             Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::SetLimits(change) => self.set_limits(change),
+            Happening::Departs(departure) => self.departs(departure),
+            Happening::DeparturesGoOn => self.departures_go_on(),
             Happening::OperatorLooks => self.operator_looks(),
             Happening::LogComes(number) => self.log_comes(number),
             Happening::LogGoes(number) => self.log_goes(number),

@@ -11,8 +11,8 @@ use seriatim_model::{
     ShardMembers, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
-    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress, Refusal,
-    SealedState, StepTime,
+    Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
+    NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
 use seriatim_protocol::parts::{Content, Sessions};
 use seriatim_protocol::scalog::message::{Cut, End, Place};
@@ -185,6 +185,18 @@ impl Drawn for Ailment {
     }
 }
 
+impl Drawn for Parting {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::Drained { by: Drawn::drawn(draw) }
+    }
+}
+
+impl Drawn for PartingChange {
+    fn drawn(draw: &mut Draw) -> Self {
+        Self::Drain { by: Drawn::drawn(draw) }
+    }
+}
+
 impl Drawn for Refusal {
     fn drawn(draw: &mut Draw) -> Self {
         Self::NoSuchLog { name: Drawn::drawn(draw) }
@@ -309,9 +321,11 @@ drawn! {
     Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
     Condition {
         suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes, version, up_ms, ailment, used_bytes,
-        has_register, logs
+        has_register, logs, incomplete
     }
     LogCondition { log, sequences, is_open, shards, bytes, stands_ms, lag_ms }
+    ReplicaOf { log, shard }
+    NodeParting { node, parting }
     StepTime { step, micros_ago }
     SealedState { ordered, held }
     Held { view, stable, lacks, trim, end, knows }

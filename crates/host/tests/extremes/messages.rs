@@ -91,6 +91,11 @@ kinds! {
         AskKnown { request }
         KnownIs { request, entries, nodes }
         Underway { claim }
+        Part { request, node, change }
+        AskPartings { request }
+        PartingsAre { request, partings }
+        Partings { partings }
+        PartingsKnown { node, partings }
     }
 }
 
@@ -155,6 +160,8 @@ kinds! {
         Survey { 0 }
         Surveyed { 0 }
         Retain { 0 }
+        AskWhole { view }
+        Whole { view }
     }
 }
 

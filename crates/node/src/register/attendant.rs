@@ -7,7 +7,8 @@ use std::time::Duration;
 use seriatim_etcd::{Change, Follower, KeyValue, RequestError, Update, pause};
 use seriatim_host::{Event, RegisterQuestion};
 use seriatim_model::{Address, Endpoint, LogId, NodeId};
-use seriatim_protocol::control::{Message, NodeAddress};
+use seriatim_protocol::control::parting;
+use seriatim_protocol::control::{Message, NodeAddress, Partings};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -47,8 +48,7 @@ impl OutsideRegister {
         let teller = Teller {
             keys: entries.keys.clone(),
             me,
-            nodes: BTreeMap::new(),
-            retiring: BTreeSet::new(),
+            known: Told::default(),
             answered: answered.clone(),
             trouble: trouble.clone(),
         };
@@ -109,10 +109,18 @@ async fn follow(mut follower: Follower, told: mpsc::Sender<Result<Update, Reques
 struct Teller {
     keys: Keys,
     me: NodeId,
-    nodes: BTreeMap<NodeId, String>,
-    retiring: BTreeSet<LogId>,
+    known: Told,
     answered: mpsc::Sender<Event>,
     trouble: Arc<Trouble>,
+}
+
+/// What a node was told, or is to be told.
+#[derive(Clone, Default)]
+struct Told {
+    nodes: BTreeMap<NodeId, String>,
+    partings: Partings,
+    /// The logs that it is to forget.
+    retiring: BTreeSet<LogId>,
 }
 
 impl Teller {
@@ -125,7 +133,7 @@ impl Teller {
                     Some(update) => self.take(update, &mut reminder).await,
                     None => return,
                 },
-                _ = reminder.tick(), if !self.retiring.is_empty() => self.remind().await,
+                _ = reminder.tick(), if !self.known.retiring.is_empty() => self.remind().await,
             }
         }
     }
@@ -143,52 +151,50 @@ impl Teller {
 
     /// Whether there is more to be forgotten than before.
     async fn note_update(&mut self, update: Update) -> Result<bool, ValueError> {
-        let (mut nodes, mut retiring) = (self.nodes.clone(), self.retiring.clone());
+        let mut told = self.known.clone();
         match update {
             Update::Whole(found) => {
-                (nodes, retiring) = (BTreeMap::new(), BTreeSet::new());
+                told = Told::default();
                 for stored in found {
-                    self.put(&stored, &mut nodes, &mut retiring)?;
+                    self.put(&stored, &mut told)?;
                 }
             }
             Update::Changed(changes) => {
                 for change in changes {
                     match change {
-                        Change::Put(stored) => self.put(&stored, &mut nodes, &mut retiring)?,
+                        Change::Put(stored) => self.put(&stored, &mut told)?,
                         Change::Deleted { key } => match self.keys.about(&key) {
-                            Some(Followed::Node(node)) => drop(nodes.remove(&node)),
-                            Some(Followed::Retiring(log)) => drop(retiring.remove(&log)),
+                            Some(Followed::Node(node)) => drop(told.nodes.remove(&node)),
+                            Some(Followed::Parting(node)) => drop(told.partings.remove(&node)),
+                            Some(Followed::Retiring(log)) => drop(told.retiring.remove(&log)),
                             None => {}
                         },
                     }
                 }
             }
         }
-        let is_more = !retiring.is_subset(&self.retiring);
-        self.retiring = retiring;
-        if nodes != self.nodes {
-            self.nodes = nodes;
+        let before = std::mem::replace(&mut self.known, told.clone());
+        // First: a node that is gone is not to be known again.
+        if told.partings != before.partings {
+            self.tell(Message::Partings { partings: parting::listed(&told.partings) }).await;
+        }
+        if told.nodes != before.nodes {
             let address =
                 |(node, address): (&NodeId, &String)| NodeAddress { node: *node, address: address.clone() };
-            let nodes = self.nodes.iter().map(address).collect();
-            self.tell(Message::Cluster { nodes }).await;
+            self.tell(Message::Cluster { nodes: told.nodes.iter().map(address).collect() }).await;
         }
-        Ok(is_more)
+        Ok(!told.retiring.is_subset(&before.retiring))
     }
 
-    fn put(
-        &self,
-        stored: &KeyValue,
-        nodes: &mut BTreeMap<NodeId, String>,
-        retiring: &mut BTreeSet<LogId>,
-    ) -> Result<(), ValueError> {
+    fn put(&self, stored: &KeyValue, told: &mut Told) -> Result<(), ValueError> {
         match self.keys.about(&stored.key) {
-            Some(Followed::Node(node)) => drop(nodes.insert(node, decode(stored)?)),
+            Some(Followed::Node(node)) => drop(told.nodes.insert(node, decode(stored)?)),
+            Some(Followed::Parting(node)) => drop(told.partings.insert(node, decode(stored)?)),
             Some(Followed::Retiring(log)) => {
                 let left: Vec<NodeId> = decode(stored)?;
-                retiring.remove(&log);
+                told.retiring.remove(&log);
                 if left.contains(&self.me) {
-                    retiring.insert(log);
+                    told.retiring.insert(log);
                 }
             }
             None => {}
@@ -197,7 +203,7 @@ impl Teller {
     }
 
     async fn remind(&self) {
-        for log in &self.retiring {
+        for log in &self.known.retiring {
             self.tell(Message::Retire { log: *log }).await;
         }
     }

@@ -467,6 +467,12 @@ async fn change(entries: &Entries, me: NodeId, question: RegisterQuestion) -> Re
             tells_limits = changed.into_inner().expect(UNPOISONED).filter(|_| outcome.is_ok());
             catalog::answer(request, outcome.map(|()| log))
         }
+        Message::Part { request, node, change } => {
+            catalog::answer(request, entries.part(node, change).await?.map(|()| LogId(0)))
+        }
+        Message::AskPartings { request } => {
+            Message::PartingsAre { request, partings: entries.partings().await? }
+        }
         Message::EndSession { log, view, ended, since } => {
             entries.end_session(log, view, ended, since).await?
         }

@@ -9,12 +9,14 @@ use rand::random;
 use seriatim_etcd::{Client, KeyValue, Range, RequestError, Transaction};
 use seriatim_model::limits::MAX_ENDED_SESSIONS;
 use seriatim_model::{LogConfig, LogId, NodeId, Position, ViewNumber};
-use seriatim_protocol::control::{EndedSession, LogEntry, Message, NodeAddress, Refusal, catalog};
+use seriatim_protocol::control::{
+    EndedSession, LogEntry, Message, NodeAddress, Parting, Partings, Refusal, catalog, parting,
+};
 
-use super::keys::{Keys, Named, ValueError, decode, encode};
+use super::keys::{Followed, Keys, Named, ValueError, decode, encode};
 
 /// How often a change is tried that others are faster than. Each time one of them gets something done.
-const ATTEMPTS: u32 = 100;
+pub(super) const ATTEMPTS: u32 = 100;
 
 /// Why the register in etcd cannot say anything at present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +33,7 @@ pub enum EtcdError {
 }
 
 /// What came of an attempt: an outcome, or nothing because somebody else was faster.
-type Attempt<T> = Result<Option<T>, EtcdError>;
+pub(super) type Attempt<T> = Result<Option<T>, EtcdError>;
 
 /// The entries of one cluster's register.
 #[derive(Clone, Debug)]
@@ -109,7 +111,8 @@ impl Entries {
     ) -> Attempt<Result<LogId, Refusal>> {
         let (name_key, last_key) = (self.keys.name(name), self.keys.last_log());
         let read = Transaction::new().get(&Range::key(&name_key)).get(&Range::key(&last_key));
-        let mut outcome = self.client.commit(read.get(&self.keys.nodes())).await?;
+        let read = read.get(&self.keys.nodes()).get(&self.keys.partings());
+        let mut outcome = self.client.commit(read).await?;
         if let Some(named) = first::<Named>(&outcome.take(0))? {
             // If it is deleted at this moment, the name is free in the next attempt.
             let Some(entry) = self.get(named.log).await? else { return Ok(None) };
@@ -118,7 +121,7 @@ impl Entries {
         let last = outcome.take(1);
         let id = catalog::id_after(first(&last)?.unwrap_or(LogId(0)), random());
         let nodes: Vec<NodeId> = self.node_list(&outcome.take(2))?.iter().map(|node| node.node).collect();
-        let entry = match catalog::place(id, name.to_owned(), config.clone(), &nodes) {
+        let entry = match parting::place(id, name, config, &nodes, &self.partings_in(&outcome.take(3))?) {
             Ok(entry) => entry,
             Err(refusal) => return Ok(Some(Err(refusal))),
         };
@@ -144,7 +147,8 @@ impl Entries {
     async fn try_to_delete(&self, name: &str, log: LogId) -> Attempt<Result<LogId, Refusal>> {
         let (key, last_key) = (self.keys.log(log), self.keys.last_log());
         let read = Transaction::new().get(&Range::key(&key)).get(&Range::key(&last_key));
-        let mut outcome = self.client.commit(read.get(&self.keys.nodes())).await?;
+        let read = read.get(&self.keys.nodes()).get(&self.keys.partings());
+        let mut outcome = self.client.commit(read).await?;
         let found = outcome.take(0);
         let Some(entry) = first::<LogEntry>(&found)? else {
             let last = first(&outcome.take(1))?.unwrap_or(LogId(0));
@@ -154,7 +158,9 @@ impl Entries {
             return Ok(Some(Err(catalog::not_found(name.to_owned()))));
         }
         let known = self.node_list(&outcome.take(2))?.into_iter().map(|node| node.node);
-        let told: Vec<NodeId> = catalog::told_of_deletion(&entry, known).into_iter().collect();
+        let gone: BTreeSet<NodeId> = parting::removed(&self.partings_in(&outcome.take(3))?).collect();
+        let told = catalog::told_of_deletion(&entry, known);
+        let told: Vec<NodeId> = told.difference(&gone).copied().collect();
         let delete = Transaction::new()
             .if_modified_at(&key, modified_at(&found))
             .delete(&key)
@@ -185,10 +191,10 @@ impl Entries {
     ) -> Attempt<Result<(), Refusal>> {
         let key = self.keys.log(log);
         let read = Transaction::new().get(&Range::key(&key)).get(&self.keys.nodes());
-        let mut outcome = self.client.commit(read).await?;
+        let mut outcome = self.client.commit(read.get(&self.keys.partings())).await?;
         let found = outcome.take(0);
         let Some(entry) = first::<LogEntry>(&found)? else { return Ok(Some(Err(catalog::gone(log)))) };
-        let nodes: Vec<NodeId> = self.node_list(&outcome.take(1))?.iter().map(|node| node.node).collect();
+        let nodes = self.staying(&outcome.take(1), &outcome.take(2))?;
         let changed = match change(&entry, &nodes) {
             Ok(Some(changed)) => changed,
             Ok(None) => return Ok(Some(Ok(()))),
@@ -230,7 +236,18 @@ impl Entries {
 
     async fn try_to_join(&self, node: &NodeAddress, replaces: Option<u64>) -> Attempt<Message> {
         let (key, address, nodes) = (self.keys.node(node.node), encode(&node.address), self.keys.nodes());
-        let put = |condition: Transaction| condition.put(&key, address.clone()).get(&nodes).or_get(&nodes);
+        let found = self.client.get(&self.keys.partings()).await?.found;
+        let partings = self.partings_in(&found)?;
+        if partings.get(&node.node) == Some(&Parting::Removed) {
+            return Ok(Some(Message::Partings { partings: parting::listed(&partings) }));
+        }
+        let parting = self.keys.parting(node.node);
+        let parted_at =
+            found.iter().find(|stored| stored.key == parting).map_or(0, |stored| stored.modified_at);
+        let put = |condition: Transaction| {
+            let stays = condition.if_modified_at(&parting, parted_at);
+            stays.put(&key, address.clone()).get(&nodes).or_get(&nodes)
+        };
         // Also if it is known: what was said before is late from now on.
         let mut outcome = self.client.commit(put(Transaction::new().if_value(&key, address.clone()))).await?;
         if !outcome.succeeded {
@@ -270,12 +287,25 @@ impl Entries {
         Ok(outcome.succeeded.then_some(()))
     }
 
+    /// The nodes of these that may be given roles.
+    fn staying(&self, nodes: &[KeyValue], partings: &[KeyValue]) -> Result<Vec<NodeId>, ValueError> {
+        let nodes = self.node_list(nodes)?;
+        Ok(parting::staying(nodes.iter().map(|node| node.node), &self.partings_in(partings)?))
+    }
+
+    /// What is to become of those nodes that do not stay.
+    pub(super) fn partings_in(&self, found: &[KeyValue]) -> Result<Partings, ValueError> {
+        let parting = |stored: &KeyValue| match self.keys.about(&stored.key) {
+            Some(Followed::Parting(node)) => Some(decode(stored).map(|parting| (node, parting))),
+            _ => None,
+        };
+        found.iter().filter_map(parting).collect()
+    }
+
     /// The nodes in the order of their numbers, as every implementation of the contract has them.
     pub(super) fn node_list(&self, found: &[KeyValue]) -> Result<Vec<NodeAddress>, ValueError> {
         let node = |stored: &KeyValue| match self.keys.about(&stored.key) {
-            Some(super::keys::Followed::Node(node)) => {
-                Some(decode(stored).map(|address| NodeAddress { node, address }))
-            }
+            Some(Followed::Node(node)) => Some(decode(stored).map(|address| NodeAddress { node, address })),
             _ => None,
         };
         let mut nodes: Vec<NodeAddress> = found.iter().filter_map(node).collect::<Result<_, _>>()?;
@@ -290,6 +320,6 @@ pub(super) fn first<T: seriatim_model::wire::Wire>(found: &[KeyValue]) -> Result
 }
 
 /// What a transaction compares to be sure that a key is as it was found.
-fn modified_at(found: &[KeyValue]) -> i64 {
+pub(super) fn modified_at(found: &[KeyValue]) -> i64 {
     found.first().map_or(0, |found| found.modified_at)
 }

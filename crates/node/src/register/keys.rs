@@ -7,6 +7,7 @@
 //! | `log/<id>` | the log's entry; the key's version is the entry's version + 1 |
 //! | `name/<name>` | the id of the log with this name, and the question that it was created by |
 //! | `node/<id>` | where the node listens |
+//! | `parting/<id>` | what is to become of a node that does not stay |
 //! | `retiring/<id>` | the nodes that have not forgotten a deleted log yet |
 //!
 //! A value is a byte that names its format, then what the wire has for its type.
@@ -78,6 +79,7 @@ pub(super) fn decode<T: Wire>(stored: &KeyValue) -> Result<T, ValueError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followed {
     Node(NodeId),
+    Parting(NodeId),
     Retiring(LogId),
 }
 
@@ -120,11 +122,25 @@ impl Keys {
         Range::prefix(&self.key("node/"))
     }
 
+    pub(super) fn parting(&self, node: NodeId) -> String {
+        self.key(&format!("parting/{}", node.0))
+    }
+
+    pub(super) fn partings(&self) -> Range {
+        Range::prefix(&self.key("parting/"))
+    }
+
+    /// Deleted logs that are to be forgotten.
+    pub(super) fn all_retiring(&self) -> Range {
+        Range::prefix(&self.key("retiring/"))
+    }
+
     pub(super) fn retiring(&self, log: LogId) -> String {
         self.key(&format!("retiring/{}", log.0))
     }
 
-    /// What every node follows: nodes and logs to be forgotten, which are neighbours in the order of keys.
+    /// What every node follows: nodes, what is to become of them, and logs to be forgotten, which are neighbours in the
+    /// order of keys.
     pub(super) fn followed(&self) -> Range {
         Range::between(&self.key("node/"), &self.key("retiring/"))
     }
@@ -134,6 +150,7 @@ impl Keys {
         let (kind, id) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         match kind {
             "node" => id.parse().ok().map(|id| Followed::Node(NodeId(id))),
+            "parting" => id.parse().ok().map(|id| Followed::Parting(NodeId(id))),
             "retiring" => id.parse().ok().map(|id| Followed::Retiring(LogId(id))),
             _ => None,
         }
@@ -174,6 +191,10 @@ mod tests {
         assert_eq!(keys.log(LogId(3)), "seriatim/a.b-c/log/3");
         assert_eq!(keys.about(&keys.node(NodeId(2))), Some(Followed::Node(NodeId(2))));
         assert_eq!(keys.about(&keys.retiring(LogId(9))), Some(Followed::Retiring(LogId(9))));
+        assert_eq!(keys.about(&keys.parting(NodeId(2))), Some(Followed::Parting(NodeId(2))));
+        assert!(
+            keys.key("node/") < keys.parting(NodeId(0)) && keys.parting(NodeId(9)) < keys.key("retiring/")
+        );
         assert_eq!(keys.about(&keys.name("node")), None);
         assert_eq!(keys.about("seriatim/a.b-c/node/x"), None);
         assert_eq!(keys.about("seriatim/other/node/1"), None);

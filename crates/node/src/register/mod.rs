@@ -12,6 +12,7 @@ mod desk;
 mod entries;
 mod keys;
 mod news;
+mod partings;
 
 use std::sync::Arc;
 

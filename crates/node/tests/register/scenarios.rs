@@ -9,7 +9,9 @@ use seriatim_model::{
     View, ViewNumber,
 };
 use seriatim_protocol::control::message::NEWS;
-use seriatim_protocol::control::{LogEntry, Message, NodeAddress, Refusal, catalog};
+use seriatim_protocol::control::{
+    LogEntry, Message, NodeAddress, NodeParting, Parting, PartingChange, Refusal, catalog,
+};
 
 use crate::talk::{NODES, Talk, controller, creation, deletion, itself};
 
@@ -33,6 +35,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a deleted log is forgotten by each node", deleted),
     ("an id is never given again", never_again),
     ("who joins is known to all", joined),
+    ("a node that leaves is given nothing, and is forgotten when it is gone", parted),
 ];
 
 /// What holds between two starts of the register.
@@ -345,6 +348,57 @@ fn joined(talk: &mut Talk) {
     };
     let listed: Vec<_> = nodes.iter().map(|node| (node.node.0, node.address.as_str())).collect();
     assert_eq!(listed, [(1, "node-1:1"), (2, "node-2:2"), (3, "node-3:1"), (12, "node-12:1")]);
+}
+
+fn parted(talk: &mut Talk) {
+    let newcomer = NodeId(12);
+    talk.join(newcomer, "node-12:1");
+    talk.hears_of(NODES[2], 4, |listed| listed.node == newcomer);
+    let part = |node, change| Message::Part { request: 8, node, change };
+    let done = Message::Done { request: 8, log: LogId(0) };
+    let refused = |talk: &mut Talk, node, change| match talk.answer(NODES[1], part(node, change)) {
+        Message::Refused { refusal, .. } => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let drain = PartingChange::Drain { by: None };
+    assert!(refused(talk, NodeId(77), drain).contains("there is no node 77"));
+    let log = talk.create(NODES[0], "a");
+    assert!(refused(talk, NODES[2], PartingChange::Remove).contains("still has roles: of the log 'a'"));
+    // Everybody hears of it, and whoever asks.
+    assert_eq!(talk.answer(NODES[1], part(newcomer, drain)), done);
+    let drained = vec![NodeParting { node: newcomer, parting: Parting::Drained { by: None } }];
+    for node in NODES {
+        let said = Message::Partings { partings: drained.clone() };
+        talk.hears(itself(node), |message| *message == said);
+    }
+    let are = |partings| Message::PartingsAre { request: 1, partings };
+    assert_eq!(talk.answer(NODES[0], Message::AskPartings { request: 1 }), are(drained));
+    // It is given nothing.
+    for name in ["b", "c", "d", "e"] {
+        let log = talk.create(NODES[0], name);
+        let entry = talk.get(NODES[0], log).expect("the log");
+        assert!(!catalog::hosts(&entry).contains(&newcomer), "{entry:?}");
+    }
+    assert_eq!(talk.answer(NODES[1], part(newcomer, PartingChange::Stay)), done);
+    assert_eq!(talk.answer(NODES[0], Message::AskPartings { request: 1 }), are(vec![]));
+    // Once it is gone, nobody knows it any more, nor waits for it.
+    talk.delete(NODES[0], "a", log);
+    for _ in 0..2 {
+        assert_eq!(talk.answer(NODES[1], part(newcomer, PartingChange::Remove)), done);
+    }
+    let removed = vec![NodeParting { node: newcomer, parting: Parting::Removed }];
+    talk.restart();
+    assert_eq!(talk.answer(NODES[0], Message::AskPartings { request: 1 }), are(removed));
+    let Message::Listing { nodes, .. } = talk.answer(NODES[0], Message::List { request: 1 }) else {
+        panic!("a listing")
+    };
+    assert!(nodes.iter().all(|listed| listed.node != newcomer), "{nodes:?}");
+    assert!(refused(talk, newcomer, drain).contains("was removed, and its number is not used again"));
+    talk.join(newcomer, "node-12:2");
+    let Message::Listing { nodes, .. } = talk.answer(NODES[0], Message::List { request: 1 }) else {
+        panic!("a listing")
+    };
+    assert!(nodes.iter().all(|listed| listed.node != newcomer), "{nodes:?}");
 }
 
 fn late(talk: &mut Talk) {

@@ -11,6 +11,7 @@ use seriatim_model::{
 use super::ended::EndedSessions;
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, SealedState};
+use super::parting::{Group, Partings};
 use super::selection::{check_count, need};
 use super::{send, shape};
 use crate::deviation::{Deviation, Options};
@@ -84,6 +85,8 @@ pub(super) struct Around<'a> {
     pub(super) silent: &'a BTreeSet<NodeId>,
     /// The nodes whose disks are full.
     pub(super) full: &'a BTreeSet<NodeId>,
+    /// The nodes that do not stay.
+    pub(super) partings: &'a Partings,
 }
 
 impl<'a> Around<'a> {
@@ -96,9 +99,19 @@ impl<'a> Around<'a> {
         self.answers(node) && !self.full.contains(&node)
     }
 
-    /// The nodes that can take records and are none of `taken`.
+    /// How many nodes can take records.
+    pub(super) fn able(self) -> usize {
+        self.nodes.iter().filter(|node| self.can_hold(**node)).count()
+    }
+
+    /// Whether a node is to leave.
+    pub(super) fn parts(self, node: NodeId) -> bool {
+        self.partings.contains_key(&node)
+    }
+
+    /// The nodes that can take records, stay, and are none of `taken`.
     pub(super) fn spares(self, taken: &BTreeSet<NodeId>) -> impl Iterator<Item = NodeId> + use<'a, '_> {
-        let free = move |node: &NodeId| self.can_hold(*node) && !taken.contains(node);
+        let free = move |node: &NodeId| self.can_hold(*node) && !self.parts(*node) && !taken.contains(node);
         self.nodes.iter().copied().filter(free)
     }
 }
@@ -112,6 +125,8 @@ pub(super) struct Purpose {
     pub(super) replaces: bool,
     /// The defect of leaving the places of lost sequencing replicas empty.
     pub(super) leaves_sequencers: bool,
+    /// The defect of doing without replicas on nodes that are to leave before others hold what they hold.
+    pub(super) drains_early: bool,
     /// Whether shards may join.
     pub(super) joins: bool,
     /// How long answers are gathered beyond those that are needed.
@@ -468,33 +483,50 @@ impl Attempt {
     /// Asks spares in place of sequencing replicas that do not answer, if that is what the view is for. Says whether there are
     /// some that were not asked yet.
     fn replace_sequencers(&mut self, around: Around<'_>) -> bool {
-        if !self.purpose.replaces || self.purpose.leaves_sequencers {
+        if self.purpose.leaves_sequencers {
             return false;
         }
         let take_part = self.to_stage(around);
-        let lost = (self.entry.config.sequencers as usize).saturating_sub(take_part.len());
         let before = self.spare_sequencers.len();
-        self.spare_sequencers.extend(around.spares(&take_part).take(lost));
+        let group = self.orderers(&take_part, around);
+        if !group.drained.is_empty() {
+            let spares = group.stand_ins(around.spares(&take_part), around.partings);
+            self.spare_sequencers.extend(spares.into_iter().take(group.unfilled));
+        }
+        if self.purpose.replaces {
+            let take_part: BTreeSet<NodeId> =
+                take_part.into_iter().chain(self.spare_sequencers.clone()).collect();
+            let staying = take_part.iter().filter(|node| !around.parts(**node)).count();
+            let lost = (self.entry.config.sequencers as usize).saturating_sub(staying);
+            self.spare_sequencers.extend(around.spares(&take_part).take(lost));
+        }
         self.spare_sequencers.len() > before
+    }
+
+    /// The sequencing replicas, where these nodes take part.
+    fn orderers(&self, take_part: &BTreeSet<NodeId>, around: Around<'_>) -> Group {
+        Group::of(&self.entry.sequencers, take_part, self.entry.config.sequencers, around.partings)
     }
 
     /// Who is to be a sequencing replica of the new view: those that are meant to, and spares if those are
     /// too few. Those whose disks are full only if the log cannot do without them.
     fn to_stage(&self, around: Around<'_>) -> BTreeSet<NodeId> {
-        let all = self.entry.sequencers.iter().chain(&self.spare_sequencers).copied();
-        let suffice = around.spares(&BTreeSet::new()).count() >= self.entry.config.least_sequencers();
+        // One that is to leave stays until others are enough.
+        let leaving = self.old_members().map(|member| member.node).filter(|node| around.parts(*node));
+        let all = self.entry.sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
+        let suffice = around.able() >= self.entry.config.least_sequencers();
         let takes_part = |node: &NodeId| if suffice { around.can_hold(*node) } else { around.answers(*node) };
-        all.filter(takes_part).collect()
+        all.filter(|node| takes_part(node)).collect()
     }
 
     /// The new view, as far as it is known.
-    fn view(&self, options: Options) -> View {
+    fn view(&self, around: Around<'_>, options: Options) -> View {
         let staged = self.staged.iter();
         let mut sequencers: Vec<Member> =
             staged.map(|(node, incarnation)| Member { node: *node, incarnation: *incarnation }).collect();
         // Spares stand in only as far as they are needed.
         let place = |member: &Member| self.entry.sequencers.iter().position(|node| *node == member.node);
-        sequencers.sort_by_key(|member| place(member).unwrap_or(usize::MAX));
+        sequencers.sort_by_key(|member| (around.parts(member.node), place(member).unwrap_or(usize::MAX)));
         sequencers.truncate(self.entry.config.sequencers as usize);
         let chosen = self.chosen.map(|chosen| chosen.node);
         let old_leader = chosen.filter(|chosen| sequencers.iter().any(|member| member.node == *chosen));
@@ -516,11 +548,11 @@ impl Attempt {
     }
 
     /// The register's entry with the new view.
-    fn registered_entry(&self, options: Options) -> LogEntry {
-        let mut view = self.view(options);
+    fn registered_entry(&self, around: Around<'_>, options: Options) -> LogEntry {
+        let mut view = self.view(around, options);
         let mut entry = self.entry.clone();
         for members in &view.shards {
-            entry.shards[members.shard.0 as usize] = self.assignment(members);
+            entry.shards[members.shard.0 as usize] = self.assignment(members, around);
         }
         let has_left = |shard: &ShardId| view.shard(*shard).is_none();
         for shard in entry.leaving.iter().filter(|shard| has_left(shard)) {
@@ -542,11 +574,15 @@ impl Attempt {
             entry.sequencers = take_part.collect();
             // After an accepted loss it may begin below what an ended session was given.
             entry.ended.cut(view.start);
-        } else if self.purpose.replaces {
-            // All that take part hold the same. Those that are away lose their places to others, as far as there are any.
+        } else if self.purpose.replaces || entry.sequencers.iter().any(|node| around.parts(*node)) {
+            // All that take part hold the same. Those that are away lose their places to others, as far as there are any, and
+            // those that are to leave do so first.
             let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
             let away = entry.sequencers.iter().copied().filter(is_away);
-            entry.sequencers = take_part.chain(away).take(entry.config.sequencers as usize).collect();
+            let mut nodes: Vec<NodeId> = take_part.chain(away).collect();
+            nodes.sort_by_key(|node| around.parts(*node));
+            nodes.truncate(entry.config.sequencers as usize);
+            entry.sequencers = nodes;
         }
         entry.view = Some(view);
         entry
@@ -583,7 +619,7 @@ impl Attempt {
             Step::Flush => {
                 let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
                 let message =
-                    Message::Flush { claim, old: self.old(), incarnation, view: self.view(options) };
+                    Message::Flush { claim, old: self.old(), incarnation, view: self.view(around, options) };
                 send(to_sequencer(node), message, out);
             }
             Step::Stage => {
@@ -597,7 +633,7 @@ impl Attempt {
                 }
             }
             Step::Register => {
-                send(register, Message::CompareAndSet { entry: self.registered_entry(options) }, out);
+                send(register, Message::CompareAndSet { entry: self.registered_entry(around, options) }, out);
             }
         }
     }

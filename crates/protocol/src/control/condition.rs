@@ -31,7 +31,21 @@ pub struct Condition {
     /// The logs that it has a sequencing replica or shard replicas of, in order; at most
     /// [`CONDITION_LOGS`](seriatim_model::limits::CONDITION_LOGS).
     pub logs: Vec<LogCondition>,
+    /// Its shard replicas that take part in no view, or do not hold everything yet that they should, in order; at most as
+    /// many.
+    pub incomplete: Vec<ReplicaOf>,
 }
+
+/// Names a replica of a shard on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplicaOf {
+    /// The log.
+    pub log: LogId,
+    /// Its shard.
+    pub shard: ShardId,
+}
+
+wire_struct! { ReplicaOf { log, shard } }
 
 impl Wire for Condition {
     fn encode(&self, out: &mut Encoder) {
@@ -46,13 +60,14 @@ impl Wire for Condition {
         self.used_bytes.encode(out);
         self.has_register.encode(out);
         self.logs.encode(out);
+        self.incomplete.encode(out);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let (suspects, wrong_suspicions, journal_write_us) =
             (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let before = Self { suspects, wrong_suspicions, journal_write_us, ..Self::default() };
-        // Nodes of earlier builds end here, or after the next two.
+        // Nodes of earlier builds end here, or after the next two, or before the last.
         if input.remaining() == 0 {
             return Ok(before);
         }
@@ -60,7 +75,7 @@ impl Wire for Condition {
         if input.remaining() == 0 {
             return Ok(before);
         }
-        Ok(Self {
+        let before = Self {
             version: Wire::decode(input)?,
             up_ms: Wire::decode(input)?,
             ailment: Wire::decode(input)?,
@@ -68,7 +83,11 @@ impl Wire for Condition {
             has_register: Wire::decode(input)?,
             logs: Wire::decode(input)?,
             ..before
-        })
+        };
+        if input.remaining() == 0 {
+            return Ok(before);
+        }
+        Ok(Self { incomplete: Wire::decode(input)?, ..before })
     }
 }
 
@@ -103,15 +122,25 @@ mod tests {
     #[test]
     fn what_earlier_builds_say_is_understood() {
         let logs = vec![LogCondition { log: LogId(7), bytes: Some(3), ..LogCondition::default() }];
+        let incomplete = vec![ReplicaOf { log: LogId(7), shard: ShardId(1) }];
         let (suspects, version) = (vec![NodeId(2)], "1.2.3".to_owned());
-        let now =
-            Condition { suspects, version, free_bytes: Some(5), logs, up_ms: 9, ..Condition::default() };
+        let now = Condition {
+            suspects,
+            version,
+            free_bytes: Some(5),
+            logs,
+            up_ms: 9,
+            incomplete,
+            ..Condition::default()
+        };
         let encoded = encode_one(&now);
         assert_eq!(decode_one::<Condition>(encoded.clone()).unwrap(), now);
         // Of a vector of one, two numbers, a flag, and a number that may be missing.
         let first = 4 + 4 + 8 + 8;
         let read = |len| decode_one::<Condition>(encoded.slice(..len));
-        let before = Condition { version: String::new(), logs: vec![], up_ms: 0, ..now };
+        let before = Condition { incomplete: vec![], ..now };
+        assert_eq!(read(encoded.len() - 4 - 8 - 4).unwrap(), before);
+        let before = Condition { version: String::new(), logs: vec![], up_ms: 0, ..before };
         assert_eq!(read(first + 1 + 9).unwrap(), before);
         assert_eq!(read(first).unwrap(), Condition { free_bytes: None, ..before });
         assert!(read(first + 1).is_err(), "it ends in the middle");

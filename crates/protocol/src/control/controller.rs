@@ -30,7 +30,10 @@ use crate::deviation::{Deviation, Options};
 use crate::roles::{self, RoleEffect, RoleInput};
 use crate::shard;
 
+mod leaving;
 mod reminding;
+
+use leaving::Leaving;
 
 /// How often those that a view does without are told of it.
 const REMIND_EVERY: Duration = Duration::from_secs(1);
@@ -85,6 +88,7 @@ pub struct Controller {
     unreadable: BTreeMap<ShardId, usize>,
     timings: Timings,
     retaining: Retaining,
+    leaving: Leaving,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -182,6 +186,7 @@ impl Controller {
             unreadable: BTreeMap::new(),
             timings: Timings::default(),
             retaining: Retaining::default(),
+            leaving: Leaving::default(),
         }
     }
 
@@ -253,6 +258,7 @@ impl Controller {
                     }
                 }
             }
+            Message::Partings { partings } => self.told_of_partings(now, partings, out),
             Message::Recover { request, accepts } => {
                 if self.orders.take(now, from, request, accepts) {
                     self.begin_at_once(now, out);
@@ -371,7 +377,8 @@ impl Controller {
     }
 
     fn around(&self) -> Around<'_> {
-        Around { nodes: &self.nodes, silent: &self.silent, full: self.full.nodes() }
+        let (full, partings) = (self.full.nodes(), &self.leaving.partings);
+        Around { nodes: &self.nodes, silent: &self.silent, full, partings }
     }
 
     /// Asks, again if need be, whatever the phase waits for.
@@ -429,6 +436,7 @@ impl Controller {
             accepts_loss: self.orders.accepts_at(now),
             replaces: short,
             leaves_sequencers: self.options.deviates(Deviation::SequencersUnreplaced),
+            drains_early: self.options.deviates(Deviation::DrainedUncopied),
             joins: !self.is_joining_hard,
             gather_for: self.growth.gather_for(self.options.limits.attempt_for),
             counts_lacking: self.options.deviates(Deviation::LackingCounted),
@@ -462,7 +470,8 @@ impl Controller {
         self.dropped.retain(|role| named(entry).all(|named| named != *role));
         self.current = Some(Box::new(entry.clone()));
         self.retaining.learn(now, self.node, Some(entry), self.options);
-        if !self.tolerated.is_empty() || self.are_some_away() || is_short || self.full.is_in(entry) {
+        let is_unfinished = is_short || self.full.is_in(entry) || self.is_left_by_some();
+        if !self.tolerated.is_empty() || self.are_some_away() || is_unfinished {
             self.look_after(now, REMIND_EVERY + STAGGER * self.rank());
         }
         if self.rival.is_some() && entry.view_number() >= self.stood_back_for {
@@ -562,7 +571,8 @@ impl Controller {
         let needed = self.is_needed(now, &entry, out);
         if !needed {
             self.phase = Phase::Idle;
-            if self.are_some_away() || self.short_since.is_some() || self.full.is_in(&entry) {
+            let is_unfinished = self.full.is_in(&entry) || self.is_left_by_some();
+            if self.are_some_away() || self.short_since.is_some() || is_unfinished {
                 self.look_after(now, REMIND_EVERY);
             }
             let text = format!("view {} stands; there is nothing to recover", entry.view_number());
@@ -591,7 +601,7 @@ impl Controller {
             }
             match Wish::of(entry, reporter) {
                 Wish::View => needed = true,
-                Wish::Growth => grows |= !self.full.has(reporter),
+                Wish::Growth => grows |= !self.full.has(reporter) && !self.is_stood_in_for(entry, reporter),
                 Wish::Leave => {
                     // Under a claim that no view came of it stays: somebody may count on it. A view ends that.
                     grows |= entry.claimed > current;
@@ -604,7 +614,8 @@ impl Controller {
         // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view; or it
         // is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
-        grows |= shape::is_due(entry, self.around().spares(&BTreeSet::new()).count());
+        grows |= shape::is_due(entry, self.around().able());
+        grows |= self.may_be_left(entry);
         if grows && !needed && now < self.growth.not_before() {
             let pause = self.growth.not_before() - now;
             self.look_after(now, pause);
@@ -674,8 +685,11 @@ impl Controller {
         if let shard::Message::Surveyed(answer) = message {
             return self.retaining.answered(now, from, answer, self.options, out);
         }
-        let Phase::Attempt(attempt) = &mut self.phase else { return };
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
+        if let shard::Message::Whole { view } = message {
+            return self.is_whole(now, (shard, node), *view, out);
+        }
+        let Phase::Attempt(attempt) = &mut self.phase else { return };
         let ours = attempt.claim();
         let is_news = match message {
             shard::Message::Fenced { claim, incarnation, held } if *claim == ours => {
@@ -699,7 +713,8 @@ impl Controller {
 
     /// Goes on to the next step as soon as the present one has what it needs.
     fn proceed(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let around = Around { nodes: &self.nodes, silent: &self.silent, full: self.full.nodes() };
+        let (full, partings) = (self.full.nodes(), &self.leaving.partings);
+        let around = Around { nodes: &self.nodes, silent: &self.silent, full, partings };
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let (done, spares) = (attempt.step, attempt.spares());
         match attempt.next_step(now, around, self.options) {

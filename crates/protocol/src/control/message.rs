@@ -8,6 +8,7 @@ use seriatim_model::{
 
 use super::condition::Condition;
 use super::ended::{EndedSession, EndedSessions};
+use super::parting::{NodeParting, PartingChange};
 use crate::parts::Sessions;
 
 /// The register's entry of one log. A compare-and-set covers it whole.
@@ -574,6 +575,40 @@ pub enum Message {
         /// The nodes that it knows, itself included.
         nodes: Vec<NodeAddress>,
     },
+    /// Client to register: this is to become of a node. If it is so already, that is done.
+    Part {
+        /// Names the question.
+        request: u64,
+        /// The node.
+        node: NodeId,
+        /// What is to become of it.
+        change: PartingChange,
+    },
+    /// Client to register: which nodes do not stay?
+    AskPartings {
+        /// Names the question.
+        request: u64,
+    },
+    /// Register to client: these.
+    PartingsAre {
+        /// The question answered.
+        request: u64,
+        /// What is to become of which node, in the order of nodes.
+        partings: Vec<NodeParting>,
+    },
+    /// Register to node, node to controller: these nodes do not stay, and all others do. Nodes of earlier builds do not
+    /// understand it; it is sent from when the first is drained.
+    Partings {
+        /// What is to become of which node, in the order of nodes.
+        partings: Vec<NodeParting>,
+    },
+    /// Node to register: the same, for it knows. Until then it is told again.
+    PartingsKnown {
+        /// Which node.
+        node: NodeId,
+        /// What it was told.
+        partings: Vec<NodeParting>,
+    },
     /// Node to register: the log's roles are forgotten here.
     Retired {
         /// The log.
@@ -634,6 +669,11 @@ wire_enum! {
         50 => Peek { log },
         51 => AskKnown { request },
         52 => KnownIs { request, entries, nodes },
+        53 => Part { request, node, change },
+        54 => AskPartings { request },
+        55 => PartingsAre { request, partings },
+        56 => Partings { partings },
+        57 => PartingsKnown { node, partings },
     }
 }
 

@@ -48,6 +48,7 @@ mod members;
 pub mod message;
 mod operator;
 mod pace;
+pub mod parting;
 pub mod register;
 mod retaining;
 mod room;
@@ -55,9 +56,10 @@ mod selection;
 mod shape;
 mod timings;
 
-pub use condition::{Condition, LogCondition};
+pub use condition::{Condition, LogCondition, ReplicaOf};
 pub use ended::{EndedSession, EndedSessions};
 pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
+pub use parting::{NodeParting, Parting, PartingChange, Partings};
 
 use seriatim_model::Address;
 

@@ -17,6 +17,7 @@ use super::audience::Audience;
 use super::catalog;
 use super::ended::EndedSession;
 use super::message::{LogEntry, Message, NEWS, NodeAddress, Refusal};
+use super::parting::{self, NodeParting, Parting, PartingChange, Partings};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;
 use crate::roles::{self, RoleEffect, RoleInput};
@@ -44,6 +45,11 @@ pub struct Register {
     /// The nodes that have joined in this life or an earlier one. One that has not joined in this life may still have
     /// something of a log.
     joined: BTreeSet<NodeId>,
+    /// The nodes that do not stay.
+    partings: Partings,
+    /// Whether there ever was one, and who does not know yet how it is now. Those who join are told.
+    has_partings: bool,
+    untold: BTreeSet<NodeId>,
     retire_at: Time,
     me: NodeId,
     /// Tells this life of the register from every other.
@@ -68,6 +74,7 @@ enum JournalRecord {
     LastLog(LogId),
     Created { entry: LogEntry, request: u64 },
     Joined { nodes: Vec<NodeId> },
+    Partings { partings: Vec<NodeParting> },
 }
 
 wire_enum! {
@@ -78,6 +85,7 @@ wire_enum! {
         4 => LastLog(log),
         5 => Created { entry, request },
         6 => Joined { nodes },
+        7 => Partings { partings },
     }
 }
 
@@ -111,7 +119,7 @@ impl Machine for Register {
     }
 
     fn deadline(&self) -> Option<Time> {
-        (!self.retiring.is_empty()).then_some(self.retire_at)
+        (!self.retiring.is_empty() || !self.untold.is_empty()).then_some(self.retire_at)
     }
 }
 
@@ -129,6 +137,9 @@ impl Register {
             retiring: BTreeMap::new(),
             nodes: BTreeMap::new(),
             joined: BTreeSet::new(),
+            partings: Partings::new(),
+            has_partings: false,
+            untold: BTreeSet::new(),
             retire_at: Time::ZERO,
             me,
             life: 0,
@@ -184,8 +195,17 @@ impl Register {
         if last.is_none() {
             records.push(JournalRecord::LastLog(self.last_log));
             records.push(JournalRecord::Joined { nodes: self.joined.iter().copied().collect() });
+            if self.has_partings {
+                records.push(JournalRecord::Partings { partings: parting::listed(&self.partings) });
+            }
         }
         (records.iter().map(encode_one).collect(), last)
+    }
+
+    /// What is to become of those nodes that do not stay.
+    #[must_use]
+    pub fn partings(&self) -> &Partings {
+        &self.partings
     }
 
     /// The entries, in the order of ids.
@@ -214,7 +234,7 @@ impl Register {
                 self.gate.confirm(from, catalog::answer(request, outcome), out);
             }
             Message::AddShard { request, log, shard } => {
-                let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+                let nodes = self.staying();
                 self.reshape(from, request, log, |entry| catalog::with_shard(entry, shard, &nodes), out);
             }
             Message::RemoveShard { request, log, shard } => {
@@ -223,6 +243,19 @@ impl Register {
             Message::SetRetention { request, log, change } => {
                 self.reshape(from, request, log, |entry| catalog::with_retention(entry, change), out);
                 self.tell_limits(log, out);
+            }
+            Message::Part { request, node, change } => {
+                let outcome = self.part(now, node, change, out);
+                self.gate.confirm(from, catalog::answer(request, outcome.map(|()| LogId(0))), out);
+            }
+            Message::PartingsKnown { node, partings }
+                if parting::gathered(partings.clone()) == self.partings =>
+            {
+                self.untold.remove(&node);
+            }
+            Message::AskPartings { request } => {
+                let partings = parting::listed(&self.partings);
+                self.gate.confirm(from, Message::PartingsAre { request, partings }, out);
             }
             Message::EndSession { log, view, ended, since } => {
                 self.end_session(from, log, view, (ended, since), out);
@@ -253,6 +286,14 @@ impl Register {
     /// only by who knows which: another word may be late.
     fn join(&mut self, joining: NodeAddress, replaces: Option<u64>, out: &mut Vec<RoleEffect>) {
         let NodeAddress { node, address } = joining;
+        if self.has_partings {
+            self.untold.insert(node);
+            self.tell_partings(node, out);
+        }
+        if self.partings.get(&node) == Some(&Parting::Removed) {
+            self.untold.remove(&node);
+            return;
+        }
         let known = self.nodes.get(&node);
         // It travels, and what comes after it does, too.
         let version = known.map_or(self.life % limits::MAX_FIRST, |known| known.version);
@@ -270,6 +311,43 @@ impl Register {
             let to = Address::Node(listener, Endpoint::Node);
             self.gate.confirm(to, Message::Cluster { nodes: nodes.clone() }, out);
         }
+    }
+
+    /// The nodes that may be given roles.
+    fn staying(&self) -> Vec<NodeId> {
+        parting::staying(self.nodes.keys().copied(), &self.partings)
+    }
+
+    /// An operator says what is to become of a node.
+    fn part(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        change: PartingChange,
+        out: &mut Vec<RoleEffect>,
+    ) -> Result<(), Refusal> {
+        let known: BTreeSet<NodeId> = self.joined.iter().chain(self.nodes.keys()).copied().collect();
+        let entries: Vec<&LogEntry> = self.entries.values().collect();
+        let cluster = (&known, Some(self.me));
+        let Some(wanted) = parting::change(cluster, &entries, &self.partings, node, change)? else {
+            return Ok(());
+        };
+        let mut partings = self.partings.clone();
+        match wanted {
+            Some(parting) => drop(partings.insert(node, parting)),
+            None => drop(partings.remove(&node)),
+        }
+        // Also one that is removed: it may be there after all.
+        self.untold = self.nodes.keys().copied().collect();
+        self.change(JournalRecord::Partings { partings: parting::listed(&partings) }, out);
+        self.retire_at = now;
+        Ok(())
+    }
+
+    /// Should this be lost, it is told again.
+    fn tell_partings(&mut self, node: NodeId, out: &mut Vec<RoleEffect>) {
+        let message = Message::Partings { partings: parting::listed(&self.partings) };
+        self.gate.confirm(Address::Node(node, Endpoint::Node), message, out);
     }
 
     fn find(&self, name: &str) -> Option<&LogEntry> {
@@ -330,7 +408,7 @@ impl Register {
         }
         let id = catalog::id_after(self.last_log, self.life);
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let entry = catalog::place(id, name, config, &nodes)?;
+        let entry = parting::place(id, &name, &config, &nodes, &self.partings)?;
         self.change(JournalRecord::Created { entry, request }, out);
         self.call_controller(id, out);
         Ok(id)
@@ -435,6 +513,10 @@ impl Register {
             return;
         }
         self.retire_at = now + RETIRE_EVERY;
+        self.untold.clone().into_iter().for_each(|node| self.tell_partings(node, out));
+        // Should that be lost: one that is there joins again, and is told then.
+        let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
+        self.untold.retain(|node| !removed.contains(node));
         for (log, nodes) in &self.retiring {
             for node in nodes {
                 let to = Address::Node(*node, Endpoint::Node);
@@ -446,6 +528,12 @@ impl Register {
     fn change(&mut self, record: JournalRecord, out: &mut Vec<RoleEffect>) {
         self.gate.persist(&record, out);
         self.apply(record);
+    }
+
+    /// A node that was removed is told nothing any more.
+    fn unless_removed(&self, nodes: Vec<NodeId>) -> impl Iterator<Item = NodeId> + use<> {
+        let removed: BTreeSet<NodeId> = parting::removed(&self.partings).collect();
+        nodes.into_iter().filter(move |node| !removed.contains(node))
     }
 
     fn given(&mut self, log: LogId) {
@@ -466,7 +554,10 @@ impl Register {
                     self.names.remove(&entry.name);
                 }
                 self.created.remove(&log);
-                self.retiring.insert(log, nodes.into_iter().collect());
+                let nodes: BTreeSet<NodeId> = self.unless_removed(nodes).collect();
+                if !nodes.is_empty() {
+                    self.retiring.insert(log, nodes);
+                }
             }
             JournalRecord::Retired { log, node } => {
                 if let Some(nodes) = self.retiring.get_mut(&log) {
@@ -479,7 +570,16 @@ impl Register {
                 self.created.insert(entry.id, request);
                 self.apply(JournalRecord::Entry(entry));
             }
-            JournalRecord::Joined { nodes } => self.joined.extend(nodes),
+            JournalRecord::Joined { nodes } => self.joined.extend(self.unless_removed(nodes)),
+            JournalRecord::Partings { partings } => {
+                (self.partings, self.has_partings) = (parting::gathered(partings), true);
+                for node in parting::removed(&self.partings) {
+                    self.nodes.remove(&node);
+                    self.joined.remove(&node);
+                    self.retiring.values_mut().for_each(|nodes| _ = nodes.remove(&node));
+                }
+                self.retiring.retain(|_, nodes| !nodes.is_empty());
+            }
         }
     }
 }
@@ -500,7 +600,7 @@ mod tests {
     /// Something that may happen next, if it may.
     fn draw(register: &Register, random: &mut impl FnMut(u64) -> u64, request: u64) -> Option<JournalRecord> {
         let any = random(register.entries.len().max(1) as u64) as usize;
-        match random(5) {
+        match random(6) {
             0 | 1 => {
                 let name = random(30);
                 let is_free = !register.names.contains_key(&format!("log-{name}"));
@@ -509,6 +609,15 @@ mod tests {
             2 => {
                 let log = *register.entries.keys().nth(any)?;
                 Some(JournalRecord::Deleted { log, nodes: NODES.to_vec() })
+            }
+            5 => {
+                let parting = [Parting::Drained { by: None }, Parting::Removed][random(2) as usize];
+                let node = NodeId(random(9) as u32);
+                let mut partings = register.partings.clone();
+                partings.insert(node, parting);
+                // One that is gone does not come back.
+                let is_gone = register.partings.get(&node) == Some(&Parting::Removed);
+                (!is_gone).then_some(JournalRecord::Partings { partings: parting::listed(&partings) })
             }
             3 => Some(JournalRecord::Joined { nodes: vec![NodeId(random(9) as u32)] }),
             _ => {
@@ -519,8 +628,8 @@ mod tests {
     }
 
     fn state(register: &Register) -> String {
-        let Register { entries, names, created, last_log, retiring, joined, .. } = register;
-        format!("{entries:?} {names:?} {created:?} {last_log:?} {retiring:?} {joined:?}")
+        let Register { entries, names, created, last_log, retiring, joined, partings, .. } = register;
+        format!("{entries:?} {names:?} {created:?} {last_log:?} {retiring:?} {joined:?} {partings:?}")
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(super) fn can_do_without(entry: &LogEntry, around: Around<'_>) -> bool {
     let has_full = |nodes: &BTreeSet<NodeId>| nodes.iter().any(|node| around.full.contains(node));
     let sequencers = view.sequencers.iter().map(|member| member.node).collect();
     // Any node can stand in as a sequencing replica.
-    let can_order = around.spares(&BTreeSet::new()).count() >= entry.config.least_sequencers();
+    let can_order = around.able() >= entry.config.least_sequencers();
     let can_hold = |nodes: &BTreeSet<NodeId>| {
         let holding = nodes.iter().filter(|node| around.can_hold(**node)).count();
         holding > 0 && holding + around.spares(nodes).count() >= entry.config.least_replicas()

@@ -8,6 +8,7 @@ use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, ViewNumber
 use super::attempt::{Around, Attempt};
 use super::catalog;
 use super::loss::{Loss, Trouble};
+use super::parting::Group;
 use super::shape;
 use crate::deviation::Options;
 use crate::shard::Held;
@@ -79,6 +80,7 @@ impl Attempt {
                     !complete,
                     !around.answers(*node),
                     !around.can_hold(*node),
+                    complete && around.parts(*node),
                     if complete { was.unwrap_or(usize::MAX) } else { 0 },
                     place.is_none(),
                     std::cmp::Reverse(knows),
@@ -90,18 +92,43 @@ impl Attempt {
         ranked.sort_by_key(|(rank, ..)| *rank);
         let ranked = ranked.into_iter().map(|(_, member, held)| (member, held)).collect();
         let ranked = if all_is_held { ranked } else { self.most_held_first(ranked, around) };
-        let wanted = self.entry.config.replicas as usize;
         let mut ranked: Vec<Member> = ranked.into_iter().map(|(member, _)| member).collect();
         if let Some((_, others)) = ranked.split_first_mut() {
             // Any other gets what the first holds from it: better one that lacks something than one that takes nothing.
             others.sort_by_key(|member| around.full.contains(&member.node));
         }
-        ranked.truncate(wanted);
+        let ranked = self.enough(shard, ranked, around);
         let suffice = can_hold(&ranked, around) >= self.entry.config.least_replicas();
         let takes_part = |(index, member): &(usize, Member)| match suffice {
             _ if *index == 0 => true,
             true => around.can_hold(member.node),
             false => around.answers(member.node),
+        };
+        ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
+    }
+
+    /// The first of these, as many as the log is to have. Replicas on nodes that are to leave come on top of them, until as
+    /// many that stay hold everything.
+    fn enough(&self, shard: ShardId, ranked: Vec<Member>, around: Around<'_>) -> Vec<Member> {
+        let wanted = self.entry.config.replicas as usize;
+        let parts = |member: &&Member| around.parts(member.node);
+        let staying = ranked.iter().filter(|member| !parts(member)).take(wanted);
+        let is_held = |member: &Member| self.is_complete(shard, Some(member)) && around.can_hold(member.node);
+        let (count, held) = staying.fold((0, 0), |(count, held), member| {
+            (count + 1, held + usize::from(is_held(member) || self.purpose.drains_early))
+        });
+        let (mut stay, mut empty, mut unheld) = (wanted, wanted - count, wanted - held);
+        let takes_part = |(index, member): &(usize, Member)| {
+            if !around.parts(member.node) {
+                let has_place = stay > 0;
+                stay = stay.saturating_sub(1);
+                return has_place;
+            }
+            let is_needed = *index == 0 || empty > 0 || unheld > 0 && is_held(member);
+            if is_needed {
+                (empty, unheld) = (empty.saturating_sub(1), unheld.saturating_sub(1));
+            }
+            is_needed
         };
         ranked.into_iter().enumerate().filter(takes_part).map(|(_, member)| member).collect()
     }
@@ -132,16 +159,27 @@ impl Attempt {
     pub(super) fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
         let config = &self.entry.config;
         let wanted = if self.purpose.replaces { config.replicas as usize } else { config.least_replicas() };
-        let missing = wanted.saturating_sub(can_hold(&self.select(shard, around), around));
+        let selected = self.select(shard, around);
+        let missing = wanted.saturating_sub(can_hold(&selected, around));
+        let members = selected.iter().map(|member| member.node).collect();
+        let group =
+            Group::of(&self.entry.shards[shard.0 as usize], &members, config.replicas, around.partings);
+        let unfilled = if group.drained.is_empty() { 0 } else { group.unfilled };
         let mut spare: Vec<NodeId> = around.spares(&self.replicas(shard)).collect();
-        if missing == 0 || spare.is_empty() {
+        if missing.max(unfilled) == 0 || spare.is_empty() {
             return false;
         }
         // Not all shards choose the same one.
         let turn = (catalog::count(self.entry.id) as usize + shard.0 as usize) % spare.len();
         spare.rotate_left(turn);
-        self.spares.entry(shard).or_default().extend(spare.into_iter().take(missing));
-        true
+        let stand_ins = group.stand_ins(spare.iter().copied(), around.partings).into_iter().take(unfilled);
+        let mut asked: BTreeSet<NodeId> = stand_ins.collect();
+        let others = missing.saturating_sub(asked.len());
+        spare.retain(|node| !asked.contains(node));
+        asked.extend(spare.into_iter().take(others));
+        let asks_more = !asked.is_empty();
+        self.spares.entry(shard).or_default().extend(asked);
+        asks_more
     }
 
     /// What nobody holds any more, if the shards go on with these replicas.
@@ -181,15 +219,25 @@ impl Attempt {
 
     /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its place
     /// until another holds everything in its stead.
-    pub(super) fn assignment(&self, members: &ShardMembers) -> Vec<NodeId> {
+    pub(super) fn assignment(&self, members: &ShardMembers, around: Around<'_>) -> Vec<NodeId> {
         let before = &self.entry.shards[members.shard.0 as usize];
-        if !members.replicas.iter().all(|member| self.is_complete(members.shard, Some(member))) {
-            return before.clone();
+        let is_whole = |member| self.is_complete(members.shard, Some(member)) || self.purpose.drains_early;
+        if !members.replicas.iter().all(is_whole) {
+            // What a node that is to leave holds may be needed: until it is not, the log does not do without it.
+            let old = self.old_replicas(members.shard).map(|member| member.node);
+            let needed = old.filter(|node| around.parts(*node) && !before.contains(node));
+            return before.iter().copied().chain(needed).collect();
         }
-        let mut nodes: Vec<NodeId> = members.replicas.iter().map(|member| member.node).collect();
-        let others: Vec<NodeId> = before.iter().filter(|node| !nodes.contains(node)).copied().collect();
-        nodes.extend(others);
-        nodes.truncate(self.entry.config.replicas as usize);
+        let (leaving, mut nodes): (Vec<NodeId>, Vec<NodeId>) =
+            members.replicas.iter().map(|member| member.node).partition(|node| around.parts(*node));
+        let wanted = self.entry.config.replicas as usize;
+        let others = before.iter().filter(|node| !nodes.contains(node) && !leaving.contains(node));
+        let (gone, away): (Vec<NodeId>, Vec<NodeId>) = others.copied().partition(|node| around.parts(*node));
+        nodes.extend(away);
+        nodes.truncate(wanted);
+        nodes.extend(leaving);
+        let empty = wanted.saturating_sub(nodes.len());
+        nodes.extend(gone.into_iter().take(empty));
         nodes
     }
 

@@ -712,6 +712,16 @@ pub enum Message {
     Surveyed(Surveyed),
     /// Controller to replica: keep to the log's limits.
     Retain(Retain),
+    /// Controller to replica: do you hold everything that a member of this view should?
+    AskWhole {
+        /// The view.
+        view: ViewNumber,
+    },
+    /// Replica to controller: it does. One that does not says nothing.
+    Whole {
+        /// The view.
+        view: ViewNumber,
+    },
 }
 
 wire_enum! {
@@ -775,5 +785,7 @@ wire_enum! {
         57 => Survey(survey),
         58 => Surveyed(surveyed),
         59 => Retain(retain),
+        60 => AskWhole { view },
+        61 => Whole { view },
     }
 }

@@ -251,7 +251,9 @@ impl Replica {
         self.members().is_some_and(|members| members.replicas.contains(&self.me()))
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    /// Whether it takes part in a view.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         !self.restarted && self.is_named() && self.memory.claim == self.view_number()
     }
 
@@ -340,6 +342,7 @@ impl Replica {
                 let (view, stable, trim) = (self.view_number(), self.stable, self.trim);
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
+            Message::AskWhole { view } => self.tell_if_whole(from, view, out),
             Message::Survey(survey) => self.surveyed(from, survey, out),
             Message::Retain(retain) => self.retain(from, retain, out),
             Message::Trim { request, view, position } => {

@@ -113,6 +113,13 @@ impl Replica {
         }
     }
 
+    /// Whoever asks is told if it holds everything that a member of this view should.
+    pub(super) fn tell_if_whole(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
+        if self.is_open() && view == self.view_number() && self.lacks.is_none() {
+            send(from, Message::Whole { view }, out);
+        }
+    }
+
     pub(super) fn measured(
         &mut self,
         ticket: Ticket,

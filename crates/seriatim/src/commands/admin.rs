@@ -1,11 +1,46 @@
 //! `seriatim admin …`: what only an operator may decide.
 
-use seriatim_client::Client;
+mod drain;
 
+use seriatim_client::{Client, NodeId, PartingChange};
+
+use crate::arguments::AdminCommand;
 use crate::output::{Failure, Outcome, print_line};
 
+pub(crate) async fn run(client: &Client, command: AdminCommand) -> Outcome {
+    match command {
+        AdminCommand::Recover { name, accept_loss } => recover(client, &name, accept_loss).await,
+        AdminCommand::Drain { node, cancel: true, .. } => stay(client, NodeId(node)).await,
+        AdminCommand::Drain { node, no_wait, .. } => drain::run(client, NodeId(node), None, no_wait).await,
+        AdminCommand::Replace { node, by, no_wait } => {
+            drain::run(client, NodeId(node), Some(NodeId(by)), no_wait).await
+        }
+        AdminCommand::Remove { node } => remove(client, NodeId(node)).await,
+    }
+}
+
+async fn stay(client: &Client, node: NodeId) -> Outcome {
+    client.part(node, PartingChange::Stay).await?;
+    print_line(format_args!("node {node} stays: it may be given roles again"));
+    Ok(())
+}
+
+/// Forgets a node that is gone.
+async fn remove(client: &Client, node: NodeId) -> Outcome {
+    // It is told from this where the node is.
+    client.list().await?;
+    if client.condition(node).await.is_some() {
+        return Err(Failure::new(format!(
+            "node {node} is up: let others take over what it has (seriatim admin drain {node}), and stop it first"
+        )));
+    }
+    client.part(node, PartingChange::Remove).await?;
+    print_line(format_args!("node {node} is removed; its number is not used again"));
+    Ok(())
+}
+
 /// Says what an unavailable log would lose by going on, or lets it go on.
-pub(crate) async fn recover(client: &Client, name: &str, accept_loss: bool) -> Outcome {
+async fn recover(client: &Client, name: &str, accept_loss: bool) -> Outcome {
     let recovery = client.recover(name, accept_loss).await?;
     let text = recovery.text;
     if recovery.done {

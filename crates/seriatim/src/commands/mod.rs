@@ -14,7 +14,7 @@ mod stopping;
 
 use seriatim_client::{Client, Log};
 
-use crate::arguments::{AdminCommand, Arguments, Command};
+use crate::arguments::{Arguments, Command};
 use crate::output::{Failure, Outcome, print_line};
 
 pub(crate) async fn run(arguments: Arguments) -> Outcome {
@@ -43,9 +43,7 @@ pub(crate) async fn run(arguments: Arguments) -> Outcome {
             print_line(open(&server, &name).await?.position_at(time).await?);
             Ok(())
         }
-        Command::Admin(AdminCommand::Recover { name, accept_loss }) => {
-            admin::recover(&connect(&server).await?, &name, accept_loss).await
-        }
+        Command::Admin(command) => admin::run(&connect(&server).await?, command).await,
         Command::Status(arguments) => status::run(&connect(&server).await?, arguments).await,
     }
 }

@@ -13,7 +13,7 @@ use crate::process::{BINARY, own_host};
 const PAGE: &str = include_str!("../../../../docs/cluster.md");
 
 /// The commands of a page: what stands in its `sh` blocks.
-fn commands(page: &str) -> String {
+pub(crate) fn commands(page: &str) -> String {
     let mut commands = String::new();
     let mut within = false;
     for line in page.lines() {
@@ -27,9 +27,16 @@ fn commands(page: &str) -> String {
     commands
 }
 
+/// What stands below a heading of a page, up to the next one.
+pub(crate) fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let begins = page.find(heading).unwrap_or_else(|| panic!("there is no '{heading}'"));
+    let rest = &page[begins + heading.len()..];
+    &rest[..rest.find("\n## ").unwrap_or(rest.len())]
+}
+
 /// Runs commands in `directory` like someone who stops at the first that fails. Whatever they leave
 /// running ends with them. Their status, and what they printed.
-async fn run(commands: &str, directory: &Path) -> (bool, String) {
+pub(crate) async fn run(commands: &str, directory: &Path) -> (bool, String) {
     let binaries = Path::new(BINARY).parent().expect("it is in a folder").display();
     let path = format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default());
     let shell = Command::new("bash")

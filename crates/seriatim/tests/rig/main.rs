@@ -6,6 +6,7 @@
 //! * [`serve`]: nodes as processes of their own;
 //! * [`failover`]: nodes killed and paused, in every role, while the log goes on;
 //! * [`shards`]: shards that join and leave under load;
+//! * [`departures`]: nodes that are drained, replaced, removed, and restarted one after the other under load;
 //! * [`ends`]: what starts and ends wait for, and how long;
 //! * [`status`]: what `status` says is so;
 //! * [`identity`]: a number of a node belongs to one data directory;
@@ -26,6 +27,7 @@ mod bridge;
 mod catalog;
 mod cluster;
 mod command;
+mod departures;
 mod disks;
 mod ends;
 mod events;

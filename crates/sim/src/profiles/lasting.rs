@@ -8,7 +8,7 @@ use seriatim_store::{JournalOptions, ShardOptions};
 
 use super::{FOR_GOOD, at, busy, quiet};
 use crate::coverage::FaultKind;
-use crate::plan::{Clocks, DiskPlan, Fault, Plan, Target, Workload};
+use crate::plan::{Clocks, Departure, DiskPlan, Fault, Plan, Target, Workload};
 use crate::random::Random;
 
 /// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
@@ -193,6 +193,58 @@ pub fn limited(seed: u64) -> Plan {
         ]);
         let target = random.pick(&[Target::Any, Target::Leader, Target::Leader, Target::Shard]);
         plan.faults.push(at(&mut random, kind, target, 100 + round * 500, 600 + round * 500));
+    }
+    plan
+}
+
+/// Nodes leave, one after the other or two at once: they are drained, or replaced when they are lost already, and then are
+/// gone for good and removed; or they stay after all. Meanwhile other nodes restart, are cut off or lose messages.
+#[must_use]
+pub fn departures(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xDE9A);
+    let mut plan = quiet(seed);
+    plan.nodes = random.pick(&[4, 5, 5, 6, 7]);
+    plan.config = LogConfig {
+        shards: random.pick(&[1, 1, 2, 3]),
+        replicas: random.pick(&[1, 2, 2, 3]),
+        min_replicas: random.pick(&[1, 2]),
+        durability: random.pick(&[Durability::Disk, Durability::Disk, Durability::Memory]),
+        ..plan.config
+    };
+    plan.options.limits.replace_after = random.millis(500, 20_000);
+    plan.workload = Workload {
+        appends: random.pick(&[60, 300]),
+        think_us: random.pick(&[4000, 20_000, 40_000]),
+        trims: random.percent(30),
+        ..busy()
+    };
+    for round in 0..random.between(1, 2) {
+        let target = random.pick(&[Target::Any, Target::Leader, Target::Primary, Target::Shard]);
+        let departure = Departure {
+            target,
+            is_lost: random.percent(25),
+            has_successor: random.percent(30),
+            stays_after: random.percent(15).then(|| random.millis(10, 1500)),
+        };
+        let after = random.millis(20, 300) + Duration::from_millis(round * random.pick(&[0, 1000]));
+        plan.departures.push((after, departure));
+    }
+    for round in 0..random.below(5) {
+        let kind = random.pick(&[
+            FaultKind::Kill,
+            FaultKind::Kill,
+            FaultKind::Close,
+            FaultKind::PowerLoss,
+            FaultKind::Partition,
+            FaultKind::Pause,
+            FaultKind::ControlKill,
+            FaultKind::Absence,
+            FaultKind::Loss,
+            FaultKind::DiskFull,
+        ]);
+        let target = random.pick(&[Target::Any, Target::Leader, Target::Shard, Target::Primary]);
+        let fault = at(&mut random, kind, target, 50 + round * 500, 550 + round * 500);
+        plan.faults.push(Fault { lasting: random.millis(5, 1500), ..fault });
     }
     plan
 }

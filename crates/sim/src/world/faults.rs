@@ -135,7 +135,7 @@ impl World {
         nodes
     }
 
-    fn is_meant(&self, id: NodeId, target: Target) -> bool {
+    pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
         let view = self.latest_view();
         let leads = view.is_some_and(|view| view.leader == id);
         let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
+    pub(super) fn may_strike(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
         if kind == FaultKind::ClientCrash {
             return !self.clients.is_empty();
         }
@@ -556,7 +556,9 @@ impl World {
             self.resume_node(node, life);
         }
         for (node, _) in down {
-            self.start_node(node);
+            if !self.is_gone(node) {
+                self.start_node(node);
+            }
         }
         let dead: Vec<u32> = self.dead_clients.keys().copied().collect();
         for client in dead {

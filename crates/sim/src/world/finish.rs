@@ -8,7 +8,7 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_store::ShardStore;
 
 use super::second::history_of;
-use super::{CONTROL, JUDGE, PATIENCE, World};
+use super::{CONTROL, JUDGE, Node, PATIENCE, World};
 use crate::excuses::Excuse;
 use crate::history::End;
 use crate::reader::{Reader, Style};
@@ -117,7 +117,8 @@ impl World {
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
         let is_settled = self.latest_view().is_some_and(|view| self.is_settled(view));
-        self.all_done() && is_settled && self.second_is_at_rest() && self.remains().is_empty()
+        let rests = self.second_is_at_rest() && self.remains().is_empty();
+        self.all_done() && is_settled && rests && self.departures_are_over()
     }
 
     pub(super) fn is_settled(&self, view: &View) -> bool {
@@ -133,12 +134,14 @@ impl World {
             })
         });
         let shards = view.shards.iter().all(|members| self.is_whole(members, ordered));
-        let roles = self.nodes.keys().all(|node| self.hosts_its_roles_only(*node, view));
-        let nobody_is_silent = self
-            .nodes
-            .values()
-            .all(|node| node.host.as_ref().is_some_and(|host| host.suspected().next().is_none()));
-        let dismissed = self.dismissed.iter().all(|(node, shard)| !self.has_store(*node, *shard));
+        let there = || self.nodes.iter().filter(|(node, _)| !self.is_gone(**node));
+        let roles = there().all(|(node, _)| self.hosts_its_roles_only(*node, view));
+        let hears_all = |node: &Node| {
+            node.host.as_ref().is_some_and(|host| host.suspected().all(|other| self.is_gone(other)))
+        };
+        let nobody_is_silent = there().all(|(_, node)| hears_all(node));
+        let dismissed =
+            self.dismissed.iter().all(|(node, shard)| self.is_gone(*node) || !self.has_store(*node, *shard));
         entry == Some(view)
             && dismissed
             && members
@@ -231,6 +234,7 @@ impl World {
         let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
+        lines.extend(self.what_holds_up_leavers());
         if let Some(entry) = self.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(

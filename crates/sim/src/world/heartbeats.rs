@@ -52,6 +52,9 @@ impl World {
         for Unmet { node: other, taken, .. } in host.take_unmet() {
             node.detector.meet(clock, other, taken);
         }
+        for other in host.take_forgotten() {
+            node.detector.forget(other);
+        }
         self.plan_beat(id);
     }
 

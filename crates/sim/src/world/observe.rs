@@ -219,6 +219,7 @@ impl World {
     pub(super) fn entry_changed(&mut self) {
         self.observe_claims();
         self.observe_gone();
+        self.observe_leavers();
         let Some(entry) = self.entry() else { return };
         let latest = entry.view_number();
         self.history.shard_count = self.history.shard_count.max(entry.shards.len() as u32);

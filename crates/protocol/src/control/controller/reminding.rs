@@ -10,6 +10,7 @@ impl Controller {
     pub(super) fn remind(&self, out: &mut Vec<RoleEffect>) {
         let Some(entry) = &self.current else { return };
         self.full.ask_for_trims(self.node, entry, out);
+        self.ask_whether_whole(out);
         self.tell(left_out(entry).chain(self.dropped.iter().copied()).collect(), out);
     }
 

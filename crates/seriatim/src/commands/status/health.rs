@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId};
+use seriatim_client::{Ailment, Condition, LogEntry, LogStatus, NodeId, Parting, parting};
+use seriatim_model::limits::CONDITION_LOGS;
 
 use super::Cluster;
 
@@ -67,7 +68,11 @@ pub(super) fn judge(cluster: &Cluster) -> Judgement {
         .iter()
         .map(|(node, condition)| {
             let by = suspected.get(&node.node).map(Vec::as_slice).unwrap_or_default();
-            judge_node(condition.as_ref(), by, usual_us)
+            let health = judge_node(condition.as_ref(), by, usual_us);
+            match cluster.partings.get(&node.node) {
+                Some(Parting::Drained { .. }) => judge_drained(health, logs_of(cluster, node.node)),
+                Some(Parting::Removed) | None => health,
+            }
         })
         .collect();
     let ailing: BTreeMap<NodeId, &'static str> = std::iter::zip(&cluster.nodes, &nodes)
@@ -135,6 +140,26 @@ fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: 
     }
 }
 
+/// How many logs have something on a node.
+fn logs_of(cluster: &Cluster, node: NodeId) -> usize {
+    cluster.logs.iter().filter(|log| !parting::is_rid_of(&log.entry, node)).count()
+}
+
+/// A node that others take over from. When they have, nothing is missing without it.
+fn judge_drained(mut health: Health, left: usize) -> Health {
+    if left > 0 {
+        let logs = if left == 1 { "1 log".to_owned() } else { format!("{left} logs") };
+        health.reasons.insert(0, format!("others are to take over what it has of {logs}"));
+    } else {
+        health.reasons.insert(0, "it has nothing any more, and can be stopped and removed".to_owned());
+        health.is_well = true;
+    }
+    if health.state == "up" {
+        health.state = "draining";
+    }
+    health
+}
+
 fn listed(nodes: &[NodeId]) -> String {
     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -154,8 +179,37 @@ fn judge_log(cluster: &Cluster, log: &LogStatus, ailing: &BTreeMap<NodeId, &'sta
             }
         }
     }
-    let health = judge_progress(&log.entry, log.open, stands, ailing);
+    let mut health = judge_progress(&log.entry, log.open, stands, ailing);
+    let copies = incomplete(cluster, &log.entry);
+    if !copies.is_empty() && matches!(health.state, "ok" | "reduced") {
+        health = Health::unwell("reduced", [health.reasons, copies].concat());
+    }
     LogHealth { health, lag: (!lag.is_zero()).then_some(lag), bytes }
+}
+
+/// The replicas of shards that the view names, and that do not hold everything by their nodes' own word.
+fn incomplete(cluster: &Cluster, entry: &LogEntry) -> Vec<String> {
+    let mut reasons = vec![];
+    for members in entry.view.iter().flat_map(|view| &view.shards) {
+        let lacks = |node: &NodeId| {
+            let condition = cluster.nodes.iter().find(|(known, _)| known.node == *node);
+            condition.and_then(|(_, condition)| condition.as_ref()).is_some_and(|condition| {
+                let is_told = !condition.version.is_empty() && condition.logs.len() < CONDITION_LOGS;
+                let of_log = condition.logs.iter().find(|told| told.log == entry.id);
+                let is_there = of_log.is_some_and(|told| told.shards.contains(&members.shard));
+                let mut lacking = condition.incomplete.iter();
+                lacking.any(|told| (told.log, told.shard) == (entry.id, members.shard))
+                    || is_told && !is_there
+            })
+        };
+        let nodes: Vec<NodeId> =
+            members.replicas.iter().map(|member| member.node).filter(|node| lacks(node)).collect();
+        if !nodes.is_empty() {
+            let (shard, nodes) = (members.shard, listed(&nodes));
+            reasons.push(format!("shard {shard}: node {nodes} does not hold everything yet"));
+        }
+    }
+    reasons
 }
 
 fn judge_progress(

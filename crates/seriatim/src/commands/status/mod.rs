@@ -5,14 +5,16 @@ mod presentation;
 
 use std::time::Duration;
 
-use seriatim_client::{Client, Condition, LogEntry, LogStatus, NodeStatus};
-use tokio::time::timeout;
+use seriatim_client::{Client, Condition, LogEntry, LogStatus, NodeStatus, Partings};
+use tokio::time::{Instant, timeout};
 
 use crate::arguments::StatusArguments;
 use crate::output::{Failure, Outcome, print_line};
 
 /// How long the register has to answer before the nodes are asked what they know.
 const REGISTER_WITHIN: Duration = Duration::from_secs(2);
+/// How often it is looked whether everything is well.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Everything that is known at one moment.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ struct Cluster {
     has_register: bool,
     nodes: Vec<(NodeStatus, Option<Condition>)>,
     logs: Vec<LogStatus>,
+    /// The nodes that do not stay.
+    partings: Partings,
 }
 
 /// Prints how everything is, once or again and again.
@@ -28,9 +32,21 @@ struct Cluster {
 /// # Errors
 /// Nothing is printed about it if something is not well: only the exit status tells.
 pub(crate) async fn run(client: &Client, arguments: StatusArguments) -> Outcome {
+    let waits_until = arguments.wait.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     loop {
-        let cluster = look(client).await?;
+        let cluster = match look(client).await {
+            // It may be this node that is being started.
+            Err(_) if may_wait(waits_until) => {
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+            looked => looked?,
+        };
         let judgement = health::judge(&cluster);
+        if !judgement.is_well() && may_wait(waits_until) {
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        }
         if arguments.json {
             print_line(presentation::as_json(&cluster, &judgement));
         } else {
@@ -42,6 +58,10 @@ pub(crate) async fn run(client: &Client, arguments: StatusArguments) -> Outcome 
             None => return Err(Failure::Unwell),
         }
     }
+}
+
+fn may_wait(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() < until)
 }
 
 async fn look(client: &Client) -> Result<Cluster, Failure> {
@@ -62,7 +82,12 @@ async fn look(client: &Client) -> Result<Cluster, Failure> {
     for log in asked {
         logs.push(log.await?);
     }
-    Ok(Cluster { has_register, nodes, logs })
+    // A register of an earlier build does not understand the question.
+    let partings = match has_register {
+        true => timeout(REGISTER_WITHIN, client.partings()).await.ok().and_then(Result::ok),
+        false => None,
+    };
+    Ok(Cluster { has_register, nodes, logs, partings: partings.unwrap_or_default() })
 }
 
 /// All nodes, each with what it says of itself if it answers.

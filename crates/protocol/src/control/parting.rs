@@ -1,0 +1,405 @@
+//! Nodes that are to leave the cluster: what may become of them, and when a log is done with one.
+//!
+//! A node that is *drained* takes no new roles, and loses those that it has to others, which hold everything before it goes.
+//! One that is *removed* has none left, and its number is never used again. The register keeps both; every controller acts
+//! on them by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{LogConfig, LogId, NodeId};
+
+use super::catalog;
+use super::message::{LogEntry, Refusal};
+
+/// What is to become of a node that does not stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// Its roles go to others.
+    Drained {
+        /// To this one and no other, if one is named.
+        by: Option<NodeId>,
+    },
+    /// It is gone for good.
+    Removed,
+}
+
+wire_enum! { Parting { 1 => Drained { by }, 2 => Removed {} } }
+
+/// What is to become of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeParting {
+    /// The node.
+    pub node: NodeId,
+    /// What is to become of it.
+    pub parting: Parting,
+}
+
+wire_struct! { NodeParting { node, parting } }
+
+/// What an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartingChange {
+    /// All its roles are to go to others.
+    Drain {
+        /// To this one and no other, if one is named.
+        by: Option<NodeId>,
+    },
+    /// It stays after all.
+    Stay,
+    /// It is gone for good, and is to be forgotten.
+    Remove,
+}
+
+wire_enum! { PartingChange { 1 => Drain { by }, 2 => Stay {}, 3 => Remove {} } }
+
+/// What is to become of those nodes that do not stay.
+pub type Partings = BTreeMap<NodeId, Parting>;
+
+/// The same, as it travels.
+#[must_use]
+pub fn listed(partings: &Partings) -> Vec<NodeParting> {
+    partings.iter().map(|(node, parting)| NodeParting { node: *node, parting: *parting }).collect()
+}
+
+/// The same, as it is looked up.
+#[must_use]
+pub fn gathered(partings: Vec<NodeParting>) -> Partings {
+    partings.into_iter().map(|NodeParting { node, parting }| (node, parting)).collect()
+}
+
+/// The nodes that were removed.
+pub fn removed(partings: &Partings) -> impl Iterator<Item = NodeId> {
+    partings.iter().filter(|(_, parting)| **parting == Parting::Removed).map(|(node, _)| *node)
+}
+
+/// The nodes of these that may be given roles.
+#[must_use]
+pub fn staying(nodes: impl IntoIterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
+    nodes.into_iter().filter(|node| !partings.contains_key(node)).collect()
+}
+
+/// The first entry of a new log on those of these nodes that stay; see [`catalog::place`].
+///
+/// # Errors
+/// If these cannot hold such a log.
+pub fn place(
+    id: LogId,
+    name: &str,
+    config: &LogConfig,
+    nodes: &[NodeId],
+    partings: &Partings,
+) -> Result<LogEntry, Refusal> {
+    let place = |nodes: &[NodeId]| catalog::place(id, name.to_owned(), config.clone(), nodes);
+    place(&staying(nodes.iter().copied(), partings)).map_err(|refusal| match place(nodes) {
+        Ok(_) => {
+            let drained = nodes.iter().copied().filter(|node| partings.contains_key(node)).collect();
+            let reason = format!(
+                "{refusal}: nothing new is placed on {}, which others take over from",
+                named(&drained)
+            );
+            Refusal::Impossible { reason }
+        }
+        Err(_) => refusal,
+    })
+}
+
+/// What becomes of a node by an operator's order; nothing if that is so already.
+///
+/// `known` are the nodes that have joined, `keeper` the one that has the register, if a node has it.
+///
+/// # Errors
+/// Why that cannot be, for a person.
+pub fn change(
+    (known, keeper): (&BTreeSet<NodeId>, Option<NodeId>),
+    entries: &[&LogEntry],
+    partings: &Partings,
+    node: NodeId,
+    change: PartingChange,
+) -> Result<Option<Option<Parting>>, Refusal> {
+    let now = partings.get(&node).copied();
+    let refused = |reason: String| Err(Refusal::Impossible { reason });
+    match (now, change) {
+        (Some(Parting::Removed), PartingChange::Remove) => return Ok(None),
+        (Some(Parting::Removed), _) => {
+            return refused(format!("node {node} was removed, and its number is not used again"));
+        }
+        (None, _) if !known.contains(&node) => {
+            return refused(format!("there is no node {node}; the cluster has {}", named(known)));
+        }
+        _ => {}
+    }
+    if keeper == Some(node) && change != PartingChange::Stay {
+        return refused(format!("node {node} keeps the register of this cluster, and cannot leave it"));
+    }
+    let wanted = match change {
+        PartingChange::Stay => None,
+        PartingChange::Remove => {
+            if let Some(roles) = roles(entries, node) {
+                return refused(format!(
+                    "node {node} still has roles: {roles}; drain it first: seriatim admin drain {node}"
+                ));
+            }
+            Some(Parting::Removed)
+        }
+        PartingChange::Drain { by } => {
+            let others: BTreeSet<NodeId> = known.iter().copied().filter(|other| *other != node).collect();
+            if staying(others.iter().copied(), partings).is_empty() {
+                return refused(format!("no other node stays that could take over what node {node} has"));
+            }
+            if let Some(by) = by.filter(|_| now != Some(Parting::Drained { by })) {
+                check_successor(&others, entries, partings, node, by)?;
+            }
+            Some(Parting::Drained { by })
+        }
+    };
+    Ok((wanted != now).then_some(wanted))
+}
+
+/// Whether one node can take over everything that another has.
+fn check_successor(
+    others: &BTreeSet<NodeId>,
+    entries: &[&LogEntry],
+    partings: &Partings,
+    node: NodeId,
+    by: NodeId,
+) -> Result<(), Refusal> {
+    let reason = if by == node {
+        format!("node {node} cannot take over from itself")
+    } else if !others.contains(&by) && !partings.contains_key(&by) {
+        format!("there is no node {by} to take over; others are {}", named(others))
+    } else if partings.contains_key(&by) {
+        format!("node {by} is drained or removed itself, and takes nothing over")
+    } else {
+        let shared = entries.iter().flat_map(|entry| roles_of(entry)).find(|role| !role.can_pass(node, by));
+        let Some(Role { what, log, .. }) = shared else { return Ok(()) };
+        format!(
+            "node {by} has a replica of {what} of '{log}' as node {node} does, and cannot have two: choose another node, or \
+             let any take over: seriatim admin drain {node}"
+        )
+    };
+    Err(Refusal::Impossible { reason })
+}
+
+/// The nodes that have, or are meant to have, replicas of one thing.
+struct Role {
+    what: String,
+    log: String,
+    meant: BTreeSet<NodeId>,
+    members: BTreeSet<NodeId>,
+}
+
+impl Role {
+    /// Whether one node can have what another has of it, if anything: one that stands in for the other does so already.
+    fn can_pass(&self, from: NodeId, to: NodeId) -> bool {
+        let both = |nodes: &BTreeSet<NodeId>| nodes.contains(&from) && nodes.contains(&to);
+        let has = self.meant.contains(&from) || self.members.contains(&from);
+        !has || !self.meant.contains(&to) && !both(&self.members)
+    }
+}
+
+fn roles_of(entry: &LogEntry) -> impl Iterator<Item = Role> {
+    let log = &entry.name;
+    let view = entry.view.as_ref();
+    let members = view.iter().flat_map(|view| &view.sequencers).map(|member| member.node);
+    let (meant, members) = (entry.sequencers.iter().copied().collect(), members.collect());
+    let order = Role { what: "the order".into(), log: log.clone(), meant, members };
+    let shards = (0..).map(seriatim_model::ShardId).zip(&entry.shards).map(move |(shard, meant)| {
+        let members = view.and_then(|view| view.shard(shard)).into_iter();
+        let members = members.flat_map(|members| &members.replicas).map(|member| member.node);
+        let (meant, members) = (meant.iter().copied().collect(), members.collect());
+        Role { what: format!("shard {shard}"), log: log.clone(), meant, members }
+    });
+    std::iter::once(order).chain(shards)
+}
+
+/// What a node has of logs, for a person; nothing if it has nothing.
+fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
+    let logs: Vec<&str> =
+        entries.iter().filter(|entry| !is_rid_of(entry, node)).map(|entry| entry.name.as_str()).collect();
+    let first = logs.first()?;
+    Some(match logs.len() {
+        1 => format!("of the log '{first}'"),
+        count => format!("of {count} logs, '{first}' among them"),
+    })
+}
+
+/// Whether a log does without a node: its view names it nowhere, and it is meant to have no replica.
+#[must_use]
+pub fn is_rid_of(entry: &LogEntry, node: NodeId) -> bool {
+    !catalog::hosts(entry).contains(&node)
+}
+
+fn named(nodes: &BTreeSet<NodeId>) -> String {
+    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    match names.len() {
+        0 => "none".into(),
+        1 => format!("node {}", names[0]),
+        _ => format!("nodes {}", names.join(", ")),
+    }
+}
+
+/// Of the replicas of one thing, those that drained nodes have.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Drained nodes that are members, or meant to be.
+    pub(super) drained: BTreeSet<NodeId>,
+    /// All members, and those that stay.
+    pub(super) members: BTreeSet<NodeId>,
+    pub(super) kept: BTreeSet<NodeId>,
+    /// How many places of drained nodes nobody stands in for yet.
+    pub(super) unfilled: usize,
+    /// How many members there are to be.
+    pub(super) wanted: usize,
+}
+
+impl Group {
+    /// Of the things that `meant` are to have replicas of, and `members` have, `wanted` of them.
+    pub(super) fn of(meant: &[NodeId], members: &BTreeSet<NodeId>, wanted: u32, partings: &Partings) -> Self {
+        let parts = |node: &NodeId| partings.contains_key(node);
+        let drained = meant.iter().chain(members).copied().filter(parts).collect();
+        let kept: BTreeSet<NodeId> = members.iter().copied().filter(|node| !parts(node)).collect();
+        let staying = meant.iter().filter(|node| !parts(node)).count();
+        let stand_ins = kept.iter().filter(|node| !meant.contains(node)).count();
+        let wanted = wanted as usize;
+        let unfilled = wanted.saturating_sub(staying + stand_ins);
+        Self { drained, members: members.clone(), kept, unfilled, wanted }
+    }
+
+    /// Whether there is something to be done: drained nodes are to go, or there are more members than are needed.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.drained.is_empty() || self.members.len() > self.wanted
+    }
+
+    /// The members that are to hold everything, for another view to have fewer members or do without drained nodes; none if it
+    /// could not.
+    pub(super) fn awaited(&self) -> Option<&BTreeSet<NodeId>> {
+        match self.is_whole() {
+            true => Some(&self.kept).filter(|_| self.is_unfinished()),
+            false => Some(&self.members).filter(|_| self.members.len() > self.wanted),
+        }
+    }
+
+    /// Whether as many as there are to be stay.
+    pub(super) fn is_whole(&self) -> bool {
+        self.kept.len() >= self.wanted
+    }
+
+    /// The nodes of these that may stand in for drained ones: those that are to take over from them come first, and are the
+    /// only ones where each has one.
+    pub(super) fn stand_ins(&self, spares: impl Iterator<Item = NodeId>, partings: &Partings) -> Vec<NodeId> {
+        let successors: Vec<Option<NodeId>> =
+            self.drained.iter().map(|node| successor(partings, *node)).collect();
+        let any = successors.contains(&None);
+        let mut spares: Vec<NodeId> =
+            spares.filter(|spare| any || successors.contains(&Some(*spare))).collect();
+        spares.sort_by_key(|spare| !successors.contains(&Some(*spare)));
+        spares
+    }
+}
+
+/// The node that takes over from a drained one, if one is named.
+fn successor(partings: &Partings, node: NodeId) -> Option<NodeId> {
+    match partings.get(&node) {
+        Some(Parting::Drained { by }) => *by,
+        Some(Parting::Removed) | None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAIN: PartingChange = PartingChange::Drain { by: None };
+
+    fn nodes(all: &[u32]) -> BTreeSet<NodeId> {
+        all.iter().copied().map(NodeId).collect()
+    }
+
+    /// A log whose order is kept by nodes 1 and 2, and its shard by nodes 2 and 3.
+    fn entry() -> LogEntry {
+        let config =
+            LogConfig { shards: 1, replicas: 2, sequencers: 2, min_sequencers: 1, ..LogConfig::default() };
+        let nodes: Vec<NodeId> = nodes(&[1, 2, 3]).into_iter().collect();
+        catalog::place(LogId(1), "a".into(), config, &nodes).unwrap()
+    }
+
+    fn ask(partings: &Partings, node: u32, wanted: PartingChange) -> Result<Option<Option<Parting>>, String> {
+        let known = nodes(&[1, 2, 3, 4]);
+        change((&known, Some(NodeId(1))), &[&entry()], partings, NodeId(node), wanted)
+            .map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_words() {
+        let none = Partings::new();
+        let by = |by| PartingChange::Drain { by: Some(NodeId(by)) };
+        let gone = Partings::from([(NodeId(4), Parting::Removed)]);
+        let most = [2, 3, 4].map(|node| (NodeId(node), Parting::Drained { by: None }));
+        let all_but_one = Partings::from(most);
+        for (partings, node, wanted, words) in [
+            (&none, 9, DRAIN, "there is no node 9; the cluster has nodes 1, 2, 3, 4"),
+            (&none, 1, DRAIN, "node 1 keeps the register"),
+            (&none, 1, PartingChange::Remove, "node 1 keeps the register"),
+            (&none, 3, PartingChange::Remove, "node 3 still has roles: of the log 'a'; drain it first"),
+            (&none, 3, by(3), "node 3 cannot take over from itself"),
+            (&none, 3, by(9), "there is no node 9 to take over; others are nodes 1, 2, 4"),
+            (&none, 3, by(2), "node 2 has a replica of shard 0 of 'a' as node 3 does"),
+            (&none, 2, by(1), "node 1 has a replica of the order of 'a' as node 2 does"),
+            (&gone, 3, by(4), "node 4 is drained or removed itself"),
+            (&gone, 4, DRAIN, "node 4 was removed, and its number is not used again"),
+            (&gone, 4, PartingChange::Stay, "node 4 was removed"),
+        ] {
+            let refused = ask(partings, node, wanted).unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
+        let known = nodes(&[2, 3, 4]);
+        let alone = change((&known, None), &[], &all_but_one, NodeId(2), DRAIN);
+        assert!(alone.is_err_and(|refusal| refusal.to_string().contains("no other node stays")));
+    }
+
+    #[test]
+    fn one_that_stands_in_for_a_lost_node_already_can_take_over() {
+        let role = |meant: &[u32], members: &[u32]| Role {
+            what: String::new(),
+            log: String::new(),
+            meant: nodes(meant),
+            members: nodes(members),
+        };
+        let can = |role: Role| role.can_pass(NodeId(2), NodeId(4));
+        assert!(can(role(&[2, 3], &[3, 4])));
+        assert!(can(role(&[2, 3], &[2, 3])) && can(role(&[1, 4], &[1, 4])));
+        assert!(!can(role(&[2, 4], &[4])) && !can(role(&[2, 3], &[2, 4])) && !can(role(&[3, 4], &[2, 3])));
+    }
+
+    #[test]
+    fn what_is_asked_for_again_is_done() {
+        let none = Partings::new();
+        let drained = Partings::from([(NodeId(3), Parting::Drained { by: None })]);
+        let gone = Partings::from([(NodeId(4), Parting::Removed)]);
+        assert_eq!(ask(&none, 3, DRAIN), Ok(Some(Some(Parting::Drained { by: None }))));
+        assert_eq!(ask(&drained, 3, DRAIN), Ok(None));
+        assert_eq!(ask(&drained, 3, PartingChange::Stay), Ok(Some(None)));
+        assert_eq!(ask(&none, 3, PartingChange::Stay), Ok(None));
+        assert_eq!(ask(&none, 4, PartingChange::Remove), Ok(Some(Some(Parting::Removed))));
+        assert_eq!(ask(&gone, 4, PartingChange::Remove), Ok(None));
+        let by = PartingChange::Drain { by: Some(NodeId(4)) };
+        assert_eq!(ask(&drained, 3, by), Ok(Some(Some(Parting::Drained { by: Some(NodeId(4)) }))));
+    }
+
+    #[test]
+    fn a_drained_node_is_stood_in_for_once() {
+        let partings = Partings::from([(NodeId(2), Parting::Drained { by: Some(NodeId(5)) })]);
+        let meant = [NodeId(1), NodeId(2)];
+        let group = |members: &[u32]| Group::of(&meant, &nodes(members), 2, &partings);
+        let at_first = group(&[1, 2]);
+        assert_eq!((at_first.unfilled, at_first.is_whole()), (1, false));
+        assert_eq!(at_first.stand_ins([3, 5].map(NodeId).into_iter(), &partings), [NodeId(5)]);
+        let with_both = group(&[1, 2, 5]);
+        assert_eq!((with_both.unfilled, with_both.is_whole()), (0, true));
+        // A node that is away for a moment keeps its place.
+        let without_another = group(&[2, 5]);
+        assert_eq!((without_another.unfilled, without_another.is_whole()), (0, false));
+        assert!(Group::of(&meant, &nodes(&[1, 2]), 2, &Partings::new()).drained.is_empty());
+    }
+}

@@ -1,0 +1,279 @@
+//! Nodes come and go: drained, replaced, removed, and restarted one after the other, as `docs/operations.md` has it, under load.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use seriatim_client::{AppendOptions, Client, ClientOptions, LogConfig, NodeId, Order, Position};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::command::{CommandLine, text};
+use crate::guide::{commands, run, section};
+use crate::members::{Members, Register, has_etcd};
+use crate::process::own_host;
+use crate::workload::{DEADLINE, Workload, all_styles};
+
+const GUIDE: &str = include_str!("../../../../docs/cluster.md");
+const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
+
+const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
+
+const TWO: NodeId = NodeId(2);
+const THREE: NodeId = NodeId(3);
+
+async fn within(seconds: u64, test: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(seconds), test).await.expect("it comes to an end");
+}
+
+fn config(order: Order) -> LogConfig {
+    LogConfig { order, sequencers: 3, replicas: 2, ..LogConfig::default() }
+}
+
+/// A log of each order, and somebody who appends to it and reads it.
+async fn load(members: &Members, client: &Client) -> Vec<Workload> {
+    let mut logs = vec![];
+    for order in ORDERS {
+        let name = order.to_string();
+        client.create(&name, config(order)).await.expect("the log is created");
+        let (seed, styles) = (rand::random(), all_styles(order));
+        logs.push(Workload::start(&members.addresses(), &name, order, seed, &styles));
+    }
+    acknowledged_more(&logs).await;
+    logs
+}
+
+async fn acknowledged_more(logs: &[Workload]) {
+    for log in logs {
+        let target = log.history.acknowledged() + 50;
+        let waiting = tokio::time::timeout(DEADLINE, log.history.wait_for(target));
+        assert!(waiting.await.is_ok(), "log '{}' acknowledges nothing any more", log.name);
+    }
+}
+
+/// A node is drained under load, lost with all that it had, and removed; nothing is missing, and it does not come back.
+async fn leaves_for_good(register: Register) {
+    let mut members = Members::start_on(register, 5).await;
+    let client = members.client(DEADLINE).await;
+    let seriatim = CommandLine::new(&members.addresses());
+    client.create("short", config(Order::ErwinSt)).await.expect("a log");
+    let logs = load(&members, &client).await;
+    let (_, said) = seriatim.bad(&["admin", "remove", "3"]).await;
+    assert!(said.contains("node 3 is up: let others take over"), "{said}");
+    let drained = seriatim.good(&["admin", "drain", "3"]).await;
+    let drained = text(&drained);
+    assert!(drained.ends_with("it is safe to stop node 3, and then: seriatim admin remove 3\n"), "{drained}");
+    assert!(drained.contains(" logs moved\n"), "{drained}");
+    let status = seriatim.run(&["status"]).await;
+    let status = text(&status.stdout);
+    assert!(status.contains("draining") && status.contains("node 3: it has nothing any more"), "{status}");
+    // A log that is created now does without it.
+    client.create("late", config(Order::Scalog)).await.expect("a log");
+    client.delete("short").await.expect("it is deleted");
+    acknowledged_more(&logs).await;
+    members.kill(THREE).await;
+    std::fs::remove_dir_all(members.data(THREE)).expect("its data is lost");
+    acknowledged_more(&logs).await;
+    let removed = seriatim.good(&["admin", "remove", "3"]).await;
+    assert_eq!(text(&removed), "node 3 is removed; its number is not used again\n");
+    seriatim.good(&["admin", "remove", "3"]).await;
+    let status = seriatim.good(&["status", "--wait", "60"]).await;
+    assert!(!text(&status).contains(&members.address(THREE)), "{}", text(&status));
+    let (_, said) = seriatim.bad(&["admin", "drain", "3"]).await;
+    assert!(said.contains("node 3 was removed, and its number is not used again"), "{said}");
+    std::fs::create_dir(members.data(THREE)).expect("a directory");
+    members.spawn(THREE);
+    let status = members.end_of(THREE, Signal::CONT).await;
+    assert!(!status.success());
+    assert!(members.says().contains("node 3 was removed from its cluster"), "{}", members.says());
+    for log in logs {
+        let outcome = log.finish().await;
+        outcome.unwrap_or_else(|violations| panic!("{violations:?}; {}", members.says()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_drained_under_load_and_lost_and_removed() {
+    within(200, leaves_for_good(Register::First)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_with_the_register_in_etcd() {
+    if has_etcd("a node that leaves") {
+        within(200, leaves_for_good(Register::Etcd)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_takes_over_from_another_that_is_dead() {
+    within(150, async {
+        let mut members = Members::start(4).await;
+        let client = members.client(DEADLINE).await;
+        let seriatim = CommandLine::new(&members.addresses());
+        // The first log: its order is kept by nodes 1 to 3, its shard by nodes 2 and 3.
+        client.create("a", LogConfig { shards: 1, ..config(Order::ErwinSt) }).await.expect("a log");
+        let log = client.log("a").await.expect("the log");
+        for number in 0..200_u32 {
+            let record = number.to_le_bytes().to_vec();
+            log.append(record, AppendOptions::default()).await.expect("it is appended");
+        }
+        let (_, said) = seriatim.bad(&["admin", "replace", "2", "--by", "3"]).await;
+        assert!(said.contains("node 3 has a replica of the order of 'a' as node 2 does"), "{said}");
+        members.kill(TWO).await;
+        let replaced = seriatim.good(&["admin", "replace", "2", "--by", "4"]).await;
+        assert!(
+            text(&replaced).contains("node 4 has all that node 2 had: it is safe"),
+            "{}",
+            text(&replaced)
+        );
+        let (entries, _) = client.list().await.expect("the logs");
+        let view = entries[0].view.as_ref().expect("a view");
+        let nodes = |members: &[seriatim_model::Member]| {
+            let mut nodes: Vec<u32> = members.iter().map(|member| member.node.0).collect();
+            nodes.sort_unstable();
+            nodes
+        };
+        assert_eq!(nodes(&view.sequencers), [1, 3, 4]);
+        assert_eq!(nodes(&view.shards[0].replicas), [3, 4]);
+        seriatim.good(&["admin", "remove", "2"]).await;
+        // What it took over is whole: without the other replica everything is there.
+        members.kill(THREE).await;
+        let read = log.read(Position(0), 200, Duration::from_secs(20)).await;
+        assert!(!read.expect("it can be read").is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_is_said_in_words() {
+    within(100, async {
+        let mut members = Members::start(3).await;
+        let client = members.client(DEADLINE).await;
+        let seriatim = CommandLine::new(&members.addresses());
+        client.create("x", config(Order::ErwinSt)).await.expect("a log");
+        for (arguments, words) in [
+            (&["admin", "drain", "9"][..], "there is no node 9; the cluster has nodes 1, 2, 3"),
+            (&["admin", "drain", "1"], "node 1 keeps the register of this cluster, and cannot leave it"),
+            (&["admin", "remove", "9"], "there is no node 9"),
+            (&["admin", "replace", "2", "--by", "2"], "node 2 cannot take over from itself"),
+            (&["admin", "replace", "2", "--by", "7"], "there is no node 7 to take over"),
+            (&["admin", "drain", "9", "--cancel"], "there is no node 9"),
+            (&["admin", "drain", "2"], "the log 'x' needs 3 nodes, and only 2 others are up with room"),
+            // Again, and another one beside it.
+            (&["admin", "drain", "2"], "the log 'x' needs 3 nodes, and only 2 others are up with room"),
+            (&["admin", "drain", "3"], "the log 'x' needs 3 nodes, and only 1 other is up with room"),
+        ] {
+            let (_, said) = seriatim.bad(arguments).await;
+            assert!(said.contains(words), "{arguments:?}: {said}");
+        }
+        // Nothing was given up for it.
+        let (entries, _) = client.list().await.expect("the logs");
+        assert_eq!(entries[0].view.as_ref().expect("a view").sequencers.len(), 3);
+        let refused = client.create("y", config(Order::ErwinSt)).await.expect_err("one node stays");
+        assert!(refused.to_string().contains("nothing new is placed on nodes 2, 3"), "{refused}");
+        seriatim.good(&["admin", "drain", "3", "--cancel"]).await;
+        seriatim.good(&["admin", "drain", "2", "--cancel"]).await;
+        seriatim.good(&["status", "--wait", "30"]).await;
+        // A log that forms no view says so.
+        members.kill(TWO).await;
+        members.kill(THREE).await;
+        let is_unavailable = async {
+            let mut look = tokio::time::interval(Duration::from_millis(50));
+            while client.list().await.expect("the logs").0[0].unavailable.is_none() {
+                look.tick().await;
+            }
+        };
+        is_unavailable.await;
+        let (_, said) = seriatim.bad(&["admin", "drain", "2"]).await;
+        assert!(said.contains("the log 'x' forms no view: "), "{said}");
+        let (_, said) = seriatim.bad(&["admin", "remove", "2"]).await;
+        assert!(said.contains("node 2 still has roles: of the log 'x'"), "{said}");
+        let waited = seriatim.run(&["status", "--wait", "1"]).await;
+        assert_eq!(waited.status.code(), Some(1), "not all is well");
+        members.restart(TWO).await;
+        members.restart(THREE).await;
+        seriatim.good(&["admin", "drain", "2", "--cancel"]).await;
+        seriatim.good(&["status", "--wait", "30"]).await;
+    })
+    .await;
+}
+
+/// Appends to a log of this order, several at a time, until it is told to stop. How many there were, and the longest that one
+/// took.
+async fn append(servers: String, order: Order, stop: watch::Receiver<bool>) -> (Order, u64, Duration) {
+    // With the deadline that everybody has who does not say.
+    let client = Client::connect_with(&servers, ClientOptions::default()).await.expect("the cluster serves");
+    let log = client.log(&order.to_string()).await.expect("the log");
+    let (mut count, mut longest) = (0_u64, Duration::ZERO);
+    while !*stop.borrow() {
+        let began = Instant::now();
+        let mut appends = vec![];
+        for number in count..count + 8 {
+            appends.push(log.submit(number.to_le_bytes().to_vec()).await.expect("it is taken"));
+        }
+        for append in appends {
+            append.await.unwrap_or_else(|cause| panic!("{order}: append {count} failed: {cause}"));
+            count += 1;
+        }
+        longest = longest.max(began.elapsed());
+    }
+    (order, count, longest)
+}
+
+async fn is_there(path: &Path) {
+    let mut look = tokio::time::interval(Duration::from_millis(20));
+    while !path.exists() {
+        look.tick().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_are_restarted_one_after_the_other_and_no_append_fails() {
+    if !has_etcd("a rolling restart") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let host = own_host();
+    let start = commands(section(GUIDE, "## Start"));
+    let servers = format!("{host}:7701,{host}:7702,{host}:7703");
+    let restart = commands(section(OPERATIONS, "## All nodes are restarted"));
+    assert!(restart.contains("status --wait"), "{restart}");
+    let wait = |file: &str| format!("until test -e {file}; do read -r -t 0.05 < <(:) || true; done\n");
+    let script = format!(
+        "{start}export SERIATIM_SERVER={servers}\ntouch started\n{}{restart}touch restarted\n{}",
+        wait("loaded"),
+        wait("over")
+    );
+    let script = script.replace("127.0.0.1", &host);
+    let (here, files) = (directory.path().to_owned(), directory.path().join("seriatim-cluster"));
+    let shell = tokio::spawn(async move { run(&script, &here).await });
+    let test = async {
+        is_there(&files.join("started")).await;
+        let client = Client::connect(&servers).await.expect("the cluster serves");
+        let stop = watch::Sender::new(false);
+        let mut appending = JoinSet::new();
+        for order in ORDERS {
+            let config = LogConfig { replicas: 3, ..config(order) };
+            client.create(&order.to_string(), config).await.expect("a log");
+            appending.spawn(append(servers.clone(), order, stop.subscribe()));
+        }
+        std::fs::write(files.join("loaded"), "").expect("a file");
+        is_there(&files.join("restarted")).await;
+        stop.send_replace(true);
+        while let Some(appended) = appending.join_next().await {
+            let (order, count, longest) = appended.expect("no append failed");
+            let log = client.log(&order.to_string()).await.expect("the log");
+            let tail = log.check_tail().await.expect("the tail");
+            assert!(tail.0 >= count, "{order}: {tail} of {count}");
+            assert!(longest < Duration::from_secs(10), "{order}: one of {count} took {longest:?}");
+        }
+        std::fs::write(files.join("over"), "").expect("a file");
+    };
+    tokio::select! {
+        () = test => {}
+        shell = shell => {
+            let (_, printed) = shell.expect("the shell");
+            panic!("it ended early: {printed}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! When a log does without a node that is drained, all others hold everything: stopping that node for good costs no redundancy.
+
+use super::Finding;
+use crate::history::History;
+
+pub(super) fn check(history: &History) -> Finding {
+    history.left_early.first().map_or(Ok(()), |early| Err(early.clone()))
+}
