@@ -58,6 +58,7 @@ mod timings;
 pub use condition::{Condition, LogCondition};
 pub use ended::{EndedSession, EndedSessions};
 pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
+pub use retaining::Trimmed;
 
 use seriatim_model::Address;
 
