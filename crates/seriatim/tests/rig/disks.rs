@@ -44,15 +44,16 @@ impl Mount {
     /// Takes all the room that is left.
     fn fill(&self) {
         let mut filler = OpenOptions::new().create(true).append(true).open(self.filler()).expect("a file");
-        for size in [1 << 20, 4096, 1] {
-            loop {
-                match filler.write_all(&vec![0; size]) {
-                    Ok(()) => {}
-                    Err(cause) if cause.kind() == ErrorKind::StorageFull => break,
-                    Err(cause) => panic!("it cannot be filled: {cause}"),
-                }
-            }
-        }
+        let mut writes = |size: usize, most: usize| {
+            let fits = (0..most).take_while(|_| match filler.write_all(&vec![0; size]) {
+                Ok(()) => true,
+                Err(cause) if cause.kind() == ErrorKind::StorageFull => false,
+                Err(cause) => panic!("it cannot be filled: {cause}"),
+            });
+            fits.count() < most
+        };
+        // The node may give room back meanwhile: then from the start, and not byte by byte.
+        while !(writes(1 << 20, usize::MAX) && writes(4096, 256) && writes(1, 4096)) {}
     }
 
     fn make_room(&self) {
@@ -181,12 +182,13 @@ async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
         let one = async {
             more_records(&log, &mut appended).await;
             disk.fill();
-            until_takes_part(&client, 2).await;
+            until_full(&client, true).await;
             more_records(&log, &mut appended).await;
             let kept = appended - A_FEW;
             log.trim(Position(kept)).await.expect("what makes room needs none");
             disk.make_room();
-            until_takes_part(&client, 3).await;
+            // It may take its time to be taken back: a node that is full again and again waits longer each time.
+            until_full(&client, false).await;
             more_records(&log, &mut appended).await;
             for position in kept..appended {
                 let read = log.read(Position(position), 1, DEADLINE).await.expect("it is there");
@@ -195,6 +197,14 @@ async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
         };
         let done = tokio::time::timeout(Duration::from_secs(60), one).await;
         assert!(done.is_ok(), "loop {number} does not end: {}", members.says());
+    }
+}
+
+/// Waits until the node says of itself that its disk is full, or is not.
+async fn until_full(client: &Client, is_full: bool) {
+    let mut again = tokio::time::interval(Duration::from_millis(50));
+    while client.condition(FULL).await.is_none_or(|condition| condition.has_full_disk != is_full) {
+        again.tick().await;
     }
 }
 
