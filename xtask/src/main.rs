@@ -17,6 +17,7 @@ usage: cargo xtask COMMAND
        --model-minutes N for how long larger models of the view change are explored (default 40)
        --kill-loops N    real clusters whose processes are killed (default 50)
        --failover-loops N  how often each loss of a node is tried on real clusters (default 20)
+       --disk-loops N      how often the disk of a real node fills up and is trimmed (default 300)
        --load-seconds N  for how long each kind of load lasts that is more than the machine can carry (default 20)
        --extreme-minutes N  for how long nodes are sent valid messages with extreme numbers (default 30)
        --fuzz-minutes N  for how long each decoder gets what is no encoding (default 30)

@@ -64,6 +64,8 @@ pub struct Options {
     pub kill_loops: u64,
     /// How often each loss of a node is tried on real clusters that go on without it.
     pub failover_loops: u64,
+    /// How often the disk of a real node fills up and is trimmed.
+    pub disk_loops: u64,
     /// For how many seconds each cell of the load matrix is appended to.
     pub load_seconds: u64,
     /// For how many minutes nodes are sent valid messages with extreme numbers.
@@ -86,6 +88,7 @@ impl Options {
             model_minutes: 40,
             kill_loops: 50,
             failover_loops: 20,
+            disk_loops: 300,
             load_seconds: 20,
             extreme_minutes: 30,
             fuzz_minutes: 30,
@@ -99,6 +102,7 @@ impl Options {
                 "--model-minutes" => &mut options.model_minutes,
                 "--kill-loops" => &mut options.kill_loops,
                 "--failover-loops" => &mut options.failover_loops,
+                "--disk-loops" => &mut options.disk_loops,
                 "--load-seconds" => &mut options.load_seconds,
                 "--extreme-minutes" => &mut options.extreme_minutes,
                 "--fuzz-minutes" => &mut options.fuzz_minutes,
@@ -177,7 +181,7 @@ fn simulations(options: &Options) -> Vec<Step> {
 /// The commands in their order: the cheapest to replay first. A count of 0 leaves a command out.
 fn steps(options: &Options) -> Vec<Step> {
     let Options { model_minutes, kill_loops, failover_loops, load_seconds, .. } = *options;
-    let Options { extreme_minutes, fuzz_minutes, .. } = *options;
+    let Options { disk_loops, extreme_minutes, fuzz_minutes, .. } = *options;
     let kill = "test --release -p seriatim --test rig --";
     let explore = Step::new(
         format!("{model_minutes} minutes of larger models of the view change"),
@@ -185,6 +189,10 @@ fn steps(options: &Options) -> Vec<Step> {
     );
     let decode = "test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol";
     let lose = Step::new(format!("{failover_loops} losses of each kind"), &format!("{kill} failover::"));
+    let fill = Step::new(
+        format!("{disk_loops} times a full disk and a trim"),
+        &format!("{kill} disks::a_disk_that_fills_up_and"),
+    );
     let load =
         Step::new(format!("{load_seconds} s of each kind of load"), &format!("{kill} --nocapture load::"));
     let extremes = Step::new(
@@ -198,6 +206,7 @@ fn steps(options: &Options) -> Vec<Step> {
             Step::new(format!("{kill_loops} kill loops"), kill).with("SERIATIM_RIG_LOOPS", kill_loops),
         ),
         (failover_loops, lose.with("SERIATIM_RIG_FAILOVER_LOOPS", failover_loops)),
+        (disk_loops, fill.with("SERIATIM_RIG_DISK_LOOPS", disk_loops)),
         (load_seconds, load.with("SERIATIM_RIG_LOAD_SECONDS", load_seconds)),
         (extreme_minutes, extremes.for_minutes(extreme_minutes)),
         (
@@ -284,6 +293,7 @@ mod tests {
         model_minutes: 1,
         kill_loops: 2,
         failover_loops: 4,
+        disk_loops: 8,
         load_seconds: 5,
         extreme_minutes: 6,
         fuzz_minutes: 3,
@@ -298,6 +308,7 @@ mod tests {
             model_minutes: 40,
             kill_loops: 50,
             failover_loops: 20,
+            disk_loops: 300,
             load_seconds: 20,
             extreme_minutes: 30,
             ..FEW
@@ -319,6 +330,7 @@ mod tests {
             "SERIATIM_MODEL_MINUTES=1 cargo test --release -p seriatim-sim --test model --",
             "SERIATIM_RIG_LOOPS=2 cargo test --release -p seriatim --test rig --",
             "SERIATIM_RIG_FAILOVER_LOOPS=4 cargo test --release -p seriatim --test rig -- failover::",
+            "SERIATIM_RIG_DISK_LOOPS=8 cargo test --release -p seriatim --test rig -- disks::a_disk_that_fills_up_and",
             "SERIATIM_RIG_LOAD_SECONDS=5 cargo test --release -p seriatim --test rig -- --nocapture load::",
             "cargo test --release -p seriatim-host --test extremes",
             "PROPTEST_CASES=2000 cargo test --release -p seriatim-net -p seriatim-store -p seriatim-model -p seriatim-protocol",
@@ -348,6 +360,7 @@ mod tests {
             model_minutes: 0,
             kill_loops: 0,
             failover_loops: 0,
+            disk_loops: 0,
             load_seconds: 0,
             extreme_minutes: 0,
             ..FEW
@@ -365,7 +378,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("FAILED       0.5 s  2 kill loops\n8 of 10 not run; again: SERIATIM_RIG_LOOPS=2 "),
+            text.contains("FAILED       0.5 s  2 kill loops\n9 of 11 not run; again: SERIATIM_RIG_LOOPS=2 "),
             "{text}"
         );
     }

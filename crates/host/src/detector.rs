@@ -3,7 +3,8 @@
 //! A heartbeat carries a count and repeats the latest count heard from the other side. A node is *alive* while its
 //! answers advance, so a link that works in one direction only is no link. Suspicion is earned:
 //!
-//! * **A connection that closed**, if it is the one over which the node's present incarnation was heard last.
+//! * **A connection that closed**, if it is the one over which the node's present incarnation was heard last; of a node that
+//!   was never heard, the last one that it made.
 //! * **Silence** for longer than this link's answers usually take. The bound follows what is measured, never falls below
 //!   a few intervals, and doubles when a suspicion turned out wrong. An observer that was itself not scheduled charges
 //!   nobody for that time, and gives one more moment before it suspects.
@@ -113,6 +114,8 @@ struct Other {
     pauses: u64,
     /// Over which connection the present incarnation was heard last.
     via: Option<Via>,
+    /// The last connection that it made, until it is heard for the first time.
+    greeted: Option<Via>,
     /// The highest of our counts that it repeated.
     answered: u64,
     answered_at: Time,
@@ -268,7 +271,7 @@ impl Detector {
             other.lane.starts_over(now);
         }
         (other.incarnation, other.count, other.pauses) = (beat.life, beat.count, beat.pauses);
-        other.via = Some(via);
+        (other.via, other.greeted) = (Some(via), None);
         other.lane.hears(now, beat.taken);
         other.shown.note(beat.disk, beat.life, beat.durable);
         if beat.heard_life == self.incarnation {
@@ -305,13 +308,21 @@ impl Detector {
         changes
     }
 
-    /// A connection from a node is gone. If it is the one over which the node was heard last, the node is suspected.
+    /// A node made a connection for heartbeats. Until it is heard for the first time, the last one stands for its life.
+    pub fn connected(&mut self, node: NodeId, via: Via) {
+        if let Some(other) = self.others.get_mut(&node).filter(|other| other.incarnation == 0) {
+            other.greeted = Some(via);
+        }
+    }
+
+    /// A connection from a node is gone. If it is the one over which the node was heard last, the node is suspected; of a node
+    /// that was never heard, if it is the last that it made.
     pub fn disconnected(&mut self, node: NodeId, via: Via) -> Option<Liveness> {
         let other = self.others.get_mut(&node)?;
-        if other.via != Some(via) {
+        if other.via.or(other.greeted) != Some(via) {
             return None;
         }
-        other.via = None;
+        (other.via, other.greeted) = (None, None);
         if other.suspicion.is_some() {
             return None;
         }
@@ -332,6 +343,7 @@ impl Other {
             count: 0,
             pauses: 0,
             via: None,
+            greeted: None,
             answered: 0,
             answered_at: now,
             rhythm: Rhythm::new(least_patience(limits)),
@@ -369,7 +381,7 @@ impl Other {
     /// but heartbeats gets.
     fn find_silent(&mut self, now: Time, every: Duration) -> Option<Cause> {
         if self.suspicion.is_none()
-            && let Some(lasting) = self.lane.falls_mute(now)
+            && let Some(lasting) = self.lane.falls_mute(now, self.answered_at)
         {
             return Some(Cause::Unreached(lasting));
         }
@@ -544,6 +556,37 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_ends_before_it_is_heard_is_gone_with_the_last_connection_that_it_made() {
+        let mut detector = detector();
+        detector.connected(OTHER, VIA);
+        detector.connected(OTHER, Via(2));
+        assert_eq!(detector.disconnected(OTHER, VIA), None, "an earlier life may have left it");
+        let gone = Some(Liveness::Suspected(OTHER, Cause::Closed));
+        assert_eq!(detector.disconnected(OTHER, Via(2)), gone);
+        assert_eq!(detector.disconnected(OTHER, Via(2)), None);
+        // Once it was heard, only the connection over which it was counts.
+        detector.beat(at(20));
+        let beat = answer(&detector);
+        assert_eq!(hear(&mut detector, 21, beat).last(), Some(&Liveness::Alive(OTHER)));
+        detector.connected(OTHER, Via(3));
+        assert_eq!(detector.disconnected(OTHER, Via(3)), None);
+        assert_eq!(detector.disconnected(OTHER, VIA), gone);
+    }
+
+    #[test]
+    fn a_node_that_was_never_heard_is_silent_and_not_out_of_reach() {
+        let limits = Limits { heartbeats_missed: 1000, ..Limits::default() };
+        let mut detector = Detector::new(7, &limits, DiskMark::default());
+        detector.meet(at(0), OTHER, Taken::default());
+        let mut suspected = vec![];
+        for ms in 0..21_000 {
+            let changes = detector.beat(at(ms)).1.into_iter();
+            suspected.extend(changes.filter(|change| matches!(change, Liveness::Suspected(..))));
+        }
+        assert_eq!(suspected, [Liveness::Suspected(OTHER, silent_for(20_005))]);
+    }
+
+    #[test]
     fn a_node_that_says_that_it_cannot_serve_is_suspected_until_it_can() {
         let mut detector = detector();
         answer_until(&mut detector, 100);
@@ -593,9 +636,9 @@ mod tests {
             let beat = Heartbeat { taken: 0, ..answer(&detector) };
             hear(&mut detector, ms, beat);
         }
-        assert_eq!(suspected, Some((6000, Cause::Unreached(Duration::from_secs(6)))));
+        assert_eq!(suspected, Some((6020, Cause::Unreached(Duration::from_millis(6020)))));
         assert_eq!(probes, [1000, 2000, 3000, 4000, 5000, 6000, 7000]);
-        assert_eq!((says.first(), says.len()), (Some(&Some(Ailment::Unheard)), 100));
+        assert_eq!((says.first(), says.len()), (Some(&Some(Ailment::Unheard)), 99));
         detector.beat(at(8000));
         let beat = Heartbeat { taken: 1, ..answer(&detector) };
         assert_eq!(hear(&mut detector, 8000, beat), [Liveness::Alive(OTHER)]);

@@ -304,7 +304,7 @@ impl Host {
         self.retry_when_full(now);
         self.checkpoint_goes_on();
         self.notices.close_window(now);
-        self.look_at_progress(now);
+        self.look_for_standing_logs(now);
     }
 
     /// How many messages are to leave.
@@ -341,7 +341,7 @@ impl Host {
         let next_piece = self.checkpoint_is_ready().then_some(Time::ZERO);
         let look_at = Some(self.room.look_at());
         let own = [self.join_at, self.room.retry_at(), look_at, next_piece, self.notices.deadline()];
-        own.into_iter().chain([self.timers.next()]).flatten().min()
+        own.into_iter().chain([self.timers.next(), self.progress.deadline()]).flatten().min()
     }
 
     /// Ends the node in an orderly way: nothing that any log promised at any durability is lost.
@@ -525,6 +525,7 @@ impl Host {
             }
         }
         self.scratch = effects;
+        self.look_at_progress(now, key);
         self.update_timer(key);
         self.take_turns(now, key);
     }

@@ -71,10 +71,11 @@ impl Lane {
         true
     }
 
-    /// Finds out whether the way is mute from now on. Says how long nothing has arrived, once.
-    pub(crate) fn falls_mute(&mut self, now: Time) -> Option<Duration> {
+    /// Finds out whether the way is mute from now on, to a node that answered heartbeats until `answered_at`. Says how long
+    /// nothing has arrived, once. While heartbeats get no answer either, nothing is known of the way.
+    pub(crate) fn falls_mute(&mut self, now: Time, answered_at: Time) -> Option<Duration> {
         let (since, _) = self.probing?;
-        if self.is_mute() || now - since < self.rhythm.patience() {
+        if self.is_mute() || answered_at.since(since) < self.rhythm.patience() {
             return None;
         }
         self.mute_since = Some(now);
@@ -110,7 +111,7 @@ mod tests {
     fn look(lane: &mut Lane, from: u64, end: u64) -> (Vec<u64>, Option<u64>) {
         let mut probes = vec![];
         for ms in (from..end).step_by(20) {
-            if lane.falls_mute(at(ms)).is_some() {
+            if lane.falls_mute(at(ms), at(ms)).is_some() {
                 return (probes, Some(ms));
             }
             if lane.probe_is_due(at(ms)) {
@@ -137,6 +138,15 @@ mod tests {
             assert_eq!((probes.len(), mute), (1, None), "{second}");
             lane.hears(at(second * 1100), second);
         }
+    }
+
+    #[test]
+    fn what_does_not_answer_heartbeats_either_is_not_called_mute() {
+        let mut lane = lane();
+        assert!(lane.probe_is_due(at(1000)));
+        assert_eq!(lane.falls_mute(at(60_000), at(900)), None);
+        assert_eq!(lane.falls_mute(at(60_000), at(5900)), None);
+        assert!(lane.falls_mute(at(60_000), at(6000)).is_some());
     }
 
     #[test]

@@ -7,14 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use seriatim_model::retention::Limit;
 use seriatim_model::storage::{Lacking, ReadFailure, ReadOutcome};
-use seriatim_model::{Endpoint, LogId, NodeId, Position, Time, View, ViewNumber, limits};
-use seriatim_protocol::control::{self, Ailment, LogEntry};
+use seriatim_model::{Endpoint, LogId, NodeId, Position, Retention, Time, View, ViewNumber, limits};
+use seriatim_protocol::control::{self, Ailment, LogEntry, Trimmed};
 use seriatim_protocol::roles::{Message, RoleEffect};
+use seriatim_protocol::shard;
 use seriatim_store::RoleKey;
 
 use crate::detector::Cause;
 use crate::host::Host;
+use crate::progress::Turn;
 use crate::reasons::reason;
 use crate::repeats::{Kind, Repeats};
 use crate::role::Role;
@@ -27,6 +30,9 @@ const LOSSES: u32 = 5;
 
 /// How many views of one log are told of within a minute.
 const VIEWS: u32 = 10;
+
+/// How many trims that limits bring are told of for one log within a minute.
+const TRIMS: u32 = 1;
 
 /// How long a write of the journal may take before it is told of.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -67,6 +73,10 @@ pub(crate) struct Notices {
 struct Told {
     view: ViewNumber,
     obstacle: Option<String>,
+    /// Up to where its limits trimmed it.
+    trim: Position,
+    /// It was told to stand.
+    stands: bool,
     /// The view that is being replaced from here.
     before: Option<View>,
 }
@@ -193,7 +203,7 @@ impl Notices {
             return;
         }
         let before = told.before.take();
-        *told = Told { view: view.number, ..Told::default() };
+        *told = Told { view: view.number, trim: told.trim, stands: told.stands, ..Told::default() };
         let why = match &before {
             Some(before) => reason(before, entry, view, |node| self.because(node)),
             None if view.start == Position::ZERO => "it is the first".to_owned(),
@@ -226,6 +236,71 @@ impl Notices {
         let kind = Kind(format!("unavailable {}", entry.id));
         if let Some(notice) = self.repeats.admit(now, kind, VIEWS, notice) {
             self.about_logs(now, notice);
+        }
+    }
+
+    /// The log was trimmed to its limits from here.
+    fn retained(&mut self, now: Time, entry: &LogEntry, trimmed: Trimmed) {
+        let told = self.logs.entry(entry.id).or_default();
+        if trimmed.position <= told.trim {
+            return;
+        }
+        told.trim = trimmed.position;
+        let Retention { age_ms, bytes, records } = entry.config.retention;
+        let limit = match trimmed.limit {
+            Limit::Age => format!("an age of {} s", age_ms.unwrap_or_default() as f64 / 1e3),
+            Limit::Bytes => format!("{} bytes", bytes.unwrap_or_default()),
+            Limit::Records => format!("{} records", records.unwrap_or_default()),
+        };
+        let Trimmed { position, bytes, .. } = trimmed;
+        let text = format!("trimmed to position {position} by its limit of {limit}: {bytes} bytes are freed");
+        let notice = Notice { is_warning: false, log: Some(entry.name.clone()), text };
+        if let Some(notice) = self.repeats.admit(now, Kind(format!("retained {}", entry.id)), TRIMS, notice) {
+            self.about_logs(now, notice);
+        }
+    }
+
+    /// A log here stands, or gets on again.
+    fn turns(&mut self, now: Time, entry: &LogEntry, turn: Turn, why: &str) {
+        let told = self.logs.entry(entry.id).or_default();
+        let stood = std::mem::replace(&mut told.stands, matches!(turn, Turn::Stands(..)));
+        let (is_warning, text) = match turn {
+            Turn::GetsOn(_) if !stood => return,
+            Turn::Stands(lasting, is_open) => {
+                let seconds = lasting.as_secs_f64();
+                let what = if is_open {
+                    "what is appended has not become stable"
+                } else {
+                    "it has had no view that can be appended to"
+                };
+                (true, format!("unavailable: {what} for {seconds:.1} s; {why}"))
+            }
+            Turn::GetsOn(lasting) => {
+                (false, format!("available again, after {:.1} s", lasting.as_secs_f64()))
+            }
+        };
+        let notice = Notice { is_warning, log: Some(entry.name.clone()), text };
+        let kind = Kind(format!("stands {} {is_warning}", entry.id));
+        if let Some(notice) = self.repeats.admit(now, kind, VIEWS, notice) {
+            self.about_logs(now, notice);
+        }
+    }
+
+    /// What may keep a log that has these nodes, as far as is known here.
+    fn obstacle(&self, entry: &LogEntry, register: NodeId) -> String {
+        if let Some(why) = &entry.unavailable {
+            return why.clone();
+        }
+        let members = entry.sequencers.iter().chain(entry.shards.iter().flatten());
+        let nodes: BTreeSet<NodeId> = members.copied().chain([register]).collect();
+        let because = nodes.into_iter().filter_map(|node| {
+            let what = if node == register { ", which has the register," } else { "" };
+            Some(format!("node {node}{what} is not there: {}", self.because(node)?))
+        });
+        let because: Vec<String> = because.collect();
+        match because.is_empty() {
+            true => "no node that it needs is known to be gone: the register may not answer".to_owned(),
+            false => because.join("; "),
         }
     }
 
@@ -344,9 +419,33 @@ impl Host {
         self.notices.disk_is(self.has_full_disk(), self.free_bytes());
     }
 
-    /// Takes note of what a controller registers.
+    /// Takes note of a log that stands, or gets on. One whose view does without this node waits for nothing here.
+    pub(crate) fn notice_turn(&mut self, now: Time, log: LogId, turn: Turn) {
+        let (register, node) = (self.register_node(), self.config.node);
+        let Some(entry) = self.controller(log).and_then(|controller| controller.entry()) else { return };
+        let has_part = |view: &View| view.sequencers.iter().any(|member| member.node == node);
+        if entry.view.as_ref().is_none_or(has_part) {
+            let entry = entry.clone();
+            let why = self.notices.obstacle(&entry, register);
+            self.notices.turns(now, &entry, turn, &why);
+        }
+    }
+
+    fn notice_retained(&mut self, now: Time, key: RoleKey) {
+        let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
+        if let (Some(entry), Some(trimmed)) = (controller.entry(), controller.last_retained()) {
+            self.notices.retained(now, entry, trimmed);
+        }
+    }
+
+    /// Takes note of what a controller registers, and makes replicas trim.
     pub(crate) fn notice_effect(&mut self, now: Time, key: RoleKey, effect: &RoleEffect) {
-        let RoleEffect::Send { message: Message::Control(message), .. } = effect else { return };
+        let RoleEffect::Send { message, .. } = effect else { return };
+        let message = match message {
+            Message::Control(message) => message,
+            Message::Shard(shard::Message::Retain(_)) => return self.notice_retained(now, key),
+            _ => return,
+        };
         match message {
             control::Message::Registered { entry } if entry.claimant_node() == self.config.node => {
                 let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
@@ -464,6 +563,44 @@ mod tests {
     fn texts(notices: &mut Notices, now: Time) -> Vec<String> {
         notices.close_window(now);
         notices.waiting.drain(..).map(|notice| notice.text).collect()
+    }
+
+    #[test]
+    fn a_log_that_was_trimmed_to_its_limits_is_told_of_and_counted() {
+        let mut notices = Notices::default();
+        let mut entry = about(1);
+        entry.config.retention.bytes = Some(100_000);
+        let trimmed = |position| Trimmed { position: Position(position), limit: Limit::Bytes, bytes: 4321 };
+        // Each replica is sent it.
+        for position in [7, 7, 7, 9] {
+            notices.retained(Time(1), &entry, trimmed(position));
+        }
+        let told = "trimmed to position 7 by its limit of 100000 bytes: 4321 bytes are freed";
+        assert_eq!(texts(&mut notices, Time(2) + SECOND), [told]);
+    }
+
+    #[test]
+    fn a_log_that_stands_is_told_of_with_what_is_known_of_its_nodes() {
+        let mut notices = Notices::default();
+        let (entry, register) = (about(1), NodeId(7));
+        let stands = Turn::Stands(5 * SECOND, false);
+        let why = notices.obstacle(&entry, register);
+        notices.turns(Time(1), &entry, stands, &why);
+        notices.lost(Time(1), register, Cause::Closed, true);
+        notices.lost(Time(1), NodeId(3), Cause::Silent(SECOND), false);
+        let why = notices.obstacle(&entry, register);
+        notices.turns(Time(1), &entry, Turn::Stands(6 * SECOND, true), &why);
+        notices.turns(Time(2), &entry, Turn::GetsOn(9 * SECOND), &why);
+        let told = texts(&mut notices, Time(2) + SECOND);
+        let about_log: Vec<&String> = told.iter().filter(|text| text.contains("vailable")).collect();
+        let expected = [
+            "unavailable: it has had no view that can be appended to for 5.0 s; no node that it needs is known to be gone: \
+             the register may not answer",
+            "unavailable: what is appended has not become stable for 6.0 s; node 3 is not there: it has not answered for \
+             1000 ms; node 7, which has the register, is not there: its connection closed, as when its process ends",
+            "available again, after 9.0 s",
+        ];
+        assert_eq!(about_log, expected);
     }
 
     #[test]

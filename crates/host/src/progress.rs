@@ -1,20 +1,30 @@
-//! Whether the logs of a node get on: looked at once a second, for those who ask how the node is.
+//! Whether the logs of a node get on: for those who ask how the node is, and so that a log that stands is told of.
 //!
 //! A log gets on if what its sequencing replica holds becomes stable. One that holds something, and whose `ordered` does not
 //! move, stands; so does one that takes part in no view. A replica that has nothing to do does neither.
+//!
+//! A replica is looked at when it took a step, since nothing else changes it: idle logs cost nothing. One that has something to
+//! do is looked at again when it may have stood for too long, a few logs at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use seriatim_model::{LogId, Position, Time};
+use seriatim_model::{Endpoint, LogId, Position, Time};
+use seriatim_store::RoleKey;
 
 use crate::host::Host;
 
-/// How often it is looked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For how long a log may stand before it is told of.
+const STANDS_AFTER: Duration = Duration::from_secs(5);
 
-/// How many times when what is held was taken are remembered of one log. Of more, the oldest stands for those after it.
+/// How far apart times are remembered when what is held was taken.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// How many of them are remembered of one log. Of more, the oldest stands for those after it.
 const SAMPLES: usize = 64;
+
+/// How many logs are looked at in one go.
+const LOGS_AT_ONCE: usize = 64;
 
 /// How a replica is, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,29 +36,76 @@ struct Sight {
 }
 
 /// How far the logs are whose replicas here have something to do.
+///
+/// Invariant: each log of `logs` is in `due` once, and none but these.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    look_at: Time,
     logs: BTreeMap<LogId, Course>,
+    /// When each is looked at again.
+    due: BTreeSet<(Time, LogId)>,
 }
 
 #[derive(Debug)]
 struct Course {
     seen: Sight,
     since: Time,
+    /// When it is looked at again.
+    due: Time,
+    /// It was told that it stands.
+    is_told: bool,
     /// When which ends were seen first, the oldest first.
     ends: VecDeque<(Time, Position)>,
 }
 
+/// What became of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It has stood for so long; whether it takes part in a view.
+    Stands(Duration, bool),
+    /// It gets on again, after so long.
+    GetsOn(Duration),
+}
+
 impl Progress {
-    /// Takes a look at all replicas that have something to do.
-    fn look(&mut self, now: Time, sights: BTreeMap<LogId, Sight>) {
-        self.look_at = now + LOOK_EVERY;
-        self.logs.retain(|log, _| sights.contains_key(log));
-        for (log, sight) in sights {
-            let begins = || Course { seen: sight, since: now, ends: VecDeque::new() };
-            self.logs.entry(log).or_insert_with(begins).look(now, sight);
+    /// A replica took a step, and is like this now; nothing if it has nothing to do. Says if it was told to stand, and does not.
+    fn steps(&mut self, now: Time, log: LogId, sight: Option<Sight>) -> Option<Turn> {
+        let Some(sight) = sight else {
+            let course = self.logs.remove(&log)?;
+            self.due.remove(&(course.due, log));
+            return course.is_told.then(|| Turn::GetsOn(now.since(course.since)));
+        };
+        let course = self.logs.entry(log).or_insert_with(|| {
+            let due = now + STANDS_AFTER;
+            self.due.insert((due, log));
+            Course { seen: sight, since: now, due, is_told: false, ends: VecDeque::new() }
+        });
+        let stood = now.since(course.since);
+        let gets_on = course.look(now, sight);
+        (gets_on && std::mem::take(&mut course.is_told)).then_some(Turn::GetsOn(stood))
+    }
+
+    /// A replica is there no more.
+    pub(crate) fn forget(&mut self, log: LogId) {
+        if let Some(course) = self.logs.remove(&log) {
+            self.due.remove(&(course.due, log));
         }
+    }
+
+    /// When a log may have stood for too long.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// A log that has stood for too long, and was not told of. Looks at one of those that are due.
+    fn next_due(&mut self, now: Time) -> Option<(LogId, Option<Turn>)> {
+        let (due, log) = *self.due.first().filter(|(due, _)| *due <= now)?;
+        self.due.remove(&(due, log));
+        let course = self.logs.get_mut(&log).expect("what is due is known");
+        let stands_at = course.since + STANDS_AFTER;
+        let is_news = stands_at <= now && !std::mem::replace(&mut course.is_told, stands_at <= now);
+        course.due = stands_at.max(now + STANDS_AFTER);
+        self.due.insert((course.due, log));
+        Some((log, is_news.then(|| Turn::Stands(now.since(course.since), course.seen.is_open))))
     }
 
     /// For how long a log has got nowhere, and how long ago the oldest that is held was taken.
@@ -60,7 +117,9 @@ impl Progress {
 }
 
 impl Course {
-    fn look(&mut self, now: Time, sight: Sight) {
+    /// Says whether it got on.
+    fn look(&mut self, now: Time, sight: Sight) -> bool {
+        let gets_on = sight.is_open && (sight.ordered > self.seen.ordered || !self.seen.is_open);
         if (sight.ordered, sight.is_open) != (self.seen.ordered, self.seen.is_open) {
             self.since = now;
         }
@@ -68,27 +127,40 @@ impl Course {
         while self.ends.front().is_some_and(|(_, end)| *end <= sight.ordered) {
             self.ends.pop_front();
         }
-        let is_more = self.ends.back().is_none_or(|(_, end)| *end < sight.end);
+        let is_more =
+            self.ends.back().is_none_or(|(taken, end)| *end < sight.end && now >= *taken + SAMPLE_EVERY);
         if is_more && sight.end > sight.ordered && self.ends.len() < SAMPLES {
             self.ends.push_back((now, sight.end));
         }
+        gets_on
     }
 }
 
 impl Host {
-    /// Looks whether the logs get on, once a second.
-    pub(crate) fn look_at_progress(&mut self, now: Time) {
-        if now < self.progress.look_at {
+    /// Looks at a sequencing replica that took a step.
+    pub(crate) fn look_at_progress(&mut self, now: Time, key: RoleKey) {
+        if key.endpoint != Endpoint::Sequencer {
             return;
         }
-        let sight = |role: &dyn seriatim_protocol::roles::Sequencing| {
+        let role = self.roles.get(&key).and_then(|role| role.sequencing());
+        let sight = role.and_then(|role| {
             let (is_open, ordered, held) = (role.is_open(), role.ordered(), role.held());
             let end = Position(ordered.0.saturating_add(held));
             (!is_open || held > 0).then_some(Sight { is_open, ordered, end })
-        };
-        let sights = self.roles.iter().filter_map(|(key, role)| Some((key.log, sight(role.sequencing()?)?)));
-        let sights = sights.collect();
-        self.progress.look(now, sights);
+        });
+        if let Some(turn) = self.progress.steps(now, key.log, sight) {
+            self.notice_turn(now, key.log, turn);
+        }
+    }
+
+    /// Tells of logs that have stood for too long.
+    pub(crate) fn look_for_standing_logs(&mut self, now: Time) {
+        for _ in 0..LOGS_AT_ONCE {
+            let Some((log, turn)) = self.progress.next_due(now) else { return };
+            if let Some(turn) = turn {
+                self.notice_turn(now, log, turn);
+            }
+        }
     }
 }
 
@@ -102,9 +174,9 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    fn holds(ordered: u64, held: u64) -> BTreeMap<LogId, Sight> {
+    fn holds(ordered: u64, held: u64) -> Option<Sight> {
         let (ordered, end) = (Position(ordered), Position(ordered + held));
-        BTreeMap::from([(LOG, Sight { is_open: true, ordered, end })])
+        Some(Sight { is_open: true, ordered, end })
     }
 
     fn seconds(progress: &Progress, now: u64) -> (u64, u64) {
@@ -116,7 +188,7 @@ mod tests {
     fn a_log_that_gets_on_never_stands_and_its_lag_is_the_age_of_the_oldest() {
         let mut progress = Progress::default();
         for second in 0..100 {
-            progress.look(at(second), holds(second * 100, 350));
+            progress.steps(at(second), LOG, holds(second * 100, 350));
             let (stands, lag) = seconds(&progress, second);
             assert_eq!(stands, 0);
             // All that is held was taken within the last four looks.
@@ -128,13 +200,13 @@ mod tests {
     fn a_log_that_stands_is_told_by_for_how_long() {
         let mut progress = Progress::default();
         for second in 0..300 {
-            progress.look(at(second), holds(7, 10 + second));
+            progress.steps(at(second), LOG, holds(7, 10 + second));
         }
         assert_eq!(seconds(&progress, 300), (300, 300));
         assert_eq!(progress.logs[&LOG].ends.len(), SAMPLES);
-        progress.look(at(300), holds(8, 400));
+        progress.steps(at(300), LOG, holds(8, 400));
         assert_eq!(seconds(&progress, 300).0, 0, "it moved");
-        progress.look(at(301), BTreeMap::new());
+        progress.steps(at(301), LOG, None);
         assert_eq!(seconds(&progress, 301), (0, 0), "it has nothing to do");
     }
 
@@ -142,7 +214,51 @@ mod tests {
     fn a_log_without_a_view_stands_whatever_it_holds() {
         let mut progress = Progress::default();
         let closed = Sight { is_open: false, ordered: Position(5), end: Position(5) };
-        (0..10).for_each(|second| progress.look(at(second), BTreeMap::from([(LOG, closed)])));
+        (0..10).for_each(|second| _ = progress.steps(at(second), LOG, Some(closed)));
         assert_eq!(seconds(&progress, 10), (10, 0));
+    }
+
+    /// What is told of logs that are due.
+    fn due(progress: &mut Progress, now: u64) -> Vec<(LogId, Turn)> {
+        let mut turns = vec![];
+        while let Some((log, turn)) = progress.next_due(at(now)) {
+            turns.extend(turn.map(|turn| (log, turn)));
+        }
+        turns
+    }
+
+    #[test]
+    fn a_log_that_stands_is_told_of_once_and_when_it_gets_on() {
+        let mut progress = Progress::default();
+        assert_eq!(progress.steps(at(0), LOG, holds(7, 10)), None);
+        assert_eq!(progress.deadline(), Some(at(5)));
+        assert_eq!((due(&mut progress, 4), due(&mut progress, 5)), (vec![], stands(5, true)));
+        assert_eq!((5..60).map(|now| due(&mut progress, now).len()).sum::<usize>(), 0);
+        // It loses its view meanwhile, which is no progress, and gets one.
+        let closed = Sight { is_open: false, ordered: Position(7), end: Position(7) };
+        assert_eq!(progress.steps(at(60), LOG, Some(closed)), None);
+        let gets_on = Some(Turn::GetsOn(Duration::from_secs(10)));
+        assert_eq!(progress.steps(at(70), LOG, holds(7, 10)), gets_on);
+        assert_eq!(progress.steps(at(71), LOG, holds(9, 10)), None);
+        assert_eq!(progress.steps(at(72), LOG, None), None);
+        assert_eq!(progress.deadline(), None, "what has nothing to do is not looked at");
+    }
+
+    fn stands(seconds: u64, is_open: bool) -> Vec<(LogId, Turn)> {
+        vec![(LOG, Turn::Stands(Duration::from_secs(seconds), is_open))]
+    }
+
+    #[test]
+    fn a_log_that_gets_on_is_looked_at_now_and_then_and_not_told_of() {
+        let mut progress = Progress::default();
+        let mut looks = 0;
+        for second in 0..100 {
+            progress.steps(at(second), LOG, holds(second, 1));
+            while let Some((_, turn)) = progress.next_due(at(second)) {
+                assert_eq!(turn, None);
+                looks += 1;
+            }
+        }
+        assert!((10..=25).contains(&looks), "{looks}");
     }
 }

@@ -114,6 +114,9 @@ impl Host {
         if key.endpoint == Endpoint::Controller {
             self.notices.forget(key.log);
         }
+        if key.endpoint == Endpoint::Sequencer {
+            self.progress.forget(key.log);
+        }
         // A new life counts its writes anew: what this one waited for is not for it.
         self.writes.retain(|(_, writer, _)| *writer != key);
         self.local.retain(|(to, input)| *to != key || matches!(input, Input::Message { .. }));

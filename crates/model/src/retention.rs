@@ -293,11 +293,28 @@ wire_struct! { Extent { end, bytes as number } }
 pub struct StoreUse {
     /// How many bytes its files have.
     pub bytes: u64,
-    /// The parts of that which keep records with positions that are not trimmed, in the order in which it was written.
+    /// The parts of that in the order in which they were written, from the first one on that keeps records with positions
+    /// that are not trimmed. Later ones that keep none are there until it goes.
     pub extents: Vec<Extent>,
 }
 
 wire_struct! { StoreUse { bytes as number, extents } }
+
+impl StoreUse {
+    /// How many bytes positions from `trim` on keep.
+    #[must_use]
+    pub fn kept_bytes(&self, trim: Position) -> u64 {
+        let kept = self.extents.iter().filter(|extent| extent.end > trim);
+        kept.fold(0, |sum, extent| sum.saturating_add(extent.bytes))
+    }
+
+    /// How many bytes are there only because of what was written before them, when everything below `trim` is trimmed.
+    #[must_use]
+    pub fn held_bytes(&self, trim: Position) -> u64 {
+        let behind = self.extents.iter().skip_while(|extent| extent.end <= trim);
+        behind.filter(|extent| extent.end <= trim).fold(0, |sum, extent| sum.saturating_add(extent.bytes))
+    }
+}
 
 /// How many parts a store tells of at most.
 pub const MOST_EXTENTS: usize = 4096;
@@ -348,7 +365,7 @@ impl LogClock {
 }
 
 /// Up to where a log with these limits is trimmed, of which everything below `stable` is final, whose shards tell what
-/// positions take, and whose own time is `now_ms`. Never above `stable`.
+/// positions take, and whose own time is `now_ms`; and by which limit. Never above `stable`.
 #[must_use]
 pub fn trims_to(
     limits: &Retention,
@@ -356,29 +373,39 @@ pub fn trims_to(
     times: &TimeIndex,
     now_ms: u64,
     shards: &[&[Extent]],
-) -> Position {
-    let by_records = limits.records.map(|most| Position(stable.0.saturating_sub(most)));
-    let by_age = limits.age_ms.and_then(|age| Some(times.final_at(now_ms.checked_sub(age)?)));
-    let by_bytes = limits.bytes.map(|most| keeps_bytes(most, shards));
-    [by_records, by_age, by_bytes].into_iter().flatten().max().unwrap_or_default().min(stable)
+) -> (Position, Limit) {
+    let by_records = limits.records.map(|most| (Position(stable.0.saturating_sub(most)), Limit::Records));
+    let by_age = limits.age_ms.and_then(|age| Some((times.final_at(now_ms.checked_sub(age)?), Limit::Age)));
+    let by_bytes = limits.bytes.map(|most| (keeps_bytes(most, shards), Limit::Bytes));
+    let farthest = [by_records, by_age, by_bytes].into_iter().flatten().max_by_key(|(position, _)| *position);
+    let (position, limit) = farthest.unwrap_or((Position::ZERO, Limit::Records));
+    (position.min(stable), limit)
 }
 
-/// The lowest position above which no more than so many bytes are.
+/// Which of a log's limits something was trimmed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Of the age.
+    Age,
+    /// Of the bytes.
+    Bytes,
+    /// Of the records.
+    Records,
+}
+
+/// The lowest end of a part above which no more than so many bytes are.
+///
+/// Each part counts for itself: one that keeps others on the disk, which were written after it and have lower positions,
+/// takes no more records with it than its own. So what is kept and the parts that end at the answer, at most one of a
+/// store unless records got several positions, are more than the limit: nothing else goes too early.
 fn keeps_bytes(most: u64, shards: &[&[Extent]]) -> Position {
-    let mut parts: Vec<Extent> = vec![];
-    for extents in shards {
-        let mut end = Position::ZERO;
-        for extent in *extents {
-            // Later records may have lower positions, and are on the disk as long as those written before.
-            end = end.max(extent.end);
-            parts.push(Extent { end, bytes: extent.bytes });
-        }
-    }
+    let mut parts: Vec<Extent> = shards.concat();
     parts.sort_unstable_by_key(|part| part.end);
     let mut rest = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
     let mut position = Position::ZERO;
     for part in parts {
-        if rest <= most {
+        // Parts that end where another one did that had to go are gone with it.
+        if rest <= most && part.end > position {
             break;
         }
         rest = rest.saturating_sub(part.bytes);
@@ -484,14 +511,51 @@ mod tests {
         let times = index(&[(10, 100), (20, 200), (30, 300)]);
         let extent = |end, bytes| Extent { end: Position(end), bytes };
         let (one, two) = ([extent(9, 50), extent(6, 50), extent(25, 50)], [extent(12, 50), extent(40, 50)]);
-        let trims = |limits: Retention| trims_to(&limits, Position(33), &times, 400, &[&one, &two]).0;
+        let trims = |limits: Retention| trims_to(&limits, Position(33), &times, 400, &[&one, &two]).0.0;
         let none = Retention::default();
         assert_eq!(trims(none), 0);
         assert_eq!([200, 201, 500].map(|age| trims(Retention { age_ms: Some(age), ..none })), [20, 10, 0]);
         assert_eq!([5, 33, 90].map(|most| trims(Retention { records: Some(most), ..none })), [28, 0, 0]);
         let bytes = [250, 249, 200, 150, 149, 49].map(|most| trims(Retention { bytes: Some(most), ..none }));
-        assert_eq!(bytes, [0, 9, 9, 9, 12, 33], "what is in the way of older records is counted with them");
+        assert_eq!(bytes, [0, 6, 6, 9, 12, 33]);
         assert_eq!(trims(Retention { records: Some(5), age_ms: Some(200), ..none }), 28);
+    }
+
+    #[test]
+    fn a_record_that_got_its_position_late_takes_nothing_with_it() {
+        // Written first, ordered last: all files stay, and the records behind it go one by one.
+        let late: Vec<Extent> =
+            [900, 100, 200, 300].map(|end| Extent { end: Position(end), bytes: 50 }).to_vec();
+        let trims = |most| keeps_bytes(most, &[&late]).0;
+        assert_eq!([200, 199, 149, 99, 49].map(trims), [0, 100, 200, 300, 900]);
+        let usage = StoreUse { bytes: 210, extents: late };
+        assert_eq!([100, 300, 900].map(|trim| usage.kept_bytes(Position(trim))), [150, 50, 0]);
+        assert_eq!([100, 300, 900].map(|trim| usage.held_bytes(Position(trim))), [50, 150, 0]);
+    }
+
+    #[test]
+    fn what_is_kept_and_the_part_that_went_last_are_more_than_a_limit() {
+        let mut seed = 1u64;
+        let mut below = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        };
+        for _ in 0..2000 {
+            let shards: Vec<Vec<Extent>> = (0..=below(3))
+                .map(|_| {
+                    (0..below(30)).map(|_| Extent { end: Position(below(60)), bytes: below(90) }).collect()
+                })
+                .collect();
+            let shards: Vec<&[Extent]> = shards.iter().map(Vec::as_slice).collect();
+            let most = below(2000);
+            let trim = keeps_bytes(most, &shards);
+            let above = |is_kept: &dyn Fn(Position) -> bool| {
+                let parts = shards.iter().flat_map(|parts| parts.iter());
+                parts.filter(|part| is_kept(part.end)).map(|part| part.bytes).sum::<u64>()
+            };
+            assert!(above(&|end| end > trim) <= most);
+            assert!(trim == Position::ZERO || above(&|end| end >= trim) > most || above(&|_| true) <= most);
+        }
     }
 
     #[test]

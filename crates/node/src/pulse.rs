@@ -187,6 +187,7 @@ impl Heart {
         let via = Via(self.connections);
         // A connection that cannot be watched is as good as none: the other node makes a new one.
         let Ok(connection) = connection.attach() else { return };
+        self.detector.connected(node, via);
         let hear = self.hear.clone();
         tokio::spawn(async move {
             // Nothing is sent over it; but while this side does not close it, it is whole.
@@ -381,6 +382,23 @@ mod tests {
         assert_eq!(there_says, Liveness::Suspected(HERE, Cause::Unwell(Ailment::Unheard)));
         here.is_mute = false;
         assert_eq!(tokio::join!(here.next(), there.next()), (Liveness::Alive(THERE), Liveness::Alive(HERE)));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_ends_before_it_is_heard_is_noticed_by_its_connection() {
+        let limits = Limits { heartbeats_missed: 10_000, ..Limits::default() };
+        let mut here = start(HERE, &limits).await;
+        here.pulse.meet(Unmet { node: THERE, address: "127.0.0.1:1".into(), taken: Taken::default() });
+        let (events, mut arrivals) = mpsc::channel(16);
+        let hello = Hello::node(CLUSTER, THERE, 2, "127.0.0.1:1");
+        let hello = hello.beating(Identity::new(CLUSTER, THERE, 2, &limits).beats).over(Lane::Heartbeats);
+        let mut links = Links::new(hello, Default::default(), events);
+        links.send(HERE, Some(&here.address), vec![]);
+        // It is accepted, and gone before it says anything.
+        let dialled = arrivals.recv().await;
+        assert!(matches!(&dialled, Some(LinkEvent::Dialled(HERE, Ok(_)))));
+        drop((dialled, links));
+        assert_eq!(here.next().await, Liveness::Suspected(THERE, Cause::Closed));
     }
 
     #[tokio::test]

@@ -190,6 +190,8 @@ pub enum Deviation {
     MarkedEarlier,
     /// A log's limit of bytes trims all that is final.
     RetainedTooLittle,
+    /// Three quarters of what a limit of bytes allows are kept.
+    RetainedThreeQuarters,
 }
 
 /// The configuration of every machine of a node.

@@ -364,8 +364,6 @@ pub struct History {
     pub sought: Vec<Sought>,
     /// How far a clock on a wall was ever behind, in milliseconds.
     pub clocks_behind_ms: u64,
-    /// How many bytes a log may have beyond its limit.
-    pub slack_bytes: u64,
     /// Which limit it does not keep to in the end, if there is one.
     pub exceeds: Option<String>,
     /// Where a log did without a node before others held what it held.
@@ -446,7 +444,6 @@ impl History {
             retained: vec![],
             sought: vec![],
             clocks_behind_ms: 0,
-            slack_bytes: 0,
             exceeds: None,
             left_early: vec![],
             trims: vec![],

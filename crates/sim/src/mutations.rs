@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 92] = [
+pub const MUTATIONS: [Mutation; 93] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -165,6 +165,7 @@ pub const MUTATIONS: [Mutation; 92] = [
     mutation(Deviation::AgedByWall, "retention", 40, profiles::limited),
     mutation(Deviation::RetainedUnstable, "retention", 10, profiles::limited),
     mutation(Deviation::RetainedTooLittle, "retention", 10, profiles::limited),
+    mutation(Deviation::RetainedThreeQuarters, "retention", 20, profiles::limited),
     mutation(Deviation::NeverRetained, "limits_kept", 5, profiles::limited),
     mutation(Deviation::MarksForgotten, "limits_kept", 10, profiles::limited),
     mutation(Deviation::MarkedEarlier, "position_at", 10, profiles::limited),

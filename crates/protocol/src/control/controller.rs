@@ -22,7 +22,7 @@ use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
 use super::message::{LogEntry, Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
-use super::retaining::Retaining;
+use super::retaining::{Retaining, Trimmed};
 use super::room::{FullDisks, can_do_without};
 use super::timings::Timings;
 use super::{send, shape};
@@ -219,6 +219,12 @@ impl Controller {
     #[must_use]
     pub fn last_change_took(&self) -> Option<Duration> {
         self.timings.took()
+    }
+
+    /// What a limit made the log trim last, as long as this controller stood beside its leader.
+    #[must_use]
+    pub fn last_retained(&self) -> Option<Trimmed> {
+        self.retaining.trimmed()
     }
 
     /// Whether it reads the register's entry, or forms a view: not if it has nothing to do, or waits for others.

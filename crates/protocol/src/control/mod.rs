@@ -60,6 +60,7 @@ pub use condition::{Condition, LogCondition, ReplicaOf};
 pub use ended::{EndedSession, EndedSessions};
 pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
 pub use parting::{NodeParting, Parting, PartingChange, Partings};
+pub use retaining::Trimmed;
 
 use seriatim_model::Address;
 

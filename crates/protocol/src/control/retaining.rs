@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use seriatim_model::retention::{Extent, LogClock, trims_to};
+use seriatim_model::retention::{Extent, Limit, LogClock, StoreUse, trims_to};
 use seriatim_model::{
     Address, Endpoint, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View, ViewNumber,
 };
@@ -32,12 +32,24 @@ use crate::shard::{self, Retain, Survey, Surveyed};
 /// Which part of the age that a log keeps may pass before it is looked again.
 const PARTS_OF_AN_AGE: u64 = 8;
 
+/// What a limit made a log trim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trimmed {
+    /// The first position that is kept.
+    pub position: Position,
+    /// The limit that asked for it.
+    pub limit: Limit,
+    /// How many bytes of files that frees, one replica of each shard counted.
+    pub bytes: u64,
+}
+
 /// The part of a controller that keeps its log to its limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retaining {
     /// The time by the clock on the wall, in milliseconds since 1970.
     wall: Option<u64>,
     reign: Option<Reign>,
+    trimmed: Option<Trimmed>,
 }
 
 /// One view, whose leader is on this node.
@@ -66,6 +78,11 @@ impl Retaining {
     /// The clock on the wall was looked at.
     pub(super) fn note_wall(&mut self, wall_ms: u64) {
         self.wall = Some(wall_ms);
+    }
+
+    /// The latest trim that a limit brought.
+    pub(super) fn trimmed(&self) -> Option<Trimmed> {
+        self.trimmed
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -168,7 +185,8 @@ impl Retaining {
         let (Some(reign), Some(wall_ms)) = (&mut self.reign, self.wall) else { return };
         let has_all = reign.replicas().all(|replica| reign.answers.contains_key(&replica));
         if reign.is_asking && reign.is_confirmed && has_all {
-            reign.apply(now, wall_ms, options, out);
+            let trimmed = reign.apply(now, wall_ms, options, out);
+            self.trimmed = trimmed.or(self.trimmed);
         }
     }
 }
@@ -194,13 +212,22 @@ impl Reign {
         replicas_of(self.entry.view.as_ref())
     }
 
-    /// Every replica has answered: says what each is to do.
-    fn apply(&mut self, now: Time, wall_ms: u64, options: Options, out: &mut Vec<RoleEffect>) {
+    /// Every replica has answered: says what each is to do. Returns what a limit trims.
+    fn apply(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        options: Options,
+        out: &mut Vec<RoleEffect>,
+    ) -> Option<Trimmed> {
         let answers = std::mem::take(&mut self.answers);
         let stable = answers.values().map(|answer| answer.stable).min().unwrap_or_default();
         let time_ms = self.time(now, wall_ms, options, &answers);
         let mut added = TimeIndex::default();
-        added.reaches(time_ms);
+        // A replica writes the time down now and then, and only an age is a reason for that. Marks have their own.
+        if self.entry.config.retention.age_ms.is_some() {
+            added.reaches(time_ms);
+        }
         let last = self.times.marks().last().map_or(Position::ZERO, |mark| mark.position);
         let before = self.times.clone();
         self.times.reaches(time_ms);
@@ -210,7 +237,7 @@ impl Reign {
             added.add(mark);
         }
         let retention = self.entry.config.retention;
-        let trim = self.trims_to(&retention, stable, time_ms, &answers, options);
+        let (trim, trimmed) = self.trims_to(&retention, stable, time_ms, &answers, options);
         let segment_bytes =
             retention.segment_bytes(self.entry.view.as_ref().map_or(1, |view| view.shards.len()));
         let (request, view) = (self.request, self.entry.view_number());
@@ -223,6 +250,7 @@ impl Reign {
         }
         self.times.forget_below(answers.values().map(|answer| answer.trim).min().unwrap_or_default());
         self.rest(now, (stable, trim), options);
+        trimmed
     }
 
     /// The log's time. In the first round of a view it goes on from the latest that any replica knows.
@@ -264,28 +292,35 @@ impl Reign {
         time_ms: u64,
         answers: &BTreeMap<(ShardId, NodeId), Surveyed>,
         options: Options,
-    ) -> Position {
-        let mut shards: BTreeMap<ShardId, &[Extent]> = BTreeMap::new();
-        let sum =
-            |extents: &[Extent]| extents.iter().fold(0u64, |sum, extent| sum.saturating_add(extent.bytes));
+    ) -> (Position, Option<Trimmed>) {
+        let before = answers.values().map(|answer| answer.trim).max().unwrap_or_default();
+        let unknown = StoreUse::default();
+        let mut shards: BTreeMap<ShardId, &StoreUse> = BTreeMap::new();
         for ((shard, _), answer) in answers {
-            let extents = answer.usage.as_ref().map_or(&[][..], |usage| &usage.extents);
-            // Of the replicas of a shard the one counts that keeps most.
-            let most = shards.entry(*shard).or_default();
-            if sum(extents) > sum(most) {
-                *most = extents;
+            let usage = answer.usage.as_ref().unwrap_or(&unknown);
+            // Of the replicas of a shard the one counts that keeps least: others hold the same records, some of them twice.
+            let least = shards.entry(*shard).or_insert(usage);
+            if usage.kept_bytes(before) < least.kept_bytes(before) {
+                *least = usage;
             }
         }
-        let shards: Vec<&[Extent]> = shards.into_values().collect();
-        let wanted = trims_to(retention, stable, &self.times, time_ms, &shards);
+        let extents: Vec<&[Extent]> = shards.values().map(|usage| usage.extents.as_slice()).collect();
+        let mut limits = *retention;
+        if options.deviates(Deviation::RetainedThreeQuarters) {
+            limits.bytes = limits.bytes.map(|most| most - most / 4);
+        }
+        let (wanted, limit) = trims_to(&limits, stable, &self.times, time_ms, &extents);
         if options.deviates(Deviation::RetainedTooLittle) && retention.bytes.is_some() {
-            return stable;
+            return (stable, None);
         }
         if options.deviates(Deviation::RetainedUnstable) && wanted > Position::ZERO {
-            return stable + UNSTABLE_TOO;
+            return (stable + UNSTABLE_TOO, None);
         }
+        let kept = |trim| shards.values().map(|usage| usage.kept_bytes(trim)).sum::<u64>();
+        let bytes = kept(before).saturating_sub(kept(wanted));
+        let trimmed = (wanted > before).then_some(Trimmed { position: wanted, limit, bytes });
         // All replicas trim as far as one has.
-        answers.values().map(|answer| answer.trim).max().unwrap_or_default().max(wanted).min(stable)
+        (before.max(wanted).min(stable), trimmed)
     }
 
     /// Until the next round. While nothing happens rounds become fewer.
@@ -434,6 +469,34 @@ mod tests {
             told.iter().map(|(to, retain)| (*to, retain.whole, retain.times.marks().len())).collect();
         assert_eq!(times, [(replica(1), false, 1), (replica(2), true, 2)]);
         assert!(told.iter().all(|(_, retain)| retain.times.time_ms() == 9_000_100));
+    }
+
+    #[test]
+    fn a_log_without_a_limit_of_age_that_is_idle_has_nothing_to_be_written_down() {
+        let mut retaining = led_by(ME);
+        let none = || Some(TimeIndex::default());
+        let first = round(&mut retaining, at(1000), 1, [answer(1, 30, none()), answer(1, 30, none())]);
+        let known = Some(first[0].1.times.clone());
+        for number in 2..10 {
+            let now = retaining.deadline().expect("it looks now and then");
+            let answers = [(); 2].map(|()| Surveyed { times: None, ..answer(number, 30, known.clone()) });
+            for (_, retain) in round(&mut retaining, now, number, answers) {
+                assert_eq!((retain.times, retain.whole), (TimeIndex::default(), false));
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_known_what_a_limit_trimmed_last() {
+        let mut retaining = led_by(ME);
+        assert_eq!(retaining.trimmed(), None);
+        let extents = [5, 15, 25].map(|end| Extent { end: Position(end), bytes: 100 }).to_vec();
+        let usage = Some(StoreUse { bytes: 300, extents });
+        let answers =
+            [(); 2].map(|()| Surveyed { usage: usage.clone(), ..answer(1, 30, Some(TimeIndex::default())) });
+        round(&mut retaining, at(1000), 1, answers);
+        let trimmed = Trimmed { position: Position(20), limit: Limit::Records, bytes: 200 };
+        assert_eq!(retaining.trimmed(), Some(trimmed));
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Machine for Replica {
             Input::Found(ticket, records) => self.found(ticket, records, out),
             Input::Mapped(ticket, owned) => self.readers.mapped(ticket, owned, &self.bounds(), out),
             Input::Pressed(pressed) => self.pressed = pressed,
-            Input::Measured(ticket, usage, names) => self.measured(ticket, usage, names, out),
+            Input::Measured(ticket, usage, names) => self.measured(now, ticket, usage, names, out),
             Input::Message { .. } | Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
             Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => {
@@ -343,7 +343,7 @@ impl Replica {
                 send(from, Message::StatusIs { request, view, stable, trim }, out);
             }
             Message::AskWhole { view } => self.tell_if_whole(from, view, out),
-            Message::Survey(survey) => self.surveyed(from, survey, out),
+            Message::Survey(survey) => self.surveyed(now, from, survey, out),
             Message::Retain(retain) => self.retain(from, retain, out),
             Message::Trim { request, view, position } => {
                 self.told_to_trim(from, request, view, position, out);

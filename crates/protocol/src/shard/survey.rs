@@ -1,19 +1,25 @@
 //! A replica's part in keeping a log to its limits: it says how far it is, and does as it is told.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use seriatim_model::retention::StoreUse;
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::wire::wire_struct;
-use seriatim_model::{Address, IdRun, Position, Ticket, TimeIndex, ViewNumber};
+use seriatim_model::{Address, IdRun, Position, Ticket, Time, TimeIndex, ViewNumber};
 
 use super::message::Message;
 use super::primary_backup::{Replica, send};
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 
-/// Of how many questions at once a replica looks what its store takes. Whoever has no answer asks again.
+/// Of how many questions at once a replica looks what its store takes; and how many clients wait for the answer at most. A
+/// question that finds no room is asked again.
 const MOST_MEASURED: usize = 64;
+
+/// For how long clients are told what a store took when a client asked last: however many ask however often, the store is
+/// looked at for them no oftener than this.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
 
 /// How far is a replica, and what does it keep?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +88,19 @@ pub(super) struct Surveys {
     told_ms: u64,
     measuring: BTreeMap<Ticket, (Address, Survey)>,
     last: Ticket,
+    clients: Clients,
     /// Where segments end, as the store was told.
     segment_bytes: Option<u64>,
+}
+
+/// Clients that want to know what the store takes: they share one look at it.
+#[derive(Clone, Debug, Default)]
+struct Clients {
+    waiting: BTreeMap<Address, Survey>,
+    /// The look that is under way for them.
+    measuring: Option<Ticket>,
+    /// How many bytes the last one found, and until when that is told.
+    found: Option<(u64, Time)>,
 }
 
 impl Surveys {
@@ -101,16 +118,37 @@ impl Replica {
         &self.surveys.times
     }
 
-    pub(super) fn surveyed(&mut self, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
+    pub(super) fn surveyed(&mut self, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
         if !survey.usage {
             return self.tell_survey(from, survey, None, out);
         }
-        if self.surveys.measuring.len() < MOST_MEASURED {
-            self.surveys.last.0 += 1;
-            let ticket = self.surveys.last;
-            self.surveys.measuring.insert(ticket, (from, survey));
-            out.push(RoleEffect::Measure { ticket });
+        if matches!(from, Address::Client(..)) {
+            return self.surveyed_by_client(now, from, survey, out);
         }
+        if self.surveys.measuring.len() < MOST_MEASURED {
+            let ticket = self.measure(out);
+            self.surveys.measuring.insert(ticket, (from, survey));
+        }
+    }
+
+    fn surveyed_by_client(&mut self, now: Time, from: Address, survey: Survey, out: &mut Vec<RoleEffect>) {
+        let clients = &mut self.surveys.clients;
+        if let Some((bytes, _)) = clients.found.filter(|(_, until)| now < *until) {
+            return self.tell_survey(from, survey, Some(in_all(bytes)), out);
+        }
+        if clients.waiting.len() < MOST_MEASURED || clients.waiting.contains_key(&from) {
+            clients.waiting.insert(from, survey);
+        }
+        if clients.measuring.is_none() {
+            self.surveys.clients.measuring = Some(self.measure(out));
+        }
+    }
+
+    fn measure(&mut self, out: &mut Vec<RoleEffect>) -> Ticket {
+        self.surveys.last.0 += 1;
+        let ticket = self.surveys.last;
+        out.push(RoleEffect::Measure { ticket });
+        ticket
     }
 
     /// Whoever asks is told if it holds everything that a member of this view should.
@@ -122,13 +160,20 @@ impl Replica {
 
     pub(super) fn measured(
         &mut self,
+        now: Time,
         ticket: Ticket,
         usage: StoreUse,
         names: Vec<IdRun>,
         out: &mut Vec<RoleEffect>,
     ) {
         self.discard_unknown(names, out);
-        if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
+        let clients = &mut self.surveys.clients;
+        if clients.measuring == Some(ticket) {
+            (clients.measuring, clients.found) = (None, Some((usage.bytes, now + MEASURED_FOR)));
+            for (client, survey) in std::mem::take(&mut clients.waiting) {
+                self.tell_survey(client, survey, Some(in_all(usage.bytes)), out);
+            }
+        } else if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
             self.tell_survey(from, survey, Some(usage), out);
         }
     }
@@ -196,4 +241,9 @@ impl Replica {
     pub(super) fn forget_times(&mut self) {
         self.surveys.times.forget_below(self.trim);
     }
+}
+
+/// What a client is told of a store: not which positions keep it, which is long.
+fn in_all(bytes: u64) -> StoreUse {
+    StoreUse { bytes, extents: vec![] }
 }

@@ -226,7 +226,29 @@ fn shard(message: &shard::Message) -> String {
         Trimmed { request, first, .. } => format!("trimmed request={request} first={first}"),
         Status { request, .. } => format!("status request={request}"),
         StatusIs { view, stable, trim, .. } => format!("status-is v{view} stable={stable} trim={trim}"),
+        Survey(_) | Retain(_) | Surveyed(_) => retaining(message),
         _ => unreachable!("the others are seen above"),
+    }
+}
+
+fn retaining(message: &shard::Message) -> String {
+    use shard::Message::*;
+    match message {
+        Survey(shard::Survey { request, .. }) => format!("survey request={request}"),
+        Retain(shard::Retain { request, trim, .. }) => format!("retain request={request} trim={trim}"),
+        Surveyed(answer) => {
+            let shard::Surveyed { request, view, stable, trim, time_ms, times, usage, .. } = answer;
+            let mut line =
+                format!("surveyed request={request} v{view} stable={stable} trim={trim} now={time_ms}");
+            if let Some(times) = times {
+                line += &format!(" marks={}", marks(times));
+            }
+            if let Some(usage) = usage {
+                line += &format!(" bytes={} parts={}", usage.bytes, usage.extents.len());
+            }
+            line
+        }
+        _ => unreachable!("they are of limits"),
     }
 }
 

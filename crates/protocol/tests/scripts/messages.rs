@@ -3,7 +3,7 @@
 use seriatim_model::storage::{Lacking, Run, Stored};
 use seriatim_model::{
     Address, Endpoint, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Position, Record, RecordId,
-    SessionId, ShardId, ViewNumber,
+    SessionId, ShardId, TimeIndex, TimeMark, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
 use seriatim_protocol::parts::Content;
@@ -41,6 +41,9 @@ pub(crate) fn read(
     if let Some(message) = unordered(kind, words)? {
         return Ok(message.into());
     }
+    if let Some(message) = retaining(kind, words, entry)? {
+        return Ok(message.into());
+    }
     if let Some(message) = view_change(kind, words, life, entry)? {
         return Ok(message.into());
     }
@@ -75,6 +78,35 @@ fn run(words: &mut Words) -> Parsed<IdRun> {
         [run] => Ok(run),
         _ => Err("the names of one answer are consecutive ones of one session".into()),
     }
+}
+
+fn retaining(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<shard::Message>> {
+    use shard::Message::*;
+    Ok(Some(match kind {
+        "survey" => {
+            let (times, usage) = (words.has("times"), words.has("usage"));
+            Survey(shard::Survey { request: words.number("request")?, times, usage })
+        }
+        "retain" => {
+            let mut times = TimeIndex::default();
+            if let Some(position) = words.value("mark")?.map(Position) {
+                let (time_ms, wall_ms) = (words.number("time")?, words.number("wall")?);
+                times.add(TimeMark { position, time_ms, wall_ms });
+            }
+            times.reaches(words.number("now")?);
+            let (view, whole) = (words.view().unwrap_or(entry.view_number()), words.has("whole"));
+            let (request, trim) = (words.number("request")?, words.position("trim")?);
+            Retain(shard::Retain {
+                request,
+                view,
+                trim,
+                times,
+                whole,
+                segment_bytes: words.value("segments")?,
+            })
+        }
+        _ => return Ok(None),
+    }))
 }
 
 fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {

@@ -60,6 +60,17 @@ impl Words {
         text.split(',').map(shard).collect()
     }
 
+    /// The pairs in `name=1:20,3:40`; none if it is not there.
+    pub(crate) fn pairs(&mut self, name: &str) -> Parsed<Vec<(u64, u64)>> {
+        let text = self.value::<String>(name)?.unwrap_or_default();
+        let pair = |word: &str| {
+            let (first, second) = word.split_once(':')?;
+            Some((first.parse().ok()?, second.parse().ok()?))
+        };
+        let words = text.split(',').filter(|word| !word.is_empty());
+        words.map(|word| pair(word).ok_or(format!("what is '{word}'?"))).collect()
+    }
+
     /// The words that `read` understands.
     fn all<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
         let mut found = vec![];

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::limits::Limits;
+use seriatim_model::retention::{Extent, StoreUse};
 use seriatim_model::storage::{ReadFailure, StorageCommand, StorageFailure};
 use seriatim_model::{
     Address, Durability, Effect, Incarnation, Input, LogConfig, LogId, Machine, Member, NodeId, Order,
@@ -396,6 +397,12 @@ impl World {
                 Input::Read(ticket, damaged.map_or(Ok(found), |at| Err(ReadFailure::Damaged(at))))
             }
             "found" => Input::Found(Ticket(number(words.next()?)?), words.records()),
+            "measured" => {
+                let ticket = Ticket(number(words.next()?)?);
+                let extent = |(end, bytes)| Extent { end: Position(end), bytes };
+                let extents = words.pairs("parts")?.into_iter().map(extent).collect();
+                Input::Measured(ticket, StoreUse { bytes: words.number("bytes")?, extents }, words.names())
+            }
             "mapped" => Input::Mapped(Ticket(number(words.next()?)?), words.owned()?),
             "disk" => match words.next()?.as_str() {
                 "behind" => Input::Pressed(true),

@@ -1,4 +1,6 @@
 //! Disks of single nodes: one fills up, one gives back other bytes than were written.
+//!
+//! `SERIATIM_RIG_DISK_LOOPS` says how often a disk fills up and is trimmed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -42,15 +44,16 @@ impl Mount {
     /// Takes all the room that is left.
     fn fill(&self) {
         let mut filler = OpenOptions::new().create(true).append(true).open(self.filler()).expect("a file");
-        for size in [1 << 20, 4096, 1] {
-            loop {
-                match filler.write_all(&vec![0; size]) {
-                    Ok(()) => {}
-                    Err(cause) if cause.kind() == ErrorKind::StorageFull => break,
-                    Err(cause) => panic!("it cannot be filled: {cause}"),
-                }
-            }
-        }
+        let mut writes = |size: usize, most: usize| {
+            let fits = (0..most).take_while(|_| match filler.write_all(&vec![0; size]) {
+                Ok(()) => true,
+                Err(cause) if cause.kind() == ErrorKind::StorageFull => false,
+                Err(cause) => panic!("it cannot be filled: {cause}"),
+            });
+            fits.count() < most
+        };
+        // The node may give room back meanwhile: then from the start, and not byte by byte.
+        while !(writes(1 << 20, usize::MAX) && writes(4096, 256) && writes(1, 4096)) {}
     }
 
     fn make_room(&self) {
@@ -154,6 +157,63 @@ async fn a_node_whose_disk_is_full_says_so_is_done_without_and_comes_back_once()
         }
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
+}
+
+/// How often a disk fills up and is trimmed, unless the environment says otherwise.
+const DISK_LOOPS: u64 = 10;
+
+/// How many records are appended before a disk fills up, while it is full, and after.
+const A_FEW: u64 = 20;
+
+fn disk_loops() -> u64 {
+    let Ok(text) = std::env::var("SERIATIM_RIG_DISK_LOOPS") else { return DISK_LOOPS };
+    text.parse().unwrap_or_else(|_| panic!("SERIATIM_RIG_DISK_LOOPS needs a number, not '{text}'"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fills_up_and_is_trimmed_again_and_again_loses_nothing() {
+    let Some((members, disk)) = with_a_small_disk().await else { return };
+    let client = members.client(DEADLINE).await;
+    let config = LogConfig { sequencers: 3, replicas: 3, shards: 1, ..LogConfig::default() };
+    client.create("orders", config).await.expect("the log is created");
+    let log = client.log("orders").await.expect("it is there");
+    let mut appended = 0;
+    for number in 0..disk_loops() {
+        let one = async {
+            more_records(&log, &mut appended).await;
+            disk.fill();
+            until_full(&client, true).await;
+            more_records(&log, &mut appended).await;
+            let kept = appended - A_FEW;
+            log.trim(Position(kept)).await.expect("what makes room needs none");
+            disk.make_room();
+            // It may take its time to be taken back: a node that is full again and again waits longer each time.
+            until_full(&client, false).await;
+            more_records(&log, &mut appended).await;
+            for position in kept..appended {
+                let read = log.read(Position(position), 1, DEADLINE).await.expect("it is there");
+                assert_eq!(read[0].record.payload(), payload(position).as_bytes());
+            }
+        };
+        let done = tokio::time::timeout(Duration::from_secs(60), one).await;
+        assert!(done.is_ok(), "loop {number} does not end: {}", members.says());
+    }
+}
+
+/// Waits until the node says of itself that its disk is full, or is not.
+async fn until_full(client: &Client, is_full: bool) {
+    let mut again = tokio::time::interval(Duration::from_millis(50));
+    while client.condition(FULL).await.is_none_or(|condition| condition.has_full_disk != is_full) {
+        again.tick().await;
+    }
+}
+
+async fn more_records(log: &Log, appended: &mut u64) {
+    for _ in 0..A_FEW {
+        let position = log.append_sync(payload(*appended)).await.expect("those that have room suffice");
+        assert_eq!(position, Position(*appended));
+        *appended += 1;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! Limits trim nothing that is younger than they allow, by the true time, and nothing that is not final.
 //!
 //! The slack that is stated: a record may go when ten elevenths of its age have truly passed; and by a limit of bytes when
-//! what is kept is half of it: a record that got its position late keeps what was written after it, and all that goes with it.
+//! what is kept and one part of a segment of each shard are more than it.
 
 use std::time::Duration;
 
@@ -13,8 +13,10 @@ use crate::history::{History, Retained};
 
 /// For how long limits may still be applied that were changed: whoever applies them asked before.
 const APPLIED_LATE: Duration = Duration::from_secs(5);
-/// Which part of a limit of bytes may be missing of what is kept.
-const PARTS: u64 = 2;
+/// What goes with the last position that has to go, on each shard: one part of a segment at most. A store divides its
+/// segments into parts of 1 KiB or a 32nd of where they end, and long writes into pieces of less than twice that; segments
+/// here are no longer than 50,000 bytes and one write, of 100,000 in a burst. A quarter more is for what binding logs say of it.
+const PART_BYTES: u64 = 12_288;
 
 pub(super) fn check(history: &History) -> Finding {
     for trimmed in &history.retained {
@@ -34,22 +36,22 @@ pub(super) fn check(history: &History) -> Finding {
 }
 
 fn allows(history: &History, limits: &Retention, trimmed: &Retained) -> bool {
-    let Retained { at, trim, used, kept } = *trimmed;
+    let Retained { at, trim, kept, .. } = *trimmed;
     let by_records = limits.records.is_some_and(|most| final_at(history, at).since(trim) >= most);
     let by_age = limits.age_ms.is_some_and(|age| {
         let truly = age * CATCHES_UP / (CATCHES_UP + 1);
         let then = Time(at.0.saturating_sub(truly.saturating_sub(MILLIS) * 1_000_000));
         trim <= final_at(history, then)
     });
-    let by_bytes =
-        limits.bytes.is_some_and(|most| used + SMALL >= most && kept + SMALL + most / PARTS >= most);
+    let parts = u64::from(history.shard_count) * PART_BYTES;
+    let by_bytes = limits.bytes.is_some_and(|most| kept + SMALL + parts >= most);
     by_records || by_age || by_bytes
 }
 
 /// The error of clocks that show whole milliseconds.
 const MILLIS: u64 = 3;
 /// Bytes that may have come or gone between the look at a disk and the trim.
-const SMALL: u64 = 8192;
+const SMALL: u64 = 2048;
 
 /// The bound below which everything was final at an instant.
 fn final_at(history: &History, at: Time) -> Position {

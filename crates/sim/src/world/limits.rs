@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use seriatim_model::retention::Extent;
-use seriatim_model::{Endpoint, LogId, NodeId, Position, RetentionChange, ShardId, Time, TimeIndex};
+use seriatim_model::retention::StoreUse;
+use seriatim_model::{Endpoint, LogId, NodeId, Position, RetentionChange, ShardMembers, Time, TimeIndex};
 use seriatim_protocol::control;
-use seriatim_store::ShardStore;
 
 use super::nodes::frame;
 use super::{CONTROL, FOUNDER, World};
@@ -103,36 +102,26 @@ impl World {
         Some(times.position_at(wall_ms))
     }
 
-    /// How many bytes of files the log takes, one replica of each shard counted, the one that has most.
+    /// How many bytes of files the log takes that nothing written before keeps, one replica of each shard counted, the one that
+    /// has least.
     fn used_bytes(&self) -> u64 {
-        let used = |shard: ShardId| {
-            let directory = format!("{}/", ShardStore::directory(self.log, shard));
-            let of_node = self.nodes.values().map(|node| {
-                let files = node.disk.files();
-                let files = files.iter().filter(|file| file.starts_with(&directory));
-                files.map(|file| node.disk.content(file).map_or(0, |bytes| bytes.len() as u64)).sum::<u64>()
-            });
-            of_node.max().unwrap_or_default()
-        };
-        self.history.shards().map(used).sum()
+        self.least_bytes(|usage| usage.bytes - usage.held_bytes(self.limits.trim))
     }
 
     /// How many bytes records from a position on keep, counted so.
     fn kept_bytes(&self, trim: Position) -> u64 {
-        let kept = |extents: &[Extent]| {
-            let mut end = Position::ZERO;
-            let ends = extents.iter().map(|extent| {
-                end = end.max(extent.end);
-                if end > trim { extent.bytes } else { 0 }
-            });
-            ends.sum::<u64>()
+        self.least_bytes(|usage| usage.kept_bytes(trim))
+    }
+
+    /// A part of what the stores of each shard's replicas take, summed up over shards: of replicas the least.
+    fn least_bytes(&self, part: impl Fn(&StoreUse) -> u64) -> u64 {
+        let shards = self.latest_view().into_iter().flat_map(|view| &view.shards);
+        let of_shard = |members: &ShardMembers| {
+            let hosts = members.replicas.iter().filter_map(|replica| self.nodes[&replica.node].host.as_ref());
+            let uses = hosts.filter_map(|host| host.store_use(self.log, members.shard));
+            uses.map(|usage| part(&usage)).min().unwrap_or_default()
         };
-        let of_shard = |shard: ShardId| {
-            let hosts = self.nodes.values().filter_map(|node| node.host.as_ref());
-            let uses = hosts.filter_map(|host| host.store_use(self.log, shard));
-            uses.map(|usage| kept(&usage.extents)).max().unwrap_or_default()
-        };
-        self.history.shards().map(of_shard).sum()
+        shards.map(of_shard).sum()
     }
 
     /// How many bytes a log may have beyond its limit: on each shard the segment that is written to, one of which a part is
@@ -146,7 +135,6 @@ impl World {
         if self.plan.clocks.is_none() {
             return;
         }
-        self.history.slack_bytes = self.slack_bytes();
         if !self.run_until(KEPT_WITHIN, |world| world.exceeds().is_none()) {
             self.history.exceeds = self.exceeds();
         }

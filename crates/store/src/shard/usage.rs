@@ -19,43 +19,73 @@ const LEAST_PART_BYTES: u64 = 1 << 10;
 
 /// Which positions keep which records of a segment.
 ///
-/// Invariant: parts lie one behind the other.
+/// Invariant: parts lie one behind the other, without gaps. No part is longer than [`part_bytes`] of where it ends, or than
+/// the one piece of a run that it is, or what lies between runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// Up to where in the segment each one goes, and a bound above its positions.
+    /// Up to where in the segment each one goes, and a bound above its positions; zero where there are none.
     parts: Vec<(u64, Position)>,
 }
 
 impl Parts {
     /// The records of a run have the positions from `first` on.
     pub(super) fn bound(&mut self, run: IndexRun, first: Position) {
-        let (bytes, count) = (u64::from(run.bytes), run.count());
-        let begins = run.end() - bytes;
-        // One run that a rewritten log tells is divided as it was: records are taken for equally long.
+        // Where records of one run lie in its bytes only the segment knows: they are taken for equally long.
+        let (count, frames) = (run.count(), u64::from(run.frames.max(1)));
+        let before = |frame: u64| u64::from(run.bytes) * frame / frames;
+        let begins = u64::from(run.offset) + before(run.skip.into());
+        let bytes = u64::from(run.offset) + before(u64::from(run.skip) + count) - begins;
+        // One that a rewritten log tells is divided as it was.
         let pieces = (bytes / part_bytes(run.end())).clamp(1, count.max(1));
-        for piece in 1..=pieces {
-            self.end_at(begins + bytes * piece / pieces, first + (count * piece).div_ceil(pieces));
+        for piece in 0..pieces {
+            let upto = |piece: u64| begins + bytes * piece / pieces;
+            self.keep(upto(piece), upto(piece + 1), first + (count * (piece + 1)).div_ceil(pieces));
         }
     }
 
-    /// The records that end at this offset of the segment have positions below `end`.
-    fn end_at(&mut self, offset: u64, end: Position) {
-        let index = self.parts.partition_point(|(upto, _)| *upto < offset);
-        if let Some((_, known)) = self.parts.get_mut(index) {
+    /// The bytes from `begins` up to `upto` are records with positions below `end`.
+    fn keep(&mut self, begins: u64, upto: u64, end: Position) {
+        self.divide_at(begins);
+        self.divide_at(upto);
+        let first = self.parts.partition_point(|(known, _)| *known <= begins);
+        let last = self.parts.partition_point(|(known, _)| *known < upto);
+        for (_, known) in self.parts.get_mut(first..=last).into_iter().flatten() {
             *known = (*known).max(end);
-            return;
         }
-        let before = index.checked_sub(2).map_or(0, |index| self.parts[index].0);
-        match self.parts.last_mut() {
-            Some((upto, known)) if offset - before <= part_bytes(offset) => {
-                (*upto, *known) = (offset, (*known).max(end));
+        self.join(first.saturating_sub(1), last + 1);
+    }
+
+    /// From now on a part ends at this offset, unless one lies there that keeps something: that is not divided.
+    fn divide_at(&mut self, offset: u64) {
+        let index = self.parts.partition_point(|(upto, _)| *upto < offset);
+        match self.parts.get(index) {
+            Some((_, end)) if *end > Position::ZERO => {}
+            Some((upto, _)) if *upto == offset => {}
+            _ if offset == 0 => {}
+            _ => self.parts.insert(index, (offset, Position::ZERO)),
+        }
+    }
+
+    /// Joins parts from the one at `from` on, up to the one at `until`, that are short together.
+    fn join(&mut self, from: usize, until: usize) {
+        let mut index = from;
+        for _ in from..until {
+            let Some(&[(upto, end), (next_upto, next_end)]) = self.parts.get(index..index + 2) else {
+                return;
+            };
+            let begins = index.checked_sub(1).map_or(0, |before| self.parts[before].0);
+            assert!(begins < upto && upto < next_upto, "parts lie one behind the other");
+            if next_upto - begins <= part_bytes(next_upto) {
+                self.parts[index + 1].1 = end.max(next_end);
+                self.parts.remove(index);
+            } else {
+                index += 1;
             }
-            _ => self.parts.push((offset, end)),
         }
     }
 }
 
-/// How long a part is at most that ends at an offset of a segment, about.
+/// How long a part is at most that ends at an offset of a segment and is joined of several.
 fn part_bytes(offset: u64) -> u64 {
     (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
@@ -81,7 +111,7 @@ impl ShardStore {
                 let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
                 let part = Extent { end: *end, bytes: until as u64 - told };
                 told = until as u64;
-                if part.end > trim {
+                if part.end > trim || !usage.extents.is_empty() {
                     usage.extents.push(part);
                 }
             }
