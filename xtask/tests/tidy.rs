@@ -56,4 +56,6 @@ checks! {
     decisions,
     documents,
     named_files,
+    comments,
+    questions,
 }

@@ -6,6 +6,7 @@ mod protocols;
 mod purity;
 mod sizes;
 mod strings;
+mod words;
 
 use std::fmt;
 
@@ -118,5 +119,11 @@ pub const CHECKS: &[Check] = &[
         name: "named_files",
         about: "every page and source file that a text names exists",
         run: documents::named,
+    },
+    Check { name: "comments", about: "a comment begins with the role that acts", run: words::comments },
+    Check {
+        name: "questions",
+        about: "a function that asks how something is does not change it",
+        run: words::questions,
     },
 ];
