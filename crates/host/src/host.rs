@@ -444,7 +444,7 @@ impl Host {
             return self.hold_back(key, from, message);
         }
         if matches!(message, Message::Control(control::Message::Gone { .. })) {
-            self.is_unknown(now, key.log);
+            self.note_unknown(now, key.log);
         }
         if !self.roles.contains_key(&key) {
             self.host_new_role(now, key, &message);
@@ -520,7 +520,7 @@ impl Host {
             if key.endpoint == Endpoint::Controller {
                 self.notice_effect(now, key, &effect);
             }
-            if !self.is_to_wait(key, &effect) {
+            if !self.make_wait(key, &effect) {
                 self.perform(now, key, effect);
             }
         }
@@ -585,7 +585,7 @@ impl Host {
     }
 
     pub(crate) fn store(&mut self, now: Time, key: RoleKey, ticket: Ticket, command: &StorageCommand) {
-        let must_wait = self.is_kept_from(now, key, command);
+        let must_wait = self.keep_from(now, key, command);
         if !must_wait {
             self.backlog.gives(key.log, command);
         }

@@ -163,7 +163,7 @@ impl Notices {
     }
 
     /// A record of a replica here is damaged.
-    fn is_damaged(&mut self, now: Time, key: RoleKey, log: Option<&str>, position: Position) {
+    fn note_damaged(&mut self, now: Time, key: RoleKey, log: Option<&str>, position: Position) {
         let text = format!(
             "the record at position {position} is damaged on the disk of {} here: it is read from another replica, and \
              mended; look at the disk",
@@ -225,7 +225,7 @@ impl Notices {
     }
 
     /// A log cannot go on.
-    fn is_unavailable(&mut self, now: Time, entry: &LogEntry, why: &str) {
+    fn note_unavailable(&mut self, now: Time, entry: &LogEntry, why: &str) {
         let told = self.logs.entry(entry.id).or_default();
         if told.obstacle.as_deref() == Some(why) {
             return;
@@ -399,7 +399,7 @@ impl Host {
     pub(crate) fn notice_damage(&mut self, now: Time, key: RoleKey, outcome: &ReadOutcome) {
         if let Err(ReadFailure::Damaged(position)) = outcome {
             let log = self.log_name(key.log).map(str::to_owned);
-            self.notices.is_damaged(now, key, log.as_deref(), *position);
+            self.notices.note_damaged(now, key, log.as_deref(), *position);
         }
     }
 
@@ -459,7 +459,7 @@ impl Host {
             control::Message::CompareAndSet { entry } => {
                 self.notices.replaces(entry);
                 if let Some(why) = &entry.unavailable {
-                    self.notices.is_unavailable(now, entry, why);
+                    self.notices.note_unavailable(now, entry, why);
                 }
             }
             _ => {}
@@ -622,7 +622,7 @@ mod tests {
         let mut notices = Notices::default();
         let entry = about(1);
         for why in ["one", "one", "two", "one"] {
-            notices.is_unavailable(Time(1), &entry, why);
+            notices.note_unavailable(Time(1), &entry, why);
         }
         assert_eq!(
             texts(&mut notices, Time(1)),
@@ -634,14 +634,14 @@ mod tests {
     fn what_happens_to_many_logs_at_once_is_counted() {
         let mut notices = Notices::default();
         for log in 0..1000 {
-            notices.is_unavailable(Time(1), &about(log), "its nodes are away");
+            notices.note_unavailable(Time(1), &about(log), "its nodes are away");
         }
         assert_eq!(texts(&mut notices, Time(2)).len(), limits::NOTICES);
         assert_eq!(notices.deadline(), Some(Time(1) + SECOND));
         let told = texts(&mut notices, Time(1) + SECOND);
         assert_eq!(told.len(), 1);
         assert!(told[0].starts_with(&(1000 - limits::NOTICES).to_string()), "{told:?}");
-        notices.is_unavailable(Time(1) + SECOND, &about(0), "something else");
+        notices.note_unavailable(Time(1) + SECOND, &about(0), "something else");
         assert_eq!(texts(&mut notices, Time(1) + SECOND), ["unavailable: something else"]);
     }
 

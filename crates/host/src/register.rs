@@ -148,7 +148,7 @@ impl Host {
         let others = nodes.into_iter().filter(|node| node.node != own.node);
         others.for_each(|node| self.note_address(node.node, node.address));
         self.meet(now);
-        self.is_told_of_others(now);
+        self.note_others(now);
     }
 
     /// A node that is taken for gone says where it is: the register's answer is to find it there, and not where it was.

@@ -38,7 +38,7 @@ impl Host {
 
     /// The register does not know a log. If it was deleted, it is to be retired, sooner or later. If it is not,
     /// and has replicas here, then the register was set back.
-    pub(crate) fn is_unknown(&mut self, now: Time, log: LogId) {
+    pub(crate) fn note_unknown(&mut self, now: Time, log: LogId) {
         let is_replica = |key: &RoleKey| matches!(key.endpoint, Endpoint::Sequencer | Endpoint::Shard(_));
         if !self.roles.keys().any(|key| key.log == log && is_replica(key)) {
             self.unknown.remove(&log);

@@ -87,7 +87,7 @@ impl Host {
     }
 
     /// The register told which nodes there are.
-    pub(crate) fn is_told_of_others(&mut self, now: Time) {
+    pub(crate) fn note_others(&mut self, now: Time) {
         if let Returning::Awaits { is_told, .. } = &mut self.returning {
             *is_told = true;
             self.hears_of_others(now);

@@ -182,7 +182,7 @@ impl Host {
 
     /// Whether a command has to wait for room: what is left is not for records, but for those that a view change brings, which
     /// are few: the view that makes trims go through again needs them.
-    pub(crate) fn is_kept_from(&mut self, now: Time, key: RoleKey, command: &StorageCommand) -> bool {
+    pub(crate) fn keep_from(&mut self, now: Time, key: RoleKey, command: &StorageCommand) -> bool {
         let records = record_count(command) as u64;
         if records == 0 {
             return false;

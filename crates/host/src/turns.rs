@@ -75,7 +75,7 @@ impl Turns {
 
 impl Host {
     /// Whether an effect of a role is not to be performed: it begins a view change, and it is not its log's turn.
-    pub(crate) fn is_to_wait(&mut self, key: RoleKey, effect: &RoleEffect) -> bool {
+    pub(crate) fn make_wait(&mut self, key: RoleKey, effect: &RoleEffect) -> bool {
         let asks = matches!(
             effect,
             RoleEffect::Send {

@@ -121,7 +121,7 @@ impl Desk {
                 Some(update) = changes.recv() => match update {
                     Ok(update) => self.news.watched(update),
                     Err(_) => {
-                        self.news.is_deaf();
+                        self.news.forget_all();
                         vec![]
                     }
                 },

@@ -115,7 +115,7 @@ impl News {
                 let Some(log) = self.keys.log_of(&key) else { return vec![] };
                 let Some(Known { entry, .. }) = self.known.remove(&log) else { return vec![] };
                 let refused = Message::Refused { request: NEWS, refusal: catalog::not_found(entry.name) };
-                answers(log, self.audience.is_left(log), &refused)
+                answers(log, self.audience.remove_log(log), &refused)
             }
         }
     }
@@ -129,7 +129,7 @@ impl News {
     }
 
     /// Nothing that is known can be relied on: etcd is not heard.
-    pub(super) fn is_deaf(&mut self) {
+    pub(super) fn forget_all(&mut self) {
         self.known.clear();
     }
 

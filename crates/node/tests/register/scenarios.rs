@@ -406,21 +406,21 @@ fn late(talk: &mut Talk) {
         move |listed: &NodeAddress| listed.node == NODES[1] && listed.address == address
     };
     talk.join(NODES[1], "node-2:2");
-    let version = talk.is_elsewhere(NODES[1]);
+    let version = talk.see_elsewhere(NODES[1]);
     let place = |address: &str| NodeAddress { node: NODES[1], address: address.to_owned() };
     // That life ended before it moved, and the next one is where it always was.
     talk.forget();
     talk.join(NODES[1], "node-2:1");
     talk.hears_of(NODES[1], 3, is_at("node-2:1"));
     talk.ask(itself(NODES[1]), Message::Move { node: place("node-2:2"), version });
-    talk.is_elsewhere(NODES[1]);
+    talk.see_elsewhere(NODES[1]);
     talk.moves(NODES[1], "node-2:3");
     talk.hears_of(NODES[1], 3, is_at("node-2:3"));
     for late in
         [Message::Join { node: place("node-2:1") }, Message::Move { node: place("node-2:2"), version }]
     {
         talk.ask(itself(NODES[1]), late);
-        talk.is_elsewhere(NODES[1]);
+        talk.see_elsewhere(NODES[1]);
     }
     let Message::Listing { nodes, .. } = talk.answer(NODES[0], Message::List { request: 1 }) else {
         panic!("a listing")

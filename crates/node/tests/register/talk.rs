@@ -137,13 +137,13 @@ impl Talk {
     pub(crate) fn moves(&mut self, node: NodeId, address: &str) {
         self.forget();
         self.join(node, address);
-        let version = self.is_elsewhere(node);
+        let version = self.see_elsewhere(node);
         let place = NodeAddress { node, address: address.to_owned() };
         self.ask(itself(node), Message::Move { node: place, version });
     }
 
     /// Waits until a node hears that another address is known, and which word about it that is.
-    pub(crate) fn is_elsewhere(&mut self, node: NodeId) -> u64 {
+    pub(crate) fn see_elsewhere(&mut self, node: NodeId) -> u64 {
         match self.hears(itself(node), |message| matches!(message, Message::Elsewhere { .. })) {
             Message::Elsewhere { version } => version,
             _ => unreachable!("it fits"),

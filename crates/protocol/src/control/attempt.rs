@@ -201,7 +201,7 @@ impl Attempt {
 
     /// A replica is sealed. Says whether that is news, as do the other answers: what is only repeated is no
     /// progress.
-    pub(super) fn is_sealed(
+    pub(super) fn note_sealed(
         &mut self,
         node: NodeId,
         incarnation: Incarnation,
@@ -216,7 +216,7 @@ impl Attempt {
         &self.shards
     }
 
-    pub(super) fn is_fenced(
+    pub(super) fn note_fenced(
         &mut self,
         shard: ShardId,
         node: NodeId,
@@ -227,7 +227,7 @@ impl Attempt {
         self.step < Step::Register && self.fenced.insert((shard, node), answer) != Some(answer)
     }
 
-    pub(super) fn is_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
+    pub(super) fn note_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
         let awaited = self.step == Step::Flush;
         if awaited {
             self.flushed = Some(Flushed { first, end, sessions });
@@ -236,13 +236,13 @@ impl Attempt {
     }
 
     /// The chosen replica is on its way.
-    pub(super) fn is_flushing(&mut self, bound: Position) -> bool {
+    pub(super) fn note_flushing(&mut self, bound: Position) -> bool {
         let further = bound > self.flushing;
         self.flushing = self.flushing.max(bound);
         further
     }
 
-    pub(super) fn is_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
+    pub(super) fn note_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         // What is being registered stays as it is: it may be registered already.
         self.step < Step::Register && self.staged.insert(node, incarnation) != Some(incarnation)
     }

@@ -63,7 +63,7 @@ impl Audience {
     }
 
     /// A log is gone. Those who are to be told.
-    pub fn is_left(&mut self, log: LogId) -> Vec<Address> {
+    pub fn remove_log(&mut self, log: LogId) -> Vec<Address> {
         let listeners = self.logs.remove(&log).unwrap_or_default();
         self.count -= listeners.len();
         listeners.into_keys().collect()
@@ -108,7 +108,7 @@ mod tests {
         audience.join(Time::ZERO, LOG, client(1), view(1));
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(2)), []);
         assert_eq!(audience.hears_of(Time::ZERO, LOG, view(3)), [client(1), client(2)]);
-        assert_eq!(audience.is_left(LOG), [client(1), client(2)]);
+        assert_eq!(audience.remove_log(LOG), [client(1), client(2)]);
         assert!(!audience.is_there(LOG) && audience.is_there(LogId(2)));
     }
 

@@ -60,7 +60,7 @@ impl Known {
     }
 
     /// A claim proved that the register, where only the view `registered` is known, is behind.
-    pub(super) fn is_proved(&mut self, now: Time, registered: ViewNumber) -> Trouble {
+    pub(super) fn prove(&mut self, now: Time, registered: ViewNumber) -> Trouble {
         self.behind_since.get_or_insert(now);
         self.trouble(registered)
     }

@@ -101,7 +101,7 @@ impl Attempt {
     }
 
     /// A shard got further with its flush. Says whether that is news.
-    pub(super) fn has_shard_flushed(&mut self, shard: ShardId, node: NodeId, upto: Position) -> bool {
+    pub(super) fn note_shard_flushed(&mut self, shard: ShardId, node: NodeId, upto: Position) -> bool {
         let known = self.flushes.get_mut(&shard).filter(|(source, _)| source.node == node);
         known.is_some_and(|(_, known)| {
             let further = upto > *known;

@@ -574,7 +574,7 @@ impl Controller {
             Verdict::Doubtful => return self.rest(now, self.pace.backoff()),
             Verdict::Behind(trouble) => return self.cannot_form(now, entry, &trouble, out),
         }
-        let needed = self.is_needed(now, &entry, out);
+        let needed = self.find_need(now, &entry, out);
         if !needed {
             self.phase = Phase::Idle;
             let is_unfinished = self.full.is_in(&entry) || self.is_left_by_some();
@@ -594,7 +594,7 @@ impl Controller {
         self.enter(now, Phase::Claiming(Box::new(wanted)), out);
     }
 
-    fn is_needed(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) -> bool {
+    fn find_need(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) -> bool {
         let current = entry.view_number();
         let Some(view) = &entry.view else { return true };
         let is_asked_for = self.orders.is_pending() && entry.unavailable.is_some();
@@ -644,19 +644,19 @@ impl Controller {
         let ours = attempt.claim();
         let is_news = match message {
             Message::Sealed { claim, incarnation, state } if claim == ours => {
-                attempt.is_sealed(node, incarnation, state)
+                attempt.note_sealed(node, incarnation, state)
             }
-            Message::Flushing { claim, bound } if claim == ours => attempt.is_flushing(bound),
+            Message::Flushing { claim, bound } if claim == ours => attempt.note_flushing(bound),
             Message::Flushed { claim, first, end, sessions } if claim == ours => {
-                attempt.is_flushed(first, end, sessions)
+                attempt.note_flushed(first, end, sessions)
             }
-            Message::Staged { claim, incarnation } if claim == ours => attempt.is_staged(node, incarnation),
+            Message::Staged { claim, incarnation } if claim == ours => attempt.note_staged(node, incarnation),
             // While it is being registered, the view that they know may be ours.
             Message::Ahead { claim, view }
                 if claim == ours && view > attempt.old() && attempt.step < Step::Register =>
             {
                 let entry = attempt.entry.clone();
-                let trouble = self.known.is_proved(now, entry.view_number());
+                let trouble = self.known.prove(now, entry.view_number());
                 return self.cannot_form(now, entry, &trouble, out);
             }
             // An equal number: it takes part in a view of that number. Unless that is the one that is being
@@ -693,19 +693,19 @@ impl Controller {
         }
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         if let shard::Message::Whole { view } = message {
-            return self.is_whole(now, (shard, node), *view, out);
+            return self.note_whole(now, (shard, node), *view, out);
         }
         let Phase::Attempt(attempt) = &mut self.phase else { return };
         let ours = attempt.claim();
         let is_news = match message {
             shard::Message::Fenced { claim, incarnation, held } if *claim == ours => {
-                attempt.is_fenced(shard, node, *incarnation, *held)
+                attempt.note_fenced(shard, node, *incarnation, *held)
             }
             shard::Message::Fenced { claim, .. } if *claim > ours => {
                 return self.rest(now, self.pace.backoff());
             }
             shard::Message::Flushed { claim, upto } if *claim == ours => {
-                attempt.has_shard_flushed(shard, node, *upto)
+                attempt.note_shard_flushed(shard, node, *upto)
             }
             shard::Message::Unflushed { claim } if *claim == ours && attempt.step == Step::Flush => {
                 // Under this claim nobody else may: it may have flushed a part.

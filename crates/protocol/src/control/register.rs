@@ -487,7 +487,7 @@ impl Register {
         let nodes = catalog::told_of_deletion(entry, self.known()).into_iter().collect();
         self.change(JournalRecord::Deleted { log, nodes }, out);
         self.retire_at = now;
-        for listener in self.audience.is_left(log) {
+        for listener in self.audience.remove_log(log) {
             let refusal = catalog::not_found(name.clone());
             self.gate.confirm(listener, Message::Refused { request: NEWS, refusal }, out);
         }

@@ -346,7 +346,7 @@ impl LogClient {
             let pending = &mut self.pending[(number - self.base) as usize];
             pending.place = Place::At { position, hops: 0, sent: false };
             self.placed.insert(position, number);
-            self.writes.is_due(view, position, &pending.place);
+            self.writes.make_due(view, position, &pending.place);
         }
         self.asked = self.asked.max(self.told);
         if self.told > told {
@@ -387,7 +387,7 @@ impl LogClient {
                 {
                     self.placed.insert(position, number);
                     let place = Place::Asked { position, tries: 0 };
-                    is_gone |= !self.writes.is_due(view, position, &place);
+                    is_gone |= !self.writes.make_due(view, position, &place);
                     place
                 }
                 Place::Overtaken => Place::Overtaken,
@@ -579,7 +579,7 @@ impl LogClient {
                 self.sought(now, (node, shard), session, (from, upto), (trim, &found), out);
             }
             shard::Message::Pressed { view } if view == current => {
-                self.writes.is_heard(now, (shard, node));
+                self.writes.hear(now, (shard, node));
                 self.pressed(now);
             }
             shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),

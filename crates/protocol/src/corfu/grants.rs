@@ -85,7 +85,7 @@ impl Holder {
             || self.asked_at.is_some_and(|at| now >= at + silence.max(self.patience))
     }
 
-    fn is_heard(&mut self, from: Address) {
+    fn hear(&mut self, from: Address) {
         self.from = from;
         (self.closed_at, self.asked_at) = (None, None);
         self.pause = limits::RESEND_AFTER;
@@ -153,7 +153,7 @@ impl Grants {
     /// Something came of a session. Its client writes nothing any more that was given in earlier takes than this one.
     pub(super) fn hear(&mut self, from: Address, session: SessionId, take: u64) {
         if let Some(holder) = self.holders.get_mut(&session) {
-            holder.is_heard(from);
+            holder.hear(from);
             holder.take = holder.take.max(take);
         }
     }
@@ -171,7 +171,7 @@ impl Grants {
         if let Some(asked_at) = holder.asked_at {
             self.silence.took(now, now - asked_at);
         }
-        holder.is_heard(from);
+        holder.hear(from);
         holder.ask_next_at = now + limits::RESEND_AFTER;
         let mut let_go = 0;
         for grant in self.given.iter_mut().take(MOST_LOOKED_AT) {

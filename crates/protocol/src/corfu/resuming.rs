@@ -129,7 +129,7 @@ impl LogClient {
                 self.earlier.stage = Stage::Search(Search::new(session, wanted, range, batch), Some(ended));
                 return;
             }
-            resuming.has_ended(view, session, ended.end, Some(ended.successor));
+            resuming.note_ended(view, session, ended.end, Some(ended.successor));
             self.earlier.lowest = ended.below;
         }
         match &self.earlier.resuming {

@@ -57,7 +57,7 @@ impl Machine for Sequencer {
             Input::Message { from, message } => match message {
                 roles::Message::Corfu(message) => self.receive(now, from, message, out),
                 roles::Message::Shard(shard::Message::StableKnown { view, stable }) => {
-                    self.is_written(now, from, view, stable);
+                    self.note_written(now, from, view, stable);
                 }
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
@@ -228,7 +228,7 @@ impl Sequencer {
     }
 
     /// A shard says how far it is written.
-    fn is_written(&mut self, now: Time, from: Address, view: ViewNumber, stable: Position) {
+    fn note_written(&mut self, now: Time, from: Address, view: ViewNumber, stable: Position) {
         let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.accepts(view)) else { return };
         let Some(known) = self.written.get_mut(&shard) else { return };
         *known = stable.min(self.next).max(*known);

@@ -7,7 +7,7 @@ use crate::parts::appending::{Failure, Reply, reply};
 
 impl LogClient {
     /// All replicas of a chain have a record.
-    pub(super) fn is_done(&mut self, number: u64, position: Position, out: &mut Out) {
+    pub(super) fn complete(&mut self, number: u64, position: Position, out: &mut Out) {
         self.placed.remove(&position);
         self.in_log = self.in_log.max(number + 1);
         self.since = self.since.max(position);

@@ -46,7 +46,7 @@ impl Replica {
         }
     }
 
-    fn is_heard(&mut self, now: Time) {
+    fn hear(&mut self, now: Time) {
         (self.heard_at, self.broken_at) = (now, None);
     }
 
@@ -129,16 +129,16 @@ impl Writes {
     }
 
     /// The record at this place goes to its next replica. Says whether there is one.
-    pub(super) fn is_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
+    pub(super) fn make_due(&mut self, view: &View, position: Position, place: &Place) -> bool {
         let target = target(view, place);
         let replica = target.and_then(|target| self.replicas.get_mut(&target));
         replica.map(|replica| replica.due.insert(position)).is_some()
     }
 
     /// A replica answered something.
-    pub(super) fn is_heard(&mut self, now: Time, replica: (ShardId, NodeId)) {
+    pub(super) fn hear(&mut self, now: Time, replica: (ShardId, NodeId)) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
-            replica.is_heard(now);
+            replica.hear(now);
         }
     }
 
@@ -245,7 +245,7 @@ impl LogClient {
                         }
                         self.passes(number, position, hops + 1, out);
                     }
-                    _ => self.is_done(number, position, out),
+                    _ => self.complete(number, position, out),
                 }
             }
         }
@@ -257,10 +257,10 @@ impl LogClient {
         let Some(view) = self.log.view() else { return };
         let place = Place::At { position, hops, sent: true };
         if target(view, &place).is_none() {
-            return self.is_done(number, position, out);
+            return self.complete(number, position, out);
         }
         self.pending[(number - self.base) as usize].place = place;
-        self.writes.is_due(view, position, &place);
+        self.writes.make_due(view, position, &place);
         self.work_is_due = true;
     }
 
@@ -276,7 +276,7 @@ impl LogClient {
                 self.pending[(number - self.base) as usize].place = place;
                 // If nobody knows: it is trimmed, or lost.
                 is_lost |= target(view, &place).is_none();
-                self.writes.is_due(view, position, &place);
+                self.writes.make_due(view, position, &place);
                 self.work_is_due = true;
             }
         }
@@ -292,7 +292,7 @@ impl LogClient {
         for span in spans {
             let shard = view.placement.shard_of(span.first);
             let Some(replica) = self.writes.replicas.get_mut(&(shard, node)) else { continue };
-            replica.is_heard(now);
+            replica.hear(now);
             let refused = span.positions().filter(|position| replica.again(*position)).count();
             if refused > 0 {
                 replica.pace.refused(now, disk_full, jitter);
@@ -306,7 +306,7 @@ impl LogClient {
         let view = self.log.view()?;
         let replica = self.writes.replicas.get_mut(&(view.placement.shard_of(position), node))?;
         let is_oldest = replica.sent.first_key_value().is_some_and(|(oldest, _)| *oldest == position);
-        replica.is_heard(now);
+        replica.hear(now);
         let bytes = replica.lands(position)?;
         replica.pace.takes(now, bytes);
         if is_oldest {

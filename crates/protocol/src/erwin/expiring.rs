@@ -64,7 +64,7 @@ impl Sequencer {
 
     /// Whether nothing more is admitted of a session until its client has taken note of what became no-ops: these are as
     /// many as are left for all others.
-    pub(super) fn has_too_many_voids(&mut self, session: SessionId, lowest: u64) -> bool {
+    pub(super) fn refuses_for_voids(&mut self, session: SessionId, lowest: u64) -> bool {
         let most = self.options.limits.void_runs;
         let has_too_many = |sessions: &Sessions| {
             let own = sessions.unsettled_voids(session);

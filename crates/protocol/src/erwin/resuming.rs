@@ -46,7 +46,7 @@ impl LogClient {
         match *message {
             Message::Ended { view, session, at, successor } => {
                 if let Some(resuming) = &mut self.resuming {
-                    resuming.has_ended(view, session, at, successor);
+                    resuming.note_ended(view, session, at, successor);
                 }
                 let lost: Vec<RecordId> = self.past.from(RecordId { session, number: at }).collect();
                 for id in lost {

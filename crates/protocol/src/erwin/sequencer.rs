@@ -319,7 +319,7 @@ impl Sequencer {
             }
             Admission::Admit { skip } => {
                 let before = self.gate.issued();
-                let is_cut = skip < run.count && self.has_too_many_voids(session, lowest);
+                let is_cut = skip < run.count && self.refuses_for_voids(session, lowest);
                 if is_cut {
                     entries.truncate(skip as usize);
                 }
@@ -573,7 +573,7 @@ impl Sequencer {
                 self.stage(from, old, Staged { claim, ordered, sessions }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
-            control::Message::Unavailable { why } => self.membership.is_unavailable(why),
+            control::Message::Unavailable { why } => self.membership.note_unavailable(why),
             _ => {}
         }
     }

@@ -87,7 +87,7 @@ impl KnownLog {
                 if found.name == self.entry.name =>
             {
                 if found.id != self.entry.id {
-                    return self.is_deleted();
+                    return self.note_deleted();
                 }
                 self.unavailable = None;
                 self.entry.unavailable.clone_from(&found.unavailable);
@@ -100,13 +100,13 @@ impl KnownLog {
                 News::NewView
             }
             Message::Refused { refusal: Refusal::NoSuchLog { name }, .. } if name == self.entry.name => {
-                self.is_deleted()
+                self.note_deleted()
             }
             _ => News::Nothing,
         }
     }
 
-    fn is_deleted(&mut self) -> News {
+    fn note_deleted(&mut self) -> News {
         self.lookup.found();
         News::Deleted
     }

@@ -120,7 +120,7 @@ impl Membership {
     }
 
     /// No view can be formed.
-    pub fn is_unavailable(&mut self, why: String) {
+    pub fn note_unavailable(&mut self, why: String) {
         self.unavailable = Some(why);
     }
 

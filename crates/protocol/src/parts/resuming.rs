@@ -290,7 +290,7 @@ impl Resuming {
     }
 
     /// A session has ended, or turned out to have ended earlier than it was said before.
-    pub fn has_ended(
+    pub fn note_ended(
         &mut self,
         view: ViewNumber,
         session: SessionId,

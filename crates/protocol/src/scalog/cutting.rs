@@ -270,7 +270,7 @@ impl Leader {
     }
 
     /// A follower holds all cuts up to `end`. One that says so for the first time may have missed what was sent before.
-    pub(super) fn is_held(&mut self, now: Time, node: NodeId, end: Position) {
+    pub(super) fn note_held(&mut self, now: Time, node: NodeId, end: Position) {
         let Some(follower) = self.followers.get_mut(&node) else { return };
         if !follower.is_there {
             (follower.is_there, follower.again_at) = (true, now);

@@ -109,7 +109,7 @@ impl Pusher {
     }
 
     /// A shard holds a cut on all replicas.
-    pub(super) fn is_bound(&mut self, shard: ShardId, batch: Position) {
+    pub(super) fn note_bound(&mut self, shard: ShardId, batch: Position) {
         let index = self.cuts.partition_point(|push| push.cut.from < batch);
         if let Some(push) = self.cuts.get_mut(index).filter(|push| push.cut.from == batch) {
             push.unanswered.retain(|unanswered| *unanswered != shard);

@@ -38,7 +38,7 @@ impl LogClient {
         match message {
             Message::Ended { view, at, successor, .. } => {
                 if let Some(resuming) = &mut self.resuming {
-                    resuming.has_ended(*view, session, *at, Some(*successor));
+                    resuming.note_ended(*view, session, *at, Some(*successor));
                 }
             }
             Message::Located { places, .. } => self.earlier_located(session, places, out),

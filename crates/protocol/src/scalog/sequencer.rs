@@ -145,7 +145,7 @@ impl Sequencer {
             }
             Message::Held { view, end } if self.membership.accepts(view) => {
                 let (Some(leader), Address::Node(node, _)) = (&mut self.leader, from) else { return };
-                leader.is_held(now, node, end);
+                leader.note_held(now, node, end);
                 self.commit(now, out);
             }
             Message::Locate { view, session, first, count }
@@ -274,7 +274,7 @@ impl Sequencer {
             }
             shard::Message::Bound { view, batch, .. } if self.membership.accepts(view) => {
                 if let Some(leader) = &mut self.leader {
-                    leader.pusher.is_bound(shard, batch);
+                    leader.pusher.note_bound(shard, batch);
                     let bound = leader.pusher.bound();
                     self.let_go_below(bound);
                 }
@@ -297,7 +297,7 @@ impl Sequencer {
                 self.stage(from, old, Staged { claim, ordered, sessions }, out);
             }
             control::Message::Registered { entry } => self.registered(now, entry, out),
-            control::Message::Unavailable { why } => self.membership.is_unavailable(why),
+            control::Message::Unavailable { why } => self.membership.note_unavailable(why),
             _ => {}
         }
     }

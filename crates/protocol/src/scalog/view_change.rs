@@ -112,7 +112,7 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
-        flush.pusher.is_bound(shard, batch);
+        flush.pusher.note_bound(shard, batch);
         if flush.pusher.len() == 0 {
             self.report_flush(out);
         }

@@ -140,7 +140,7 @@ impl Replica {
         }
         let (first, rest) = not_below(self.stable, batch, runs);
         if rest.is_empty() {
-            return self.is_held(write, out);
+            return self.finish_write(write, out);
         }
         if self.lacks_name(&rest) {
             // It has reported less than that. Whoever pushes does so again.

@@ -155,7 +155,7 @@ impl Replica {
     }
 
     /// A read came back: what it found damaged is got from another replica. Returns what the replica asked for itself.
-    pub(super) fn has_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
+    pub(super) fn take_read(&mut self, now: Time, outcome: Outcome) -> Option<(u64, OwnOutcome)> {
         if let Some(position) = outcome.damaged.filter(|position| *position < self.stable) {
             self.copying.add_damaged(position);
         }

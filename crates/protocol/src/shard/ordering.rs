@@ -60,7 +60,7 @@ impl Replica {
         if !self.is_named() || self.is_closed() {
             return send(client, self.fenced(), out);
         }
-        if self.unordered.is_over(self.stable, session, self.over_after()) {
+        if self.unordered.expires(self.stable, session, self.over_after()) {
             // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
             return;
         }

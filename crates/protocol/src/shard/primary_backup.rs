@@ -127,8 +127,8 @@ impl Machine for Replica {
             Input::StoreFailed(ticket, _) => self.store_failed(now, ticket, out),
             Input::Read(ticket, outcome) => {
                 let outcome = self.readers.read(ticket, outcome, &self.bounds(), out);
-                if let Some((question, outcome)) = self.has_read(now, outcome) {
-                    self.has_read_own(question, outcome, out);
+                if let Some((question, outcome)) = self.take_read(now, outcome) {
+                    self.take_own_read(question, outcome, out);
                 }
             }
             Input::Disconnected(peer) => self.disconnected(now, peer),
@@ -467,7 +467,7 @@ impl Replica {
     }
 
     /// A batch is final here already, and so held.
-    pub(super) fn is_held(&mut self, write: Write, out: &mut Vec<RoleEffect>) {
+    pub(super) fn finish_write(&mut self, write: Write, out: &mut Vec<RoleEffect>) {
         match write {
             Write::Primary(view, batch) => {
                 if let Some(found) = self.batches.get_mut(&(view, batch)) {
@@ -490,7 +490,7 @@ impl Replica {
         self.copied(ticket, out);
         while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
             let (_, write) = self.writes.pop_front().expect("the front was just seen");
-            self.is_held(write, out);
+            self.finish_write(write, out);
         }
     }
 

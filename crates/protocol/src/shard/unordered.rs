@@ -154,7 +154,7 @@ impl Unordered {
 
     /// Whether nothing of a session is admitted any more, for so many positions have become final without it: what was
     /// known of its names may be forgotten.
-    pub(super) fn is_over(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
+    pub(super) fn expires(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         let since = *self.since.get_or_insert(stable);
         let last = session.opened_at().max(since);
         !self.active.contains_key(&session) && stable.since(last) > idle_positions
@@ -614,24 +614,24 @@ mod tests {
     fn nothing_is_taken_of_a_session_that_may_be_forgotten() {
         let (mut unordered, names) = put_at_10(Position(3));
         let session = names.session;
-        assert!(!unordered.is_over(Position(10), session, IDLE));
+        assert!(!unordered.expires(Position(10), session, IDLE));
         unordered.sweep(Position(10 + 2 * IDLE), IDLE);
-        assert!(unordered.is_over(Position(10 + 2 * IDLE), session, IDLE));
+        assert!(unordered.expires(Position(10 + 2 * IDLE), session, IDLE));
         let later = SessionId::new(Position(10 + IDLE), 8);
-        assert!(!unordered.is_over(Position(10 + 2 * IDLE), later, IDLE));
+        assert!(!unordered.expires(Position(10 + 2 * IDLE), later, IDLE));
         // A new replica does not know what it missed.
-        assert!(!Unordered::default().is_over(Position(10 + 2 * IDLE), session, IDLE));
+        assert!(!Unordered::default().expires(Position(10 + 2 * IDLE), session, IDLE));
     }
 
     #[test]
     fn who_was_away_does_not_take_for_over_what_it_missed() {
         let (mut unordered, session) = (Unordered::default(), SessionId::new(Position(3), 7));
-        assert!(!unordered.is_over(Position(10), session, IDLE));
+        assert!(!unordered.expires(Position(10), session, IDLE));
         // A view begins, and far more is final than this replica knew.
         let (first, start) = (Position(10 + 3 * IDLE), Position(12 + 3 * IDLE));
         unordered.enter_view(first);
-        assert!(!unordered.is_over(start, session, IDLE));
-        assert!(unordered.is_over(first + IDLE + 1, session, IDLE));
+        assert!(!unordered.expires(start, session, IDLE));
+        assert!(unordered.expires(first + IDLE + 1, session, IDLE));
     }
 
     #[test]

@@ -328,7 +328,7 @@ impl Replica {
     }
 
     /// The store answered a question of the replica itself.
-    pub(super) fn has_read_own(&mut self, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+    pub(super) fn take_own_read(&mut self, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
         match (self.chain.reads.remove(&question), outcome) {
             (Some(OwnRead::Check { client, view, wanted }), outcome) => {
                 self.checked(client, view, wanted, outcome, out);

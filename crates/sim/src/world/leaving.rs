@@ -168,7 +168,7 @@ impl World {
                 Some(_) => self.ask_to_part(node, PartingChange::Stay),
                 None => self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done,
             },
-            Stage::Drained if is_rid => self.is_drained(node),
+            Stage::Drained if is_rid => self.stop_drained(node),
             Stage::Drained => {
                 let by = leaver.by;
                 if parting != Some(Parting::Drained { by }) {
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// The operator is told that the node can be stopped, and does worse.
-    fn is_drained(&mut self, node: NodeId) {
+    fn stop_drained(&mut self, node: NodeId) {
         self.trace.line(self.now, format_args!("node {node} has nothing any more"));
         self.coverage.drained += 1;
         let leaver = self.leavers.get_mut(&node).expect("it leaves");

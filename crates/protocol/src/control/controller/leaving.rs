@@ -61,7 +61,7 @@ impl Controller {
     }
 
     /// A replica holds everything that it should.
-    pub(super) fn is_whole(
+    pub(super) fn note_whole(
         &mut self,
         now: Time,
         (shard, node): (ShardId, NodeId),
