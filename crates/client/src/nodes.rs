@@ -16,7 +16,7 @@ impl Client {
         self.change_catalog(move |request| control::Message::Part { request, node, change }).await
     }
 
-    /// What is to become of those nodes that do not stay.
+    /// The planned outcomes for the nodes that do not stay.
     ///
     /// # Errors
     /// If nobody answers in time.

@@ -36,7 +36,7 @@ pub(super) struct Attempt {
     spare_sequencers: BTreeSet<NodeId>,
     pub(super) chosen: Option<Member>,
     pub(super) shards: Vec<ShardMembers>,
-    /// What none of them holds.
+    /// The positions that none of them holds.
     gaps: Vec<Gap>,
     /// How far the flush is known to be.
     flushing: Position,
@@ -56,7 +56,7 @@ pub(super) struct Flushed {
     pub(super) sessions: Sessions,
 }
 
-/// What is waited for.
+/// The step that an attempt waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Seal,
@@ -78,7 +78,7 @@ impl Step {
     }
 }
 
-/// Who answers, as the node of the controller sees it.
+/// The nodes, and which of them answer, as the node of the controller sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around<'a> {
     pub(super) nodes: &'a BTreeSet<NodeId>,
@@ -116,7 +116,7 @@ impl<'a> Around<'a> {
     }
 }
 
-/// What an attempt is to achieve beyond a view.
+/// The aims of an attempt beyond a view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Purpose {
     /// Whether the operator accepts that what nobody holds any more is lost.
@@ -179,7 +179,7 @@ impl Attempt {
         members.into_iter().flat_map(|members| members.replicas.iter().copied())
     }
 
-    /// Those that may hold what the old view left, and those that are to be members.
+    /// Nodes that may hold what the old view left, and nodes that are to be members.
     fn sequencers(&self) -> BTreeSet<NodeId> {
         let assigned = self.entry.sequencers.iter().copied();
         assigned
@@ -243,7 +243,7 @@ impl Attempt {
     }
 
     pub(super) fn note_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
-        // What is being registered stays as it is: it may be registered already.
+        // A view that is being registered stays as it is: it may be registered already.
         self.step < Step::Register && self.staged.insert(node, incarnation) != Some(incarnation)
     }
 
@@ -273,7 +273,7 @@ impl Attempt {
         self.step < Step::Register && holding.any(|member| member.node == node)
     }
 
-    /// Those that fell silent when nothing could be changed about the view any more.
+    /// The nodes that fell silent when nothing could be changed about the view any more.
     pub(super) fn left(&self) -> &BTreeSet<NodeId> {
         &self.left
     }
@@ -442,7 +442,7 @@ impl Attempt {
         self.chosen_state().map_or(Position::ZERO, |state| state.ordered)
     }
 
-    /// What the chosen replica holds.
+    /// The state that the chosen replica holds.
     pub(super) fn chosen_state(&self) -> Option<&SealedState> {
         let (_, state) = self.sealed.get(&self.chosen?.node)?;
         state.as_ref()
@@ -508,8 +508,8 @@ impl Attempt {
         Group::of(&self.entry.sequencers, take_part, self.entry.config.sequencers, around.partings)
     }
 
-    /// Who is to be a sequencing replica of the new view: those that are meant to, and spares if those are
-    /// too few. Those whose disks are full only if the log cannot do without them.
+    /// The nodes that are to host sequencing replicas of the new view: those that are meant to, and spares if
+    /// those are too few. Nodes whose disks are full only if the log cannot do without them.
     fn to_stage(&self, around: Around<'_>) -> BTreeSet<NodeId> {
         // One that is to leave stays until others are enough.
         let leaving = self.old_members().map(|member| member.node).filter(|node| around.parts(*node));

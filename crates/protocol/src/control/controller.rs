@@ -55,7 +55,7 @@ pub struct Controller {
     looked_at: Time,
     /// When the attempt is given up, unless it makes progress.
     give_up_at: Time,
-    /// Those who asked for a view since the register was last read.
+    /// The roles that asked for a view since the register was last read.
     reports: BTreeMap<Address, Report>,
     /// The latest entry that was seen with a view.
     current: Option<Box<LogEntry>>,
@@ -221,7 +221,7 @@ impl Controller {
         self.timings.took()
     }
 
-    /// What a limit made the log trim last, as long as this controller stood beside its leader.
+    /// The latest trim that a limit caused, as long as this controller stood beside the log's leader.
     #[must_use]
     pub fn last_retained(&self) -> Option<Trimmed> {
         self.retaining.trimmed()
@@ -328,7 +328,7 @@ impl Controller {
         self.rival = is_heard.then_some(node);
     }
 
-    /// Those that stand back for this claim are told now and then that it makes progress.
+    /// Tells the controllers that stand back for this claim, now and then, that it makes progress.
     fn tell_rivals(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         let Phase::Attempt(attempt) = &self.phase else { return };
         if now < self.told_at + self.options.limits.attempt_for / 4 {
@@ -617,8 +617,8 @@ impl Controller {
         }
         needed |= view_nodes(view).iter().any(|node| self.is_gone(*node));
         grows |= self.purpose(now).replaces && self.has_spares(entry);
-        // Whoever said that the log is unavailable may have restarted since, and does not know that it wanted a view; or it
-        // is cut off, and says so again and again: that must not cost a view each time.
+        // The controller that said that the log is unavailable may have restarted since, and does not know that it
+        // wanted a view; or it is cut off, and says so again and again: that must not cost a view each time.
         grows |= entry.unavailable.is_some();
         grows |= shape::is_due(entry, self.around().able());
         grows |= self.may_be_left(entry);

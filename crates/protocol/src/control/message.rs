@@ -1,4 +1,4 @@
-//! What the register, the controllers, the roles and the clients tell each other about views.
+//! The messages of the register, the controllers, the roles and the clients about views.
 
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_number, wire_enum, wire_struct};
 use seriatim_model::{
@@ -18,7 +18,7 @@ pub struct LogEntry {
     pub id: LogId,
     /// Its name in the catalog.
     pub name: String,
-    /// What it promises.
+    /// Its promises.
     pub config: LogConfig,
     /// The nodes that are to host its sequencing replicas.
     pub sequencers: Vec<NodeId>,
@@ -141,7 +141,7 @@ pub enum Refusal {
     /// The choices for the log cannot be met.
     #[error("{reason}")]
     Impossible {
-        /// What is wrong, and what would be right.
+        /// The mistake, and what would be right.
         reason: String,
     },
 }
@@ -217,7 +217,7 @@ pub struct StepTime {
 
 wire_struct! { StepTime { step, micros_ago } }
 
-/// What a sealed replica brings to a view change.
+/// The state that a sealed replica brings to a view change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedState {
     /// Its `ordered`.
@@ -296,7 +296,7 @@ pub enum Message {
         request: u64,
         /// Its name.
         name: String,
-        /// What it shall promise.
+        /// The promises that it shall make.
         config: LogConfig,
     },
     /// Client to register: delete this log, and no other that may have its name by then. If it is deleted
@@ -369,16 +369,16 @@ pub enum Message {
         /// The claim.
         claim: ViewNumber,
     },
-    /// Register to client: it cannot be used at present. Whoever asked asks again.
+    /// Register to client: it cannot be used at present. The client asks again.
     Unanswered {
-        /// What an operator can read.
+        /// The reason, for an operator to read.
         why: String,
     },
 
     /// Node to register: I am here. Another address is not replaced by this: it may be late, and tell of an
     /// older life.
     Join {
-        /// Who, and where it listens.
+        /// The node, and where it listens.
         node: NodeAddress,
     },
     /// Register to node: you are known at another address.
@@ -388,9 +388,9 @@ pub enum Message {
     },
     /// Node to register: I am here, and not where you knew me to be, unless you were told of me since.
     Move {
-        /// Who, and where it listens.
+        /// The node, and where it listens.
         node: NodeAddress,
-        /// What is replaced.
+        /// The version that is replaced.
         version: u64,
     },
     /// Node to node: I am here, and this is what I heard of you.
@@ -419,7 +419,7 @@ pub enum Message {
     },
     /// To a role: no view can be formed at present, and why.
     Unavailable {
-        /// What an operator can read.
+        /// The reason, for an operator to read.
         why: String,
     },
     /// Register to node: the log was deleted; forget its roles.
@@ -433,7 +433,7 @@ pub enum Message {
         claim: ViewNumber,
         /// The view that was registered when it was claimed.
         old: ViewNumber,
-        /// What the log promises, for a replica that is new.
+        /// The log's promises, for a replica that is new.
         config: LogConfig,
     },
     /// The chosen replica to the controller: not yet, but it goes on.
@@ -449,7 +449,7 @@ pub enum Message {
         claim: ViewNumber,
         /// This life of the replica.
         incarnation: Incarnation,
-        /// What it holds of the old view, if it was part of it.
+        /// The state that it holds of the old view, if it was part of it.
         state: Option<SealedState>,
     },
     /// Replica to controller: a higher claim was seen.
@@ -493,7 +493,7 @@ pub enum Message {
         claim: ViewNumber,
         /// The view that is registered until then.
         old: ViewNumber,
-        /// What the log promises, for a replica that is new.
+        /// The log's promises, for a replica that is new.
         config: LogConfig,
         /// `ordered` at the start.
         ordered: Position,
@@ -532,7 +532,7 @@ pub enum Message {
         done: bool,
         /// Whether going on would lose something.
         lost: bool,
-        /// What is certain and what is not, or what stands in the way.
+        /// The facts that are certain and those that are not, or the obstacle.
         text: String,
     },
     /// To a controller: when were the steps of the last view change done?
@@ -581,7 +581,7 @@ pub enum Message {
         request: u64,
         /// The node.
         node: NodeId,
-        /// What is to become of it.
+        /// The operator's order for it.
         change: PartingChange,
     },
     /// Client to register: which nodes do not stay?
@@ -593,20 +593,20 @@ pub enum Message {
     PartingsAre {
         /// The question answered.
         request: u64,
-        /// What is to become of which node, in the order of nodes.
+        /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,
     },
     /// Register to node, node to controller: these nodes do not stay, and all others do. Nodes of earlier builds do not
     /// understand it; it is sent from when the first is drained.
     Partings {
-        /// What is to become of which node, in the order of nodes.
+        /// The planned outcome for each node that does not stay, in the order of nodes.
         partings: Vec<NodeParting>,
     },
     /// Node to register: the same, for it knows. Until then it is told again.
     PartingsKnown {
         /// Which node.
         node: NodeId,
-        /// What it was told.
+        /// The planned outcomes that it was told.
         partings: Vec<NodeParting>,
     },
     /// Node to register: the log's roles are forgotten here.

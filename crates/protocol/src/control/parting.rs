@@ -12,7 +12,7 @@ use seriatim_model::{LogConfig, LogId, NodeId};
 use super::catalog;
 use super::message::{LogEntry, Refusal};
 
-/// What is to become of a node that does not stay.
+/// The planned outcome for a node that does not stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
     /// Its roles go to others.
@@ -26,18 +26,18 @@ pub enum Parting {
 
 wire_enum! { Parting { 1 => Drained { by }, 2 => Removed {} } }
 
-/// What is to become of a node.
+/// A node, and the planned outcome for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeParting {
     /// The node.
     pub node: NodeId,
-    /// What is to become of it.
+    /// The planned outcome for it.
     pub parting: Parting,
 }
 
 wire_struct! { NodeParting { node, parting } }
 
-/// What an operator asks for.
+/// An operator's order for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartingChange {
     /// All its roles are to go to others.
@@ -53,7 +53,7 @@ pub enum PartingChange {
 
 wire_enum! { PartingChange { 1 => Drain { by }, 2 => Stay {}, 3 => Remove {} } }
 
-/// What is to become of those nodes that do not stay.
+/// The planned outcomes for the nodes that do not stay.
 pub type Partings = BTreeMap<NodeId, Parting>;
 
 /// The same, as it travels.
@@ -104,7 +104,7 @@ pub fn place(
     })
 }
 
-/// What becomes of a node by an operator's order; nothing if that is so already.
+/// The outcome for a node by an operator's order; nothing if that is so already.
 ///
 /// `known` are the nodes that have joined, `keeper` the one that has the register, if a node has it.
 ///
@@ -213,7 +213,7 @@ fn roles_of(entry: &LogEntry) -> impl Iterator<Item = Role> {
     std::iter::once(order).chain(shards)
 }
 
-/// What a node has of logs, for a person; nothing if it has nothing.
+/// The logs that a node has roles of, for a person; nothing if there are none.
 fn roles(entries: &[&LogEntry], node: NodeId) -> Option<String> {
     let logs: Vec<&str> =
         entries.iter().filter(|entry| !is_rid_of(entry, node)).map(|entry| entry.name.as_str()).collect();

@@ -35,7 +35,7 @@ pub struct Register {
     entries: BTreeMap<LogId, LogEntry>,
     /// The ids of the logs by their names.
     names: BTreeMap<String, LogId>,
-    /// Those who wait for news.
+    /// The addresses that wait for news.
     audience: Audience,
     /// Which question a log was created by.
     created: BTreeMap<LogId, u64>,
@@ -65,7 +65,7 @@ struct Place {
     version: u64,
 }
 
-/// What the register's journal holds.
+/// A record of the register's journal.
 #[derive(Clone, Debug)]
 enum JournalRecord {
     Entry(LogEntry),
@@ -202,7 +202,7 @@ impl Register {
         (records.iter().map(encode_one).collect(), last)
     }
 
-    /// What is to become of those nodes that do not stay.
+    /// The planned outcomes for the nodes that do not stay.
     #[must_use]
     pub fn partings(&self) -> &Partings {
         &self.partings
@@ -384,7 +384,7 @@ impl Register {
         self.tell_audience(now, log, out);
     }
 
-    /// Those who wait for a view of the log are told of one that they do not know.
+    /// Tells the listeners that wait for a view of the log about one that they do not know.
     fn tell_audience(&mut self, now: Time, log: LogId, out: &mut Vec<RoleEffect>) {
         let Some(entry) = self.entries.get(&log) else { return };
         for listener in self.audience.hears_of(now, log, entry.view_number()) {

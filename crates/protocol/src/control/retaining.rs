@@ -32,7 +32,7 @@ use crate::shard::{self, Retain, Survey, Surveyed};
 /// Which part of the age that a log keeps may pass before it is looked again.
 const PARTS_OF_AN_AGE: u64 = 8;
 
-/// What a limit made a log trim.
+/// A trim of a log that a limit caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trimmed {
     /// The first position that is kept.

@@ -182,7 +182,7 @@ impl Attempt {
         asks_more
     }
 
-    /// What nobody holds any more, if the shards go on with these replicas.
+    /// The loss if the shards go on with these replicas: what no replica holds any more.
     pub(super) fn what_is_lost(
         &self,
         shards: &[ShardMembers],
@@ -223,7 +223,7 @@ impl Attempt {
         let before = &self.entry.shards[members.shard.0 as usize];
         let is_whole = |member| self.is_complete(members.shard, Some(member)) || self.purpose.drains_early;
         if !members.replicas.iter().all(is_whole) {
-            // What a node that is to leave holds may be needed: until it is not, the log does not do without it.
+            // Records on a node that is to leave may be needed: until they are not, the log does not do without it.
             let old = self.old_replicas(members.shard).map(|member| member.node);
             let needed = old.filter(|node| around.parts(*node) && !before.contains(node));
             return before.iter().copied().chain(needed).collect();

@@ -28,7 +28,7 @@ pub enum ReadError {
     /// The disk of the replica failed.
     #[error("the disk of the replica that was asked failed: {reason}")]
     Disk {
-        /// What the operating system said.
+        /// The operating system's message.
         reason: String,
     },
     /// The replica serves too many waiting readers.
@@ -68,14 +68,14 @@ wire_enum! {
     }
 }
 
-/// What a replica brings to a view change.
+/// The state that a replica brings to a view change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The latest registered view that this life of the replica is a member of.
     pub view: ViewNumber,
     /// The stable bound that it knows.
     pub stable: Position,
-    /// What it should hold of that view and does not yet.
+    /// The positions that it should hold of that view and does not yet.
     pub lacks: Option<Lacking>,
     /// The trim point that it knows.
     pub trim: Position,
@@ -136,10 +136,11 @@ impl Span {
 }
 
 impl Held {
-    /// What it lacks as a member of a view whose flush began at `first`: what it lacked before, and what was
-    /// bound in views that it was no member of. `history` is that of the registered views: if it has forgotten
-    /// some of those, the oldest that it knows decides from a position on that is trimmed. A life that no view
-    /// named yet is whole below what it knew as stable when it began, as far as no later view wrote it anew.
+    /// The positions that it lacks as a member of a view whose flush began at `first`: those that it lacked
+    /// before, and those that were bound in views that it was no member of. `history` is that of the registered
+    /// views: if it has forgotten some of those, the oldest that it knows decides from a position on that is
+    /// trimmed. A life that no view named yet is whole below what it knew as stable when it began, as far as no
+    /// later view wrote it anew.
     #[must_use]
     pub fn lacks_from(&self, history: &ViewHistory, first: Position) -> Option<Lacking> {
         let later = |than| history.steps().iter().find(|(number, _)| *number > than).map(|(_, from)| *from);
@@ -246,7 +247,7 @@ pub enum Message {
         stable: Position,
         /// The names.
         runs: Vec<Ordered>,
-        /// Who else may have what the backup lacks.
+        /// Other replicas that may have what the backup lacks.
         replicas: Vec<NodeId>,
     },
     /// Replica to another one: do you have these records?
@@ -264,11 +265,11 @@ pub enum Message {
         view: ViewNumber,
         /// The batch.
         batch: Position,
-        /// What it has, as far as there is room.
+        /// The records that it has, as far as there is room.
         records: Vec<(RecordId, Record)>,
-        /// What it does not have.
+        /// The records that it does not have.
         lacks: Vec<IdRun>,
-        /// What it holds to be no-ops.
+        /// The records that it holds to be no-ops.
         voids: Vec<IdRun>,
     },
     /// Replica to leader: records have been lying here for long, without positions, and nothing came of their
@@ -286,8 +287,8 @@ pub enum Message {
         view: ViewNumber,
         /// The session.
         session: SessionId,
-        /// What is below has been ordered, and is held by every shard that is to hold it. The largest number if the
-        /// session is forgotten, and too old to come back.
+        /// Every record below has been ordered, and is held by every shard that is to hold it. The largest number
+        /// if the session is forgotten, and too old to come back.
         first: u64,
         /// Where the session ended; the largest number if it has not.
         end: u64,
@@ -313,7 +314,7 @@ pub enum Message {
         claim: ViewNumber,
         /// This life of the replica.
         incarnation: Incarnation,
-        /// What it holds.
+        /// The state that it holds.
         held: Held,
     },
     /// Controller to replica: refuse whatever is below this claim.
@@ -359,7 +360,7 @@ pub enum Message {
         view: ViewNumber,
         /// The positions.
         spans: Vec<Span>,
-        /// Those of them that hold something else, and what that is called.
+        /// The positions among them that hold something else, and what that is called.
         others: Vec<(Position, RecordId)>,
     },
     /// Replica to whoever writes: these are written, and what is there this replica cannot tell. Another may.
@@ -416,7 +417,7 @@ pub enum Message {
         view: ViewNumber,
         /// Some shard has written everything that it holds below: so far this view places positions for good.
         settled: Position,
-        /// What is not written below is to be filled.
+        /// Positions below that are not written are to be filled.
         overdue: Position,
     },
     /// Primary to head: what is at these positions, for good? Where nothing is, write junk.
@@ -430,7 +431,7 @@ pub enum Message {
     Filled {
         /// The view.
         view: ViewNumber,
-        /// What the head holds.
+        /// The records that the head holds.
         run: Run,
     },
     /// Controller to replica: write what is here in `first..end` on the other replicas too, under the claim, and junk
@@ -515,7 +516,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The index of the first record.
         index: u64,
-        /// Who submitted them.
+        /// The names under which they were submitted.
         names: Submitted,
         /// The records.
         records: Vec<Record>,

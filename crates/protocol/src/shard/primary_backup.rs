@@ -48,7 +48,8 @@ pub struct Replica {
     pub(super) trim_refused: bool,
     /// A trim that came while a view was being formed, below what is stable.
     pub(super) wanted_trim: Position,
-    /// What it has still to get from others. An empty range: no records, but how far the log is trimmed.
+    /// The positions that it has still to get from others. An empty range: no records, but how far the log is
+    /// trimmed.
     pub(super) lacks: Option<Lacking>,
     pub(super) copying: Copying,
     /// After a restart everything is read once, to find what is damaged: where that goes on.
@@ -57,11 +58,11 @@ pub struct Replica {
     /// Batches that this replica is primary for, and that are not held everywhere yet.
     pub(super) batches: BTreeMap<(ViewNumber, Position), Batch>,
     pub(super) answered: Answered,
-    /// What was put before it got a position.
+    /// The records that were put before they got positions.
     pub(super) unordered: Unordered,
-    /// What clients write at positions.
+    /// The positions that clients write.
     pub(super) chain: Chain,
-    /// What is submitted here and has no position yet.
+    /// The records that are submitted here and have no position yet.
     pub(super) local: Local,
     /// How far the store has what cuts bound.
     pub(super) reach: Reach,
@@ -83,7 +84,7 @@ pub struct Replica {
 pub(super) struct Batch {
     leader: Address,
     held_here: bool,
-    /// Those that have not answered.
+    /// The backups that have not answered.
     pub(super) backups: BTreeSet<NodeId>,
     /// Records that nobody has.
     voids: Vec<IdRun>,
@@ -214,7 +215,7 @@ impl Replica {
         })
     }
 
-    /// What the replica remembers besides its records; also what a new one has to write first.
+    /// The state that the replica remembers besides its records; a new one has to write it first.
     #[must_use]
     pub fn memory(&self) -> &ShardMemory {
         &self.memory
@@ -226,7 +227,7 @@ impl Replica {
         self.stable
     }
 
-    /// What it has still to get from other replicas.
+    /// The positions that it has still to get from other replicas.
     #[must_use]
     pub fn lacks(&self) -> Option<Lacking> {
         self.lacks
@@ -381,7 +382,7 @@ impl Replica {
         Message::Fenced { claim: self.memory.claim, incarnation: self.memory.incarnation, held: self.held() }
     }
 
-    /// What it brings to a view change.
+    /// The state that it brings to a view change.
     #[must_use]
     pub fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
@@ -638,11 +639,11 @@ impl Replica {
             let is_fresh = entry.view.as_ref().is_none_or(|view| view.shard(self.shard).is_none());
             let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
             if !was_member {
-                // Who is away may also miss a trim.
+                // A replica that is away may also miss a trim.
                 self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
                 if self.has_local_log() {
                     self.misses_cuts();
-                    // What an attempt that came to nothing placed is bound in the store as far as it counts.
+                    // Records that a failed attempt placed are bound in the store as far as they count.
                     self.unordered.forget_placed();
                 }
                 self.leave_unordered(out);
@@ -657,7 +658,7 @@ impl Replica {
         self.gate.confirm(from, fenced, out);
     }
 
-    /// Whoever pushed batches does not count any more.
+    /// The replicas that pushed batches do not count any more.
     fn stop_batches(&mut self, out: &mut Vec<RoleEffect>) {
         self.batches.clear();
         self.answered = Answered::default();
@@ -679,7 +680,7 @@ impl Replica {
         if !self.is_named() {
             self.copying.newborn(now, self.options);
         }
-        // Who was away may also have missed a trim: one that the history tells of, and later ones.
+        // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
         self.trim_below(entry.history.start(), out);
         self.raise_stable(entry.history.start(), out);
         // Where the shard had not joined, there is nothing that it could lack.
@@ -706,7 +707,7 @@ impl Replica {
         true
     }
 
-    /// What is lost, nobody has to give.
+    /// No replica has to give what is lost.
     pub(super) fn leave_gaps(&mut self) {
         let gaps = self.memory.history.gaps_of(self.shard);
         self.lacks = self.lacks.map(|range| range.without(gaps.clone()));
@@ -748,7 +749,7 @@ impl Replica {
         self.raise_stable(view.start, out);
         self.begin_local_log(now, out);
         if self.is_closed() {
-            // What was put and is not bound by now never will be: nobody admits names of this shard any more.
+            // A record that was put and is not bound by now never will be: no replica admits names of this shard any more.
             self.leave_unordered(out);
         }
     }

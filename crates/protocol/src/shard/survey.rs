@@ -151,7 +151,7 @@ impl Replica {
         ticket
     }
 
-    /// Whoever asks is told if it holds everything that a member of this view should.
+    /// Tells an asker if this replica holds everything that a member of this view should.
     pub(super) fn tell_if_whole(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) {
         if self.is_open() && view == self.view_number() && self.lacks.is_none() {
             send(from, Message::Whole { view }, out);
@@ -243,7 +243,7 @@ impl Replica {
     }
 }
 
-/// What a client is told of a store: not which positions keep it, which is long.
+/// The use of a store, as told to a client: not which positions keep it, which is long.
 fn in_all(bytes: u64) -> StoreUse {
     StoreUse { bytes, extents: vec![] }
 }

@@ -129,7 +129,7 @@ fn named(records: &[(RecordId, Record)]) -> String {
     records.iter().map(|(id, record)| format!(" {}", words::record(id.session, id.number, record))).collect()
 }
 
-/// What concerns records that are put before they have positions.
+/// The messages about records that are put before they have positions.
 fn unordered(message: &shard::Message) -> Option<String> {
     use shard::Message::*;
     Some(match message {
@@ -376,7 +376,7 @@ fn entry(entry: &LogEntry) -> String {
     format!("version={} {view}{claimed}{unavailable}", entry.version)
 }
 
-/// What a controller wants to write into the register.
+/// The change that a controller wants to write into the register.
 fn change(entry: &LogEntry) -> String {
     let (version, claimed, history) = (entry.version, entry.claimed, words::history(&entry.history));
     if let Some(why) = &entry.unavailable {

@@ -275,7 +275,7 @@ fn shard(
     Ok(Some(message))
 }
 
-/// What a shard refuses a client; a sequencing replica has other words for the same.
+/// The refusals of a shard to a client; a sequencing replica has other words for the same.
 fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
     use shard::Message::*;
     Ok(Some(match kind {
@@ -288,7 +288,7 @@ fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
     }))
 }
 
-/// What concerns records that are put before they have positions.
+/// The messages about records that are put before they have positions.
 fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
     use shard::Message::*;
     let message = match kind {
@@ -371,7 +371,7 @@ pub(crate) fn runs(words: &mut Words) -> Vec<Run> {
     runs
 }
 
-/// What a store found.
+/// The records that a store found.
 pub(crate) fn read_stored(words: &mut Words) -> Vec<Stored> {
     let found = words.stored().into_iter();
     found.map(|(position, id, record)| Stored { position, id, record }).collect()

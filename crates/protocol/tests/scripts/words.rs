@@ -212,7 +212,7 @@ impl Words {
     }
 }
 
-/// What a client adds to its random number for each further session.
+/// The number that a client adds to its random number for each further session.
 const NEXT_SESSION: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// `a`, `a'` or `a@5`, and what follows.

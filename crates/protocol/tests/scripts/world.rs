@@ -34,7 +34,7 @@ pub(crate) struct World {
     machine: Option<Role>,
     me: Member,
     limits: Limits,
-    /// What the register holds, and what it was asked last.
+    /// The entry that the register holds, and what it was asked last.
     entry: LogEntry,
     asked: Option<control::Message>,
     issued: Ticket,
@@ -357,7 +357,7 @@ impl World {
         Ok(())
     }
 
-    /// What a line tells the machine, written as an effect is.
+    /// The message that a line tells the machine, written as an effect is.
     pub(crate) fn read_back(&self, line: &str) -> Parsed<String> {
         let mut words = Words::new(line);
         let sender = words.next()?;
@@ -368,7 +368,7 @@ impl World {
         Ok(format!("{sender} {}", effects::message(&message)))
     }
 
-    /// What a line tells the machine.
+    /// The input that a line gives the machine.
     fn input(&mut self, first: &str, words: &mut Words) -> Parsed<Option<Input<Message, Request>>> {
         if let Some(sender) = first.strip_suffix(':') {
             let (from, life) = read_address(sender)?;
