@@ -53,7 +53,7 @@ pub enum Cause {
     Unreached(Duration),
 }
 
-/// What became of a node.
+/// The outcome for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It is taken for gone.
@@ -127,7 +127,7 @@ struct Other {
     /// It was found overdue, and is suspected if nothing comes until then.
     overdue: Option<Time>,
     suspicion: Option<Suspicion>,
-    /// What its lives showed of its disk.
+    /// The marks of its disk that its lives showed.
     shown: Shown,
     /// It has said what it remembers of this node's.
     has_told: bool,

@@ -47,7 +47,7 @@ pub(crate) const JOIN_EVERY: Duration = Duration::from_millis(200);
 /// The register's role: there is one, and it works for no log in particular.
 pub(crate) const REGISTER: RoleKey = RoleKey { log: LogId(0), endpoint: Endpoint::Register };
 
-/// What a node is told when it starts.
+/// The parameters with which a node starts.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Which cluster it belongs to.
@@ -62,7 +62,7 @@ pub struct HostConfig {
     pub seed: u64,
     /// Drawn for each start as well, and told to nobody.
     pub secret: Secret,
-    /// What the machines are configured with.
+    /// The options of the machines.
     pub options: Options,
     /// Sizes of the journal.
     pub journal: JournalOptions,
@@ -70,7 +70,7 @@ pub struct HostConfig {
     pub shard_options: ShardOptions,
 }
 
-/// What happened.
+/// An event that reaches the node.
 #[derive(Debug)]
 pub enum Event {
     /// A message arrived.
@@ -79,24 +79,24 @@ pub enum Event {
         peer: Peer,
         /// Which log it is about.
         log: LogId,
-        /// Who sent it, on the other end.
+        /// The sending endpoint, on the other end.
         from: Endpoint,
         /// Whom it is for, here.
         to: Endpoint,
-        /// What it says.
+        /// The content of the message.
         message: Message,
     },
     /// A connection is gone. Whether the peer is, the [`Detector`](crate::Detector) tells.
     Disconnected(Peer),
-    /// What became of another node.
+    /// The outcome for another node.
     Liveness(Liveness),
     /// A register outside answers a question, or tells on its own what is new.
     RegisterAnswered {
-        /// Who asked, or is told.
+        /// The address that asked, or is told.
         to: Address,
         /// Which log it works for.
         log: LogId,
-        /// What the register says.
+        /// The register's message.
         message: control::Message,
     },
     /// The journal write that was taken ended.
@@ -112,11 +112,11 @@ pub struct Outgoing {
     pub peer: Peer,
     /// Which log it is about.
     pub log: LogId,
-    /// Who sends it, here.
+    /// The sending endpoint, here.
     pub from: Endpoint,
     /// Whom it is for, on the other end.
     pub to: Endpoint,
-    /// What it says.
+    /// The content of the message.
     pub message: Message,
 }
 
@@ -137,7 +137,7 @@ pub struct Host {
     pub(crate) writes: VecDeque<(Lsn, RoleKey, Ticket)>,
     /// The roles of which the journal does not tell yet, and the entry that will.
     pub(crate) births: BTreeMap<RoleKey, Lsn>,
-    /// Who is told when a log's roles are gone for good.
+    /// The deleted logs: the register is told of each when its roles are gone for good.
     pub(crate) retired: VecDeque<(Lsn, LogId)>,
     /// The stores of replicas that were dismissed, and the journal entry that says so.
     pub(crate) doomed: VecDeque<(Lsn, LogId, ShardId)>,
@@ -151,7 +151,7 @@ pub struct Host {
     pub(crate) last: Lsn,
     pub(crate) awaited: Lsn,
     pub(crate) checkpoint: Option<Checkpoint>,
-    /// What is under way with files.
+    /// The work that is under way with files.
     pub(crate) file_work: Option<Under>,
     /// The replicas whose stores have files that a trim left, and whose turn was last.
     pub(crate) removals: BTreeSet<RoleKey>,
@@ -166,7 +166,7 @@ pub struct Host {
     pub(crate) others: Others,
     pub(crate) mark: DiskMark,
     pub(crate) returning: Returning,
-    /// What came for roles that wait until then.
+    /// Messages for roles that wait until the node has returned.
     pub(crate) held_back: Vec<(RoleKey, Address, Message)>,
     pub(crate) join_at: Option<Time>,
     /// Where else the register says that this node is.
@@ -360,7 +360,7 @@ impl Host {
             if let Some(store) = role.store() {
                 files.extend(store.take_unsynced());
             }
-            // What the journal says of those that have not come back yet goes on to be so.
+            // The journal's record of roles that have not come back yet stays valid.
             if role.can_close() && (has_returned || !keeps_what_others_count_on(key)) {
                 closing.push((*key, RoleRecord::Closed { state: role.closing_state() }));
             }
@@ -607,7 +607,7 @@ impl Host {
                 match failure {
                     StorageFailure::Full if must_wait => {}
                     StorageFailure::Full => self.found_no_room(),
-                    // What it names was refused before, and so is this; both come again.
+                    // The records that it names were refused before, and so is it; both come again.
                     StorageFailure::Unheld => {}
                     // A store that takes nothing more would block its log without a word.
                     StorageFailure::Failed => {
@@ -620,7 +620,7 @@ impl Host {
         if let (true, StorageCommand::RememberLacking { lacks, .. }) = (is_stored, command) {
             self.notice_lacking(now, key, *lacks);
         }
-        // What a role without a journal stores comes back only if the journal tells of the role.
+        // Data that a role without a journal stores comes back only if the journal tells of the role.
         if !journaled && !self.births.contains_key(&key) {
             self.local.push_back((key, Input::Persisted(ticket)));
             return;
@@ -632,7 +632,7 @@ impl Host {
         } else {
             let in_full = is_stored && self.config.options.deviates(Deviation::AttemptJournaledInFull);
             match if in_full { Kept::Command } else { kept } {
-                // What it says is in entries that may still be on their way to the disk.
+                // The command's content is in entries that may still be on their way to the disk.
                 Kept::Nothing if self.last <= self.journal.durable() => {
                     self.local.push_back((key, Input::Persisted(ticket)));
                     return;

@@ -286,7 +286,7 @@ impl Notices {
         }
     }
 
-    /// What may keep a log that has these nodes, as far as is known here.
+    /// The obstacle that may hold up a log that has these nodes, as far as is known here.
     fn obstacle(&self, entry: &LogEntry, register: NodeId) -> String {
         if let Some(why) = &entry.unavailable {
             return why.clone();

@@ -57,7 +57,7 @@ struct Course {
     ends: VecDeque<(Time, Position)>,
 }
 
-/// What became of a log.
+/// A turn in a log's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It has stood for so long; whether it takes part in a view.
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(seconds(&progress, 10), (10, 0));
     }
 
-    /// What is told of logs that are due.
+    /// The turns of logs that are due.
     fn due(progress: &mut Progress, now: u64) -> Vec<(LogId, Turn)> {
         let mut turns = vec![];
         while let Some((log, turn)) = progress.next_due(at(now)) {

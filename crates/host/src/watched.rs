@@ -23,7 +23,7 @@ impl Watched {
     /// Opens a host, and lets it be told of other nodes from now on.
     ///
     /// # Errors
-    /// Those of [`Host::open`].
+    /// The errors of [`Host::open`].
     pub fn open(config: HostConfig, disk: Arc<dyn Disk>) -> Result<Self, HostError> {
         let (incarnation, limits) = (config.seed, config.options.limits);
         let host = Host::open(config, disk)?;

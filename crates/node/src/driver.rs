@@ -37,7 +37,7 @@ const SENDS: usize = 64;
 /// operator is there, and its logs do without it still. Later it only says so.
 const STARTING_FOR: Duration = Duration::from_secs(10);
 
-/// What comes to a node's inbox.
+/// An arrival in a node's inbox.
 pub(crate) enum Arrival {
     Host(Event),
     Batch(Vec<Event>),
@@ -112,7 +112,7 @@ pub(crate) struct Driver {
     writing: bool,
     syncing: bool,
     health: watch::Sender<Health>,
-    /// What an operator should know; how much of it is what the host says; and which nodes' heartbeats it tells of.
+    /// The warnings for the operator; how many of them are the host's; and the nodes whose heartbeats they tell of.
     warnings: watch::Sender<Vec<String>>,
     told: usize,
     differing: BTreeSet<NodeId>,
@@ -420,7 +420,7 @@ impl Driver {
     }
 }
 
-/// What an operator should know.
+/// Warnings for the operator.
 pub(crate) fn warnings(host: &Host) -> Vec<String> {
     let node = host.node();
     let told = |Problem { log, endpoint, cause }: &Problem| {

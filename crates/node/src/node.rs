@@ -29,12 +29,12 @@ const INBOX: usize = 1024;
 /// Why a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// What is on its disk, or its disk.
+    /// The contents of its disk, or the disk itself.
     #[error("node {node}: {cause}")]
     Host {
         /// Which node.
         node: u32,
-        /// What is wrong.
+        /// The cause.
         cause: HostError,
     },
     /// It was started with heartbeats that do not go together with those of a node that is there.
@@ -42,7 +42,7 @@ pub enum NodeError {
     BeatsDiffer {
         /// Which node.
         node: u32,
-        /// What the other says.
+        /// The other node's complaint.
         cause: String,
     },
     /// Another process has its number.
@@ -62,7 +62,7 @@ pub enum NodeError {
     Stopped {
         /// Which node.
         node: u32,
-        /// What is known of it.
+        /// The cause, as far as is known.
         cause: String,
     },
 }
@@ -187,13 +187,13 @@ impl Node {
         &self.advertised
     }
 
-    /// What an operator should know about its start, and what is added while it runs.
+    /// Warnings for the operator about its start, and those that are added while it runs.
     #[must_use]
     pub fn warnings(&self) -> watch::Receiver<Vec<String>> {
         self.warnings.clone()
     }
 
-    /// What stands between the node and a register outside of all nodes, for an operator to see; nothing if
+    /// The trouble between the node and a register outside of all nodes, for an operator to see; nothing if
     /// the register is in a node.
     #[must_use]
     pub fn register_trouble(&self) -> Option<watch::Receiver<Option<String>>> {

@@ -32,7 +32,7 @@ pub(crate) struct Connected(pub(crate) NodeId, pub(crate) Detached);
 /// The other nodes, as far as is known.
 type Others = BTreeMap<NodeId, Unmet>;
 
-/// What its own tasks tell it.
+/// The news that the thread gets from its own tasks.
 enum Heard {
     Beat(NodeId, Via, Heartbeat),
     Closed(NodeId, Via),
@@ -47,7 +47,7 @@ pub(crate) struct Pulse {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread works with.
+/// The parts that the thread works with.
 pub(crate) struct PulseParts {
     pub(crate) detector: Detector,
     /// Over which heartbeats leave, and what happens to it; made on any runtime, used on the thread's own.
@@ -276,11 +276,11 @@ mod tests {
     const HERE: NodeId = NodeId(1);
     const THERE: NodeId = NodeId(2);
 
-    /// What one end of a pair of nodes holds on to.
+    /// The parts that one end of a pair of nodes holds on to.
     struct End {
         pulse: Pulse,
         changes: mpsc::Receiver<Arrival>,
-        /// What is usual, and not taken.
+        /// The usual arrivals, not taken.
         usual: mpsc::Receiver<Arrival>,
         journal: JournalProgress,
         address: String,

@@ -102,7 +102,7 @@ impl Itself {
         partings.contains(&NodeParting { node: self.node, parting: Parting::Removed })
     }
 
-    /// What a register in a node answers.
+    /// The answer of a register in a node.
     async fn asks(&self, register: &str, question: control::Message) -> Option<control::Message> {
         let hello = Hello::client(format!("node {}", self.node)).to(self.cluster);
         let options = ConnectionOptions { handshake_for: ANSWERS_WITHIN, ..ConnectionOptions::default() };

@@ -63,7 +63,7 @@ pub struct ServeOptions {
     pub data: PathBuf,
     /// Where the register is.
     pub register: RegisterOptions,
-    /// What it runs with.
+    /// The options that it runs with.
     pub run: NodeOptions,
 }
 
@@ -75,9 +75,9 @@ pub enum RegisterError {
     OtherNode {
         /// Where.
         address: String,
-        /// Who answers.
+        /// The node that answers.
         found: NodeId,
-        /// Who was to answer.
+        /// The node that was to answer.
         wanted: NodeId,
     },
     /// The register's node does not want to talk.
@@ -85,7 +85,7 @@ pub enum RegisterError {
     Refused {
         /// Where.
         address: String,
-        /// What it says.
+        /// The node's answer.
         cause: HandshakeError,
     },
 }

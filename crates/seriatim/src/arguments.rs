@@ -69,7 +69,7 @@ pub(crate) enum Command {
     },
     /// Print how nodes and logs are, and why; exit status 1 if something is not well.
     Status(StatusArguments),
-    /// What only an operator may decide.
+    /// Decide what only an operator may decide.
     #[command(subcommand)]
     Admin(AdminCommand),
     /// Measure latency and throughput beside what the machine itself can do, and failover.
@@ -186,7 +186,7 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// What the node is: see docs/seriatim.example.toml.
+    /// The node's configuration: see docs/seriatim.example.toml.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     #[command(flatten)]

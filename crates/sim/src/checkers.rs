@@ -37,7 +37,7 @@ use std::fmt;
 
 use crate::history::History;
 
-/// What a checker finds wrong.
+/// The fault that a checker finds.
 pub type Finding = Result<(), String>;
 
 /// A property and who checks it.
@@ -76,7 +76,7 @@ pub const ALL: [Checker; 29] = [
     ("drained", drained::check),
 ];
 
-/// Those for which it is enough to know what the clients of a log were told, and what is in it at the end.
+/// The checkers that need to know only what the clients of a log were told, and what is in it at the end.
 const OF_EACH_LOG: [Checker; 6] = [
     ("total_order", total_order::check),
     ("session_order", session_order::check),
@@ -86,7 +86,7 @@ const OF_EACH_LOG: [Checker; 6] = [
     ("integrity", integrity::check),
 ];
 
-/// What a checker objects to.
+/// A checker's objection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
     /// Which property does not hold.

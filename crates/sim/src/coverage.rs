@@ -1,4 +1,4 @@
-//! What the runs have been through: each kind of fault at each step of the protocol.
+//! The coverage of the runs: each kind of fault at each step of the protocol.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use seriatim_model::Order;
 
 use crate::excuses::Excuses;
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// A node is killed, and started again; its disk keeps what was written.
@@ -325,7 +325,7 @@ impl Coverage {
         }
     }
 
-    /// What never happened, by name.
+    /// The events that never happened, by name.
     #[must_use]
     pub fn missing(&self, order: Order) -> Vec<String> {
         let counts = [

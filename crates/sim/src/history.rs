@@ -1,4 +1,4 @@
-//! What happened, as seen from outside and as it truly was: what the checkers judge.
+//! The events of a run, as seen from outside and as they truly were: what the checkers judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::excuses::{Excuse, Excuses};
 /// Counts events of the history: of two, the lower happened first. Finer than virtual time.
 pub type Moment = u64;
 
-/// What became of an append, as its client was told.
+/// The outcome of an append, as its client was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing yet.
@@ -37,7 +37,7 @@ pub struct Append {
     pub session: u32,
     /// The number within that session that it must get; the least one, if it may be appended again.
     pub number: u64,
-    /// What is appended. No two appends have the same.
+    /// The payload. No two appends have the same.
     pub payload: Bytes,
     /// When it was asked for.
     pub invoked: Moment,
@@ -47,7 +47,7 @@ pub struct Append {
     pub completed: Option<Moment>,
     /// The same in virtual time.
     pub completed_at: Option<Time>,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// The names under which it was acknowledged.
     pub ids: BTreeSet<RecordId>,
@@ -97,7 +97,7 @@ pub struct Served {
     pub records: std::ops::Range<usize>,
 }
 
-/// What a subscription delivered at once, or a read of the whole log returned.
+/// The records that a subscription delivered at once, or a read of the whole log returned.
 #[derive(Clone, Debug)]
 pub struct Delivered {
     /// The position that had to come first.
@@ -152,9 +152,9 @@ pub struct Trim {
 pub struct Claimed {
     /// The view that the speaker claimed to speak for.
     pub view: ViewNumber,
-    /// Who spoke, and which life of it.
+    /// The speaker, and which life of it.
     pub member: Member,
-    /// What was said.
+    /// The statement.
     pub what: &'static str,
 }
 
@@ -170,7 +170,7 @@ pub struct RegisteredView {
 /// Positions of a shard that nobody holds: from the first one to the one after the last.
 pub type Gap = (ShardId, Position, Position);
 
-/// What an operator accepted to lose.
+/// The losses that an operator accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
     /// When.
@@ -203,7 +203,7 @@ pub enum End {
     Damaged(String),
 }
 
-/// What load cost the nodes, together.
+/// The cost of load to the nodes, together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// How many bytes were written to disks, journals included.
@@ -215,13 +215,13 @@ pub struct Costs {
     /// How many bytes nodes held in memory at once, at most: what they had not taken, sent, or written yet, and what
     /// sequencing replicas kept of records that were not stable.
     pub most_held: u64,
-    /// What one step cost, of each the most.
+    /// The cost of one step, of each the most.
     pub most_step: Step,
-    /// What view changes cost.
+    /// The cost of view changes.
     pub changes: Changes,
 }
 
-/// What view changes cost: everything that nodes did while a view was claimed and not registered.
+/// The cost of view changes: everything that nodes did while a view was claimed and not registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// How many there were.
@@ -238,7 +238,7 @@ pub struct Changes {
     pub kept_bytes: u64,
 }
 
-/// What a node did for one arrival, or when it did what was due.
+/// The work of a node for one arrival, or for what was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// How many bytes it sent, wrote, and gave to its journal.
@@ -261,10 +261,10 @@ impl Step {
     }
 }
 
-/// What was asked of a cluster whose capacity is known, and what came of it.
+/// The load on a cluster whose capacity is known, and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// What there is of everything in a second.
+    /// The amount of everything there is in a second.
     pub capacity: Capacity,
     /// How many nodes there are.
     pub nodes: u32,
@@ -296,9 +296,9 @@ pub struct Load {
     pub last_view: ViewNumber,
     /// The highest number of a view that somebody tried to form by then.
     pub last_claim: ViewNumber,
-    /// What was stable when it ended.
+    /// The stable bound when it ended.
     pub stable: Position,
-    /// What it cost.
+    /// Its cost.
     pub costs: Costs,
     /// Everything that was asked for has come to its end.
     pub is_over: bool,
@@ -329,7 +329,7 @@ pub struct Sought {
 /// All of it.
 #[derive(Debug)]
 pub struct History {
-    /// What the log promises.
+    /// The promises of the log.
     pub config: LogConfig,
     /// How many shards it ever had.
     pub shard_count: u32,
@@ -340,15 +340,15 @@ pub struct History {
     /// The appends, in the order in which they were asked for.
     pub appends: Vec<Append>,
     by_payload: BTreeMap<Bytes, usize>,
-    /// What readers got, in the order in which they got it.
+    /// The observations of readers, in the order in which they made them.
     pub observations: Vec<Observation>,
     /// How they got it.
     pub served: Vec<Served>,
     /// Which shard gave out what is at a position, when anybody first read it.
     owners: BTreeMap<Position, ShardId>,
-    /// What subscriptions and reads delivered, over all shards.
+    /// The deliveries of subscriptions and reads, over all shards.
     pub delivered: Vec<Delivered>,
-    /// What readers were told of the shards of positions.
+    /// The shards of positions, as readers were told.
     pub maps: Vec<MapTold>,
     /// Where a reader did not get the position that had to come next, from whoever had to have it.
     pub holes: Vec<String>,
@@ -376,7 +376,7 @@ pub struct History {
     pub now: Time,
     /// A piece of what a node's disk holds, for those who append such.
     pub piece: Bytes,
-    /// Who said what only a member may say, and when first.
+    /// The statements that only a member may make, by speaker, and when each came first.
     pub claims: BTreeMap<Claimed, Moment>,
     /// The registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
@@ -402,7 +402,7 @@ pub struct History {
     pub judged_from: Moment,
     /// The excuses that let something pass although it looks like a broken promise.
     pub excuses: Excuses,
-    /// What an operator accepted to lose.
+    /// The losses that an operator accepted.
     pub accepted: Option<Acceptance>,
     /// Where a replica did not do what it had promised to a controller.
     pub broken_promises: Vec<String>,
@@ -414,7 +414,7 @@ pub struct History {
     pub end: End,
     /// When faults stopped.
     pub calm_since: Option<Time>,
-    /// What load there was, if the plan says what the cluster can do.
+    /// The load, if the plan says what the cluster can do.
     pub load: Option<Load>,
     /// The same of a second log, of which little is asked.
     pub second: Option<Box<History>>,

@@ -203,7 +203,7 @@ impl Profile {
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug, Default)]
 struct Progress {
     next: AtomicU64,

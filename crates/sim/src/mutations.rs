@@ -19,7 +19,7 @@ pub struct Mutation {
     pub checker: &'static str,
     /// Within how many seeds of its profile, from 0.
     pub within: u64,
-    /// What to run.
+    /// The profile to run.
     pub profile: fn(u64) -> Plan,
 }
 

@@ -1,4 +1,4 @@
-//! What a seed stands for: the cluster, its network and disks, the workload, and what goes wrong.
+//! The meaning of a seed: the cluster, its network and disks, the workload, and the faults.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub enum Target {
 pub struct Fault {
     /// When.
     pub trigger: Trigger,
-    /// What.
+    /// The kind of fault.
     pub kind: FaultKind,
     /// To whom.
     pub target: Target,
@@ -99,7 +99,7 @@ pub struct DiskPlan {
     pub enough: u64,
 }
 
-/// What clients do.
+/// The work of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// How many client processes there are.
@@ -190,7 +190,7 @@ pub struct Plan {
     pub earlier_logs: u32,
     /// The log that is tested.
     pub config: LogConfig,
-    /// What the machines are configured with, clients among them.
+    /// The options of the machines, clients among them.
     pub options: Options,
     /// Whether each node has bounds of its own, where nodes may differ; see [`Plan::options_of`].
     pub nodes_differ: bool,
@@ -206,9 +206,9 @@ pub struct Plan {
     pub sync_us: (u64, u64),
     /// How large the disks are.
     pub disk: DiskPlan,
-    /// What clients do.
+    /// The work of clients.
     pub workload: Workload,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
     /// Whether a log at durability `memory` may lose more than it can bear.
     pub may_lose_too_much: bool,
@@ -231,7 +231,7 @@ pub struct Plan {
     /// How long everything that was asked for may take while what went wrong stays as it is. Without it, calm returns
     /// first, and then all of it comes to an end.
     pub done_without_calm: Option<Duration>,
-    /// What there is of everything in a second. Without it, work takes no time and messages have no size.
+    /// The amount of everything there is in a second. Without it, work takes no time and messages have no size.
     pub capacity: Option<Capacity>,
 }
 

@@ -157,7 +157,8 @@ pub struct World {
     clients: BTreeMap<u32, Client>,
     dead_clients: BTreeMap<u32, BTreeMap<u64, Legacy>>,
     network: Network,
-    /// What is on its way within the bounds of connections, and what waits for clients, where the plan has a capacity.
+    /// The frames in flight within the bounds of connections, and the messages that wait for clients, where the
+    /// plan has a capacity.
     pipes: Pipes,
     desks: BTreeMap<u32, Desk>,
     log: LogId,
@@ -168,7 +169,7 @@ pub struct World {
     pending_faults: Vec<Fault>,
     /// A node stays away until then, and time is given to it to come back.
     busy_until: Time,
-    /// What was lost with a disk, or may have been damaged on it. That happens to one node of a run.
+    /// The node whose disk was lost, or may have been damaged. That happens to one node of a run.
     spoiled: Option<Spoiled>,
     /// How the disks were, where one of them goes back.
     pasts: Vec<Past>,
@@ -195,9 +196,9 @@ pub struct World {
     is_over: bool,
     /// When something of interest happened first, for the tests that count delays.
     milestones: BTreeMap<Milestone, Time>,
-    /// What happened, for the checkers.
+    /// The history of the run, for the checkers.
     pub history: History,
-    /// What was gone through.
+    /// The situations that the run went through.
     pub coverage: Coverage,
     /// The events.
     pub trace: Trace,
@@ -312,7 +313,7 @@ impl World {
         self.create(NAME.to_owned(), self.plan.config.clone());
         self.found_second();
         if self.plan.capacity.is_some() {
-            // What follows is judged by how long it takes: the first view does not count.
+            // The rest of the run is judged by how long it takes: the first view does not count.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
                 world.latest_view().is_some_and(|view| world.is_settled(view)) && world.second_is_at_rest()
             });
@@ -442,7 +443,7 @@ impl World {
     /// The same, for a frame that is ready at `ready`.
     fn transmit_at(&mut self, ready: Time, lane: Lane, from: Party, to: Party, frame: Bytes) {
         if !self.is_up(to) {
-            // Whoever dials a process that is not there is told so.
+            // A party that dials a process that is not there is told so.
             self.refuse(from, to);
             return;
         }
@@ -533,7 +534,7 @@ impl World {
         self.network.died(party);
     }
 
-    /// Whoever runs the cluster wants other shards, and says so once.
+    /// The operator wants other shards, and says so once.
     fn reshape(&mut self, reshape: Reshape) {
         let Some(entry) = self.entry() else { return };
         let (log, request) = (entry.id, self.sequence);

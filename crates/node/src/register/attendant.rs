@@ -27,7 +27,7 @@ const UPDATES: usize = 16;
 /// How often a node is reminded to forget a deleted log.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// What went wrong last, unless something went right since.
+/// The last thing that went wrong, unless something went right since.
 pub(super) type Trouble = watch::Sender<Option<String>>;
 
 /// A node's end of a register that is outside of all nodes. Dropping it ends the task behind it.
@@ -71,7 +71,7 @@ impl OutsideRegister {
         let _ = self.questions.try_send(question);
     }
 
-    /// What the register says next. Nothing is lost if this is not waited for to the end.
+    /// The register's next event. Nothing is lost if this is not waited for to the end.
     pub async fn next(&mut self) -> Event {
         match self.answers.recv().await {
             Some(event) => event,
@@ -79,7 +79,7 @@ impl OutsideRegister {
         }
     }
 
-    /// What the register has said already.
+    /// The register's next event, if it has come already.
     pub fn try_next(&mut self) -> Option<Event> {
         self.answers.try_recv().ok()
     }
@@ -114,7 +114,7 @@ struct Teller {
     trouble: Arc<Trouble>,
 }
 
-/// What a node was told, or is to be told.
+/// The news that a node was told, or is to be told.
 #[derive(Clone, Default)]
 struct Told {
     nodes: BTreeMap<NodeId, String>,

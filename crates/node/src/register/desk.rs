@@ -38,10 +38,10 @@ const HINTS: usize = 64 << 10;
 type Asker = (Address, LogId);
 type Gets = Vec<(LogId, Vec<Asker>)>;
 type Swaps = Vec<(LogEntry, Asker)>;
-/// Who asked, and the number of the question.
+/// The askers of each name, and the number of each question.
 type Lookups = Vec<(String, Vec<(Asker, u64)>)>;
 
-/// What a request came back with, and who waits for that.
+/// The result of a request, and the askers that wait for it.
 enum Landed {
     Gets(Gets, Result<Vec<Result<Option<LogEntry>, EtcdError>>, RequestError>),
     Swaps(Swaps, Result<Vec<Result<Message, EtcdError>>, RequestError>),
@@ -151,7 +151,7 @@ impl Desk {
                 }
             }
             Message::CompareAndSet { entry } if self.swaps.len() < WAITING => {
-                // Who asks again has no answer: what it proposes now is what it wants.
+                // An asker that asks again has no answer: its present proposal is the one that it wants.
                 self.swaps.insert((entry.id, asker), (entry, who));
             }
             Message::Get { .. } | Message::Peek { .. } | Message::CompareAndSet { .. } => {}

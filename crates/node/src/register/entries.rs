@@ -24,7 +24,7 @@ pub enum EtcdError {
     /// etcd does not answer, or refuses.
     #[error(transparent)]
     Etcd(#[from] RequestError),
-    /// What etcd has cannot be used.
+    /// A value in etcd cannot be used.
     #[error(transparent)]
     Value(#[from] ValueError),
     /// Others changed the same all the time.
@@ -32,7 +32,7 @@ pub enum EtcdError {
     Contended,
 }
 
-/// What came of an attempt: an outcome, or nothing because somebody else was faster.
+/// The result of an attempt: an outcome, or nothing because somebody else was faster.
 pub(super) type Attempt<T> = Result<Option<T>, EtcdError>;
 
 /// The entries of one cluster's register.
@@ -293,7 +293,7 @@ impl Entries {
         Ok(parting::staying(nodes.iter().map(|node| node.node), &self.partings_in(partings)?))
     }
 
-    /// What is to become of those nodes that do not stay.
+    /// The partings of those nodes that do not stay.
     pub(super) fn partings_in(&self, found: &[KeyValue]) -> Result<Partings, ValueError> {
         let parting = |stored: &KeyValue| match self.keys.about(&stored.key) {
             Some(Followed::Parting(node)) => Some(decode(stored).map(|parting| (node, parting))),
@@ -319,7 +319,7 @@ pub(super) fn first<T: seriatim_model::wire::Wire>(found: &[KeyValue]) -> Result
     found.first().map(decode).transpose()
 }
 
-/// What a transaction compares to be sure that a key is as it was found.
+/// The revision that a transaction compares to be sure that a key is as it was found.
 pub(super) fn modified_at(found: &[KeyValue]) -> i64 {
     found.first().map_or(0, |found| found.modified_at)
 }

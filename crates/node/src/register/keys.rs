@@ -1,4 +1,4 @@
-//! What is kept in etcd, under which keys.
+//! The values kept in etcd, and their keys.
 //!
 //! | key below `seriatim/<cluster>/` | value |
 //! |---|---|
@@ -20,7 +20,7 @@ use seriatim_model::{LogId, NodeId};
 /// The newest format of values that this program writes and reads.
 const FORMAT: u8 = 1;
 
-/// What a name stands for.
+/// The log that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     /// The log with the name.
@@ -51,7 +51,7 @@ pub enum ValueError {
     Damaged {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The damage.
         cause: String,
     },
 }
@@ -64,7 +64,7 @@ pub(super) fn encode<T: Wire>(value: &T) -> Bytes {
     out.finish_contiguous()
 }
 
-/// What is kept under a key.
+/// The value that is kept under a key.
 pub(super) fn decode<T: Wire>(stored: &KeyValue) -> Result<T, ValueError> {
     let key = || stored.key.clone();
     let damaged = |cause: String| ValueError::Damaged { key: key(), cause };
@@ -75,7 +75,7 @@ pub(super) fn decode<T: Wire>(stored: &KeyValue) -> Result<T, ValueError> {
     }
 }
 
-/// What a key that every node follows is about.
+/// The subject of a key that every node follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followed {
     Node(NodeId),
@@ -139,13 +139,13 @@ impl Keys {
         self.key(&format!("retiring/{}", log.0))
     }
 
-    /// What every node follows: nodes, what is to become of them, and logs to be forgotten, which are neighbours in the
+    /// The keys that every node follows: nodes, their partings, and logs to be forgotten, which are neighbours in the
     /// order of keys.
     pub(super) fn followed(&self) -> Range {
         Range::between(&self.key("node/"), &self.key("retiring/"))
     }
 
-    /// What a key in the range that is followed is about; nothing if it is none of ours.
+    /// The subject of a key in the range that is followed; nothing if it is none of ours.
     pub(super) fn about(&self, key: &str) -> Option<Followed> {
         let (kind, id) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         match kind {

@@ -143,7 +143,7 @@ impl EtcdRegister {
         self.entries.address(node).await.ok().flatten()
     }
 
-    /// What went wrong last in talking to etcd, unless it went right since: for an operator to see.
+    /// The last thing that went wrong in talking to etcd, unless it went right since: for an operator to see.
     #[must_use]
     pub fn trouble(&self) -> watch::Receiver<Option<String>> {
         self.trouble.subscribe()

@@ -13,7 +13,7 @@ use super::entries::{ATTEMPTS, Attempt, Entries, EtcdError, modified_at};
 use super::keys::{Followed, decode, encode};
 
 impl Entries {
-    /// What is to become of which node.
+    /// The partings of all nodes that do not stay.
     pub(super) async fn partings(&self) -> Result<Vec<NodeParting>, EtcdError> {
         let found = self.client.get(&self.keys.partings()).await?.found;
         Ok(parting::listed(&self.partings_in(&found)?))

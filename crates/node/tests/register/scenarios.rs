@@ -1,4 +1,4 @@
-//! What every register does.
+//! The behaviour of every register.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a node that leaves is given nothing, and is forgotten when it is gone", parted),
 ];
 
-/// What holds between two starts of the register.
+/// The scenarios that hold between two starts of the register.
 pub(crate) const WITHIN_A_LIFE: &[Scenario] =
     &[("what an older life of a node said is late", late), ("who waits for a view is told of it", told)];
 
@@ -290,7 +290,7 @@ fn deleted(talk: &mut Talk) {
     }
     let answer = talk.answer_once(NODES[0], Message::CompareAndSet { entry });
     assert_eq!(answer, Message::Gone { log });
-    // Whoever has no answer asks again, also when another log has the name by then.
+    // An asker without an answer asks again, also when another log has the name by then.
     talk.delete(NODES[0], "orders", log);
     let next = talk.create(NODES[1], "orders");
     talk.delete(NODES[2], "orders", log);
@@ -303,7 +303,7 @@ fn deleted(talk: &mut Talk) {
     }
     for (index, node) in NODES.into_iter().enumerate() {
         talk.ask(itself(node), Message::Retired { log, node });
-        // What was said before that is no concern: it may have been on its way.
+        // A reminder from before that is no concern: it may have been in flight.
         while talk.hears_within(REMINDED / 2, itself(node), is_reminder).is_some() {
             talk.ask(itself(node), Message::Retired { log, node });
         }
@@ -334,7 +334,7 @@ fn joined(talk: &mut Talk) {
     for node in NODES {
         talk.hears_of(node, 3, |listed| listed.node == NODES[1] && listed.address == "node-2:2");
     }
-    // Who says again what is known is answered.
+    // A node that says again what is known is answered.
     talk.forget();
     talk.join(NODES[2], "node-3:1");
     talk.hears_of(NODES[2], 3, |_| true);

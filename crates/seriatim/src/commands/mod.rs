@@ -1,4 +1,4 @@
-//! What each command does.
+//! The action of each command.
 
 mod admin;
 mod append;

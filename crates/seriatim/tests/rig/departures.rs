@@ -136,7 +136,7 @@ async fn one_node_takes_over_from_another_that_is_dead() {
         assert_eq!(nodes(&view.sequencers), [1, 3, 4]);
         assert_eq!(nodes(&view.shards[0].replicas), [3, 4]);
         seriatim.good(&["admin", "remove", "2"]).await;
-        // What it took over is whole: without the other replica everything is there.
+        // The records that node 4 took over are whole: without the other replica everything is there.
         members.kill(THREE).await;
         let read = log.read(Position(0), 200, Duration::from_secs(20)).await;
         assert!(!read.expect("it can be read").is_empty());

@@ -299,7 +299,7 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
     members.restart(RESTORED).await;
     more(&logs, 1000).await;
     assert!(members.says().contains(SET_BACK), "it is told of: {}", members.says());
-    // What it holds now, it got from the others: it goes on doing so as one of two.
+    // The restored node got from the others what it holds now, and goes on holding it as one of two.
     members.kill(NodeId(2)).await;
     more(&logs, 300).await;
     for log in logs {

@@ -27,7 +27,7 @@ pub(crate) fn commands(page: &str) -> String {
     commands
 }
 
-/// What stands below a heading of a page, up to the next one.
+/// The text below a heading of a page, up to the next one.
 pub(crate) fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let begins = page.find(heading).unwrap_or_else(|| panic!("there is no '{heading}'"));
     let rest = &page[begins + heading.len()..];

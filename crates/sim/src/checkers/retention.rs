@@ -13,9 +13,10 @@ use crate::history::{History, Retained};
 
 /// For how long limits may still be applied that were changed: whoever applies them asked before.
 const APPLIED_LATE: Duration = Duration::from_secs(5);
-/// What goes with the last position that has to go, on each shard: one part of a segment at most. A store divides its
-/// segments into parts of 1 KiB or a 32nd of where they end, and long writes into pieces of less than twice that; segments
-/// here are no longer than 50,000 bytes and one write, of 100,000 in a burst. A quarter more is for what binding logs say of it.
+/// The bytes that go with the last position that has to go, on each shard: one part of a segment at most.
+/// A store divides its segments into parts of 1 KiB or a 32nd of where they end, and long writes into pieces
+/// of less than twice that; segments here are no longer than 50,000 bytes and one write, of 100,000 in a burst.
+/// A quarter more is for what binding logs say of it.
 const PART_BYTES: u64 = 12_288;
 
 pub(super) fn check(history: &History) -> Finding {

@@ -1,5 +1,5 @@
-//! What truly happens inside the nodes, for the checkers: which views are registered, how far each
-//! member got, who speaks for which view.
+//! The true events inside the nodes, for the checkers: which views are registered, how far each member
+//! got, and for which view it speaks.
 
 use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
@@ -127,7 +127,7 @@ impl World {
         let (view, ordered) = (replica.view_number(), replica.ordered());
         let is_open = replica.is_open();
         let was_open = if is_open { self.open.insert(id, view) } else { self.open.remove(&id) };
-        // What it ordered before it was sealed just now counts.
+        // Positions that it ordered before it was sealed just now count.
         if !is_open && was_open != Some(view) {
             return;
         }
@@ -228,7 +228,7 @@ impl World {
             return;
         }
         let view = entry.view.clone();
-        // What the register wrote and forgot in a crash was never told to anybody.
+        // A view that the register wrote and forgot in a crash was never told to anybody.
         self.history.views.retain(|number, _| *number <= latest);
         if let Some(view) = view.filter(|view| !self.history.views.contains_key(&view.number)) {
             let at = self.history.tick();
@@ -259,7 +259,7 @@ impl World {
     /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
     /// lose its memory, if these nodes lost theirs.
     pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
-        // Who was no member of the view before has to learn first what it lacks.
+        // A node that was no member of the view before has to learn first what it lacks.
         let before = self.history.views.range(..view.number).next_back();
         self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
     }

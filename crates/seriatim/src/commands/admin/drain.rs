@@ -79,7 +79,7 @@ async fn able(client: &Client, nodes: &[NodeId]) -> Result<BTreeSet<NodeId>, Fai
     Ok(able)
 }
 
-/// What keeps a log from doing without a node, as long as nothing else changes.
+/// The obstacle that keeps a log from doing without a node, as long as nothing else changes.
 fn obstacle(entry: &LogEntry, node: NodeId, by: Option<NodeId>, able: &BTreeSet<NodeId>) -> Option<String> {
     let name = &entry.name;
     if let Some(why) = &entry.unavailable {
