@@ -241,7 +241,7 @@ impl Detector {
         (self.others.iter().map(beat).collect(), changes)
     }
 
-    /// Whatever time this node itself was late by, the others had no chance to be heard in.
+    /// While this node itself was late, the others had no chance to be heard.
     fn excuse_lateness(&mut self, now: Time) {
         let Some(due) = self.deadline() else { return };
         let late = now - due;

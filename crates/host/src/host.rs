@@ -81,7 +81,7 @@ pub enum Event {
         log: LogId,
         /// The sending endpoint, on the other end.
         from: Endpoint,
-        /// Whom it is for, here.
+        /// The role here that it is for.
         to: Endpoint,
         /// The content of the message.
         message: Message,
@@ -114,7 +114,7 @@ pub struct Outgoing {
     pub log: LogId,
     /// The sending endpoint, here.
     pub from: Endpoint,
-    /// Whom it is for, on the other end.
+    /// The role on the other end that it is for.
     pub to: Endpoint,
     /// The content of the message.
     pub message: Message,

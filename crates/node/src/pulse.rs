@@ -151,7 +151,7 @@ impl Heart {
                 Some(event) = self.link_events.recv() => self.link(event).await,
                 () = until(wake) => {}
             }
-            // Whatever has arrived by now counts, before anybody is found silent.
+            // All heartbeats that have arrived by now count, before anybody is found silent.
             tokio::task::yield_now().await;
             while let Ok(heard) = self.heard.try_recv() {
                 self.hear(heard).await;

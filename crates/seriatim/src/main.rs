@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let outcome = match runtime {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::run(arguments));
-            // Whatever still runs in the background has nothing left to say.
+            // Tasks that still run in the background have nothing left to say.
             runtime.shutdown_background();
             outcome
         }

@@ -127,7 +127,7 @@ impl Desk {
                 },
                 () = until(look_at) => vec![],
             };
-            // Whatever else has come by now leaves with it.
+            // All other questions that have come by now leave with it.
             while let Ok(question) = questions.try_recv() {
                 answers.extend(self.take(question));
             }

@@ -1,6 +1,6 @@
 //! A client's side of appending: positions from the sequencer, and then each record down the chain of its position.
 //!
-//! Whatever queues up between two steps leaves as one message to each replica. Any number of appends are on their way
+//! All that queues up between two steps leaves as one message to each replica. Any number of appends are on their way
 //! at once; each is done by itself when the last replica of its chain has it.
 
 use std::collections::{BTreeMap, VecDeque};

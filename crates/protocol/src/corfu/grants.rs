@@ -61,7 +61,7 @@ struct Holder {
     pause: Duration,
 }
 
-/// Whom positions are given to.
+/// The client that positions are given to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct To {
     pub(super) session: SessionId,

@@ -1,6 +1,6 @@
 //! A client's side of appending: records go to the primary of a shard, which answers with their positions.
 //!
-//! Whatever queues up between two steps leaves as one message. All that a session has on its way is at one shard:
+//! All that queues up between two steps leaves as one message. All that a session has on its way is at one shard:
 //! before it goes on at another one, it waits for what is there. So no append is ordered before one that was submitted
 //! earlier.
 

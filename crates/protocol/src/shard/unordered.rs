@@ -544,7 +544,7 @@ impl Waiting {
         }
     }
 
-    /// Whom to ask now: one after the other, since each answers with records; all of them for a last call.
+    /// The replicas to ask now: one after the other, since each answers with records; all of them for a last call.
     pub(super) fn next_asked(&mut self) -> Vec<NodeId> {
         let others = self.others();
         if self.is_last_call || self.lacks.len() >= others.len() {

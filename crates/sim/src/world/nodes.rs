@@ -58,7 +58,7 @@ pub struct Node {
     /// How much was read from its disk, and looked at by its stores, as far as that was charged.
     pub(super) read_seen: u64,
     pub(super) visits_seen: u64,
-    /// Whom it took for gone when that was written down.
+    /// The nodes that it took for gone when that was written down.
     pub(super) suspected: Vec<NodeId>,
     /// How much it holds in memory of what is on its way to disks and positions, in bytes.
     pub(super) held_bytes: u64,

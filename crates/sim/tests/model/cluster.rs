@@ -412,7 +412,7 @@ impl State {
     /// The register is linearizable: a question and its answer are one moment, and so are a change and its
     /// answer. What a controller wants to change is on its way for a time, like any other message.
     ///
-    /// Whatever answers a controller arrives at once. It does nothing then but ask others, and that may take
+    /// Answers to a controller arrive at once. It does nothing then but ask others, and that may take
     /// as long as it likes; and a replica that obeyed it already but was not heard yet does nothing that it
     /// could not do by being slow. The same holds of what followers confirm: it only lets the leader say what
     /// is stable.
