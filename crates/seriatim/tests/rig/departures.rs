@@ -1,5 +1,7 @@
 //! Nodes come and go: drained, replaced, removed, and restarted one after the other, as `docs/operations.md` has it, under load.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -220,6 +222,14 @@ async fn append(servers: String, order: Order, stop: watch::Receiver<bool>) -> (
     (order, count, longest)
 }
 
+/// Says a line into a pipe, where it stays for its reader while the file is open.
+fn tell(pipe: &Path) -> File {
+    // A pipe that is opened for both waits for nobody.
+    let mut pipe = File::options().read(true).write(true).open(pipe).expect("the shell made it");
+    pipe.write_all(b"\n").expect("there is room");
+    pipe
+}
+
 async fn is_there(path: &Path) {
     let mut look = tokio::time::interval(Duration::from_millis(20));
     while !path.exists() {
@@ -238,15 +248,14 @@ async fn all_nodes_are_restarted_one_after_the_other_and_no_append_fails() {
     let servers = format!("{host}:7701,{host}:7702,{host}:7703");
     let restart = commands(section(OPERATIONS, "## All nodes are restarted"));
     assert!(restart.contains("status --wait"), "{restart}");
-    let wait = |file: &str| format!("until test -e {file}; do read -r -t 0.05 < <(:) || true; done\n");
+    // A pipe is read when somebody has written to it.
     let script = format!(
-        "{start}export SERIATIM_SERVER={servers}\ntouch started\n{}{restart}touch restarted\n{}",
-        wait("loaded"),
-        wait("over")
+        "{start}export SERIATIM_SERVER={servers}\nmkfifo loaded over\ntouch started\nread -r < loaded\n\
+         {restart}touch restarted\nread -r < over\n"
     );
     let script = script.replace("127.0.0.1", &host);
     let (here, files) = (directory.path().to_owned(), directory.path().join("seriatim-cluster"));
-    let shell = tokio::spawn(async move { run(&script, &here).await });
+    let mut shell = tokio::spawn(async move { run(&script, &here).await });
     let test = async {
         is_there(&files.join("started")).await;
         let client = Client::connect(&servers).await.expect("the cluster serves");
@@ -257,7 +266,7 @@ async fn all_nodes_are_restarted_one_after_the_other_and_no_append_fails() {
             client.create(&order.to_string(), config).await.expect("a log");
             appending.spawn(append(servers.clone(), order, stop.subscribe()));
         }
-        std::fs::write(files.join("loaded"), "").expect("a file");
+        let _loaded = tell(&files.join("loaded"));
         is_there(&files.join("restarted")).await;
         stop.send_replace(true);
         while let Some(appended) = appending.join_next().await {
@@ -267,13 +276,15 @@ async fn all_nodes_are_restarted_one_after_the_other_and_no_append_fails() {
             assert!(tail.0 >= count, "{order}: {tail} of {count}");
             assert!(longest < Duration::from_secs(10), "{order}: one of {count} took {longest:?}");
         }
-        std::fs::write(files.join("over"), "").expect("a file");
+        tell(&files.join("over"))
     };
-    tokio::select! {
-        () = test => {}
-        shell = shell => {
+    let _over = tokio::select! {
+        over = test => over,
+        shell = &mut shell => {
             let (_, printed) = shell.expect("the shell");
             panic!("it ended early: {printed}");
         }
-    }
+    };
+    let (is_good, printed) = shell.await.expect("the shell");
+    assert!(is_good, "{printed}");
 }

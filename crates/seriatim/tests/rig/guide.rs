@@ -34,6 +34,16 @@ pub(crate) fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     &rest[..rest.find("\n## ").unwrap_or(rest.len())]
 }
 
+/// The processes of a group, which end with it.
+struct Group(Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Nothing is left to kill if all of them have ended.
+        let _ = kill_process_group(self.0, Signal::KILL);
+    }
+}
+
 /// Runs commands in `directory` like someone who stops at the first that fails. Whatever they leave
 /// running ends with them. Their status, and what they printed.
 pub(crate) async fn run(commands: &str, directory: &Path) -> (bool, String) {
@@ -49,10 +59,9 @@ pub(crate) async fn run(commands: &str, directory: &Path) -> (bool, String) {
         .process_group(0)
         .spawn();
     let mut shell = shell.expect("bash starts");
-    let group = shell.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id");
+    let group = Group(shell.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has an id"));
     let status = tokio::time::timeout(Duration::from_secs(180), shell.wait()).await;
-    // Nothing is left to kill if the commands have stopped all they started.
-    let _ = kill_process_group(group, Signal::KILL);
+    drop(group);
     let printed = std::fs::read_to_string(directory.join("printed")).expect("what was printed");
     (status.is_ok_and(|status| status.expect("it can be waited for").success()), printed)
 }
