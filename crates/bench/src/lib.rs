@@ -3,10 +3,10 @@
 //! Each ordering runs on a fresh cluster in this process, over real loopback TCP. Figures of different
 //! runs cannot be compared; the ratios within one can.
 //!
-//! Reading order: [`comparison`] (rounds in turn, and what is told of them), [`latency`], [`throughput`], [`read`] and
-//! [`scale`], which are compared with the [`floor`] and the
-//! [`disk_floor`]; then [`figures`] and [`report`], and how they are told:
-//! [`presentation`], [`table`], [`chart`], [`page`], and once more [`plot`].
+//! Reading order: `comparison` (rounds in turn, and what is told of them), `latency`, `throughput`, `read` and
+//! `scale`, which are compared with the `floor` and the
+//! `disk_floor`; then `figures` and `report`, and how they are told:
+//! `presentation`, `table`, `chart`, `page`, and once more `plot`.
 
 mod arguments;
 mod chart;

@@ -15,7 +15,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
-    allow_many_files();
+    commands::allow_many_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("seriatim").enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => {
@@ -30,13 +30,4 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
-}
-
-/// Raises the soft limit of open files to the hard one: the usual soft limit of 1,024 is a relic of
-/// `select`, and a cluster in one process needs more.
-fn allow_many_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If it is refused, running out is reported where it happens.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -3,6 +3,7 @@
 use seriatim_node::{Awaits, Dev, DevOptions, DiskKind, StartError};
 use tokio::sync::watch;
 
+use super::open_files;
 use super::signals::Signals;
 use super::starting::explain_late;
 use super::stopping::{Bound, stop_within};
@@ -10,7 +11,11 @@ use crate::arguments::DevArguments;
 use crate::config::{self, check_disk_bytes};
 use crate::output::{Events, Failure, Outcome, print_line, tell_events, tell_warnings};
 
+/// How many nodes a new cluster has.
+const USUAL_NODES: u32 = 3;
+
 pub(crate) async fn run(arguments: DevArguments) -> Outcome {
+    open_files::suffice_for(arguments.nodes.unwrap_or(USUAL_NODES))?;
     let events = tell_events(&arguments.events);
     let bound = arguments.stop.bound();
     let options = options(arguments)?;

@@ -5,6 +5,7 @@ mod append;
 mod demo;
 mod dev;
 mod log;
+mod open_files;
 mod read;
 mod serve;
 mod signals;
@@ -12,6 +13,7 @@ mod starting;
 mod status;
 mod stopping;
 
+pub(crate) use open_files::allow_many as allow_many_open_files;
 use seriatim_client::{Client, Log};
 
 use crate::arguments::{Arguments, Command};

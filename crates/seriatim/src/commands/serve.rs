@@ -5,6 +5,7 @@ use std::time::Duration;
 use seriatim_node::{Awaits, DiskKind, EtcdOptions, Node, RegisterOptions, StartError};
 use tokio::sync::watch;
 
+use super::open_files;
 use super::signals::Signals;
 use super::starting::explain_late;
 use super::stopping::{Bound, stop_within};
@@ -13,6 +14,7 @@ use crate::config;
 use crate::output::{Failure, Outcome, print_line, tell_events, tell_warnings};
 
 pub(crate) async fn run(arguments: ServeArguments) -> Outcome {
+    open_files::suffice_for(1)?;
     tell_events(&arguments.events);
     let bound = arguments.stop.bound();
     let mut options = config::read(&arguments.config)?;

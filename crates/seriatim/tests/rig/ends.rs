@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::command::{CommandLine, text};
 use crate::events::told;
 use crate::members::Members;
-use crate::process::{PATIENCE, Process, own_host, said};
+use crate::process::{BINARY, PATIENCE, Process, own_host, said};
 use crate::surroundings::Surroundings;
 
 const ONE: NodeId = NodeId(1);
@@ -163,4 +163,21 @@ async fn dev_takes_the_limits_that_serve_takes_and_no_nonsense() {
         assert_eq!(cli.run(&["dev", "--data", data, "--stop-within", seconds]).await.status.code(), Some(2));
     }
     assert!(!directory.path().join("data").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_not_open_enough_files_says_so_and_does_not_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    let start = format!("ulimit -n 64 && exec {BINARY} dev --listen 127.0.0.1:0 --data {}", data.display());
+    let output =
+        tokio::process::Command::new("bash").args(["-c", &start]).output().await.expect("bash starts");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("seriatim: this process may have 64 files open, and needs at least 384"),
+        "{said}"
+    );
+    assert!(said.contains("ulimit -n 65536") && said.lines().count() == 1, "{said}");
+    assert!(output.stdout.is_empty() && !data.exists(), "nothing was begun");
 }
