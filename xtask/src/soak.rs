@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 /// Every ordering.
 const ORDERS: [&str; 4] = ["erwin-bb", "erwin-st", "corfu", "scalog"];
 /// The simulator's profiles in which something in particular goes wrong.
-const FAULTS: [&str; 15] = [
+const FAULTS: [&str; 18] = [
     "one-fault",
     "lost-for-good",
     "full-for-good",
@@ -24,6 +24,9 @@ const FAULTS: [&str; 15] = [
     "long-faults",
     "fleeting-logs",
     "limited",
+    "departures",
+    "resumed",
+    "shut-out",
     "resumed-losses",
     "taking-time",
 ];

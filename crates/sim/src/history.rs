@@ -53,6 +53,8 @@ pub struct Append {
     pub ids: BTreeSet<RecordId>,
     /// The position that a synchronous append was told.
     pub position: Option<Position>,
+    /// When it was told that.
+    pub positioned: Option<Moment>,
     /// How many names it had before that under which it was acknowledged.
     pub again: u32,
 }
@@ -536,6 +538,7 @@ impl History {
             outcome: Outcome::Pending,
             ids: BTreeSet::new(),
             position: None,
+            positioned: None,
             again: 0,
         });
         index
@@ -566,11 +569,14 @@ impl History {
             let moment = self.tick();
             let append = &mut self.appends[index];
             append.ids.clear();
-            (append.position, append.completed) = (None, Some(moment));
+            (append.position, append.positioned, append.completed) = (None, None, Some(moment));
         }
         self.appends[index].ids.insert(id);
-        if position.is_some() {
-            self.appends[index].position = position;
+        if position.is_some() && self.appends[index].position != position {
+            // Another run of the application may be told it later than the append was acknowledged.
+            let moment = self.tick();
+            let append = &mut self.appends[index];
+            (append.position, append.positioned) = (position, Some(moment));
         }
     }
 
@@ -768,7 +774,7 @@ impl History {
         }
         for (index, append) in self.appends.iter().enumerate() {
             if let Some(position) = append.position {
-                places.entry(index).or_insert((position, append.completed.unwrap_or(Moment::MAX)));
+                places.entry(index).or_insert((position, append.positioned.unwrap_or(Moment::MAX)));
             }
         }
         places

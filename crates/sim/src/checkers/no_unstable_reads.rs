@@ -33,7 +33,7 @@ pub(super) fn check(history: &History) -> Finding {
     }
     for append in &history.appends {
         if let (Some(position), Some(at), true) =
-            (append.position, append.completed, !history.config.order.places_first())
+            (append.position, append.positioned, !history.config.order.places_first())
             && position >= history.stable_at(at)
         {
             return Err(format!("{:?} was told position {position} before that was final", append.payload));
