@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use seriatim_model::storage::Lacking;
 use seriatim_model::{Endpoint, LogId, Member, NodeId, ShardId, Time, ViewNumber};
 use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
 use seriatim_protocol::control::{self, LogEntry};
@@ -136,27 +137,32 @@ impl World {
         }
     }
 
-    /// In the view that first does without a drained node, the others hold everything. What they lack they find out when they
-    /// start it.
+    /// In the view that first does without a drained node as many of the others as the log is to have hold everything. What
+    /// they lack they find out when they start it. One that is drained, too, and still there counts.
     fn observe_those_left(&mut self, node: NodeId) {
         for (shard, view) in self.leavers[&node].left.clone() {
-            for (id, other) in &self.nodes {
-                let role = other.replica(self.log, shard);
-                // One that lost its memory since then is no member of it. What the drained node held is below its start.
-                let lacks = role.and_then(|role| {
-                    let (known, incarnation) = (role.memory().view.as_ref()?, role.memory().incarnation);
-                    let replicas = &known.shard(shard)?.replicas;
-                    let is_member = replicas.contains(&Member { node: *id, incarnation });
-                    let lacks = role.lacks().filter(|lacks| lacks.from < lacks.end.min(known.start))?;
-                    is_member.then_some((known.number, lacks))
-                });
-                if let Some((_, lacks)) = lacks.filter(|(number, _)| *number == view) {
-                    self.history.left_early.push(format!(
-                        "view {view} does without node {node}, and node {id} lacks {lacks:?} of shard {shard}"
-                    ));
-                }
+            let registered =
+                self.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
+            let members: Vec<Member> = registered.map(|members| members.replicas.clone()).unwrap_or_default();
+            let lack: Vec<(NodeId, Lacking)> = members
+                .iter()
+                .filter_map(|member| Some((member.node, self.lacks_in(*member, shard, view)?)))
+                .collect();
+            if !lack.is_empty() && members.len() - lack.len() < self.plan.config.replicas as usize {
+                self.history.left_early.push(format!(
+                    "view {view} does without node {node}, and of shard {shard} these lack something: {lack:?}"
+                ));
             }
         }
+    }
+
+    /// The positions below the start of its view that a member lacks. What a drained node held is below it.
+    fn lacks_in(&self, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
+        let role = self.nodes.get(&member.node)?.replica(self.log, shard)?;
+        let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
+        // One that lost its memory since then is no member of it.
+        let is_member = role.memory().incarnation == member.incarnation;
+        role.lacks().filter(|lacks| is_member && lacks.from < lacks.end.min(known.start))
     }
 
     fn departure_goes_on(&mut self, node: NodeId) {
