@@ -36,6 +36,10 @@ fn faults_strike_nodes_that_take_their_time() {
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 910_002_752..910_002_753);
     // A shard was blamed for what it had said before a view gave it places that another had had, all trimmed.
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb], 700_011_473..700_011_474);
+    // Replicas asked the leader about the same orphans without a pause, and its answers kept all else from them.
+    all_clean("taking time", profiles::taking_time, &[Order::ErwinSt], 1_500_010_256..1_500_010_257);
+    // A member that a later claim had sealed confirmed something in the view that it heard of late.
+    all_clean("taking time", profiles::taking_time, &[Order::Scalog], 1_400_007_224..1_400_007_225);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use seriatim_model::{
 use super::held::Held;
 use crate::parts::Names;
 use crate::parts::junk;
+use crate::parts::pauses::RESEND_MOST;
 
 /// How often it is looked for records that nobody named, within the time that they may lie here.
 const LOOKS: u32 = 4;
@@ -50,7 +51,7 @@ pub(super) struct Unordered {
     /// Where the next search for sessions that are over is due.
     sweep_at: Position,
     /// Since when records of a session have been lying here without positions, and nothing came.
-    silent: BTreeMap<SessionId, Time>,
+    silent: BTreeMap<SessionId, Silence>,
     /// When to look next for such sessions.
     unnamed_at: Time,
     /// In this view: the number that a session ended at, as far as that is worth remembering.
@@ -132,6 +133,26 @@ pub(super) struct Resolved {
     pub(super) runs: Vec<Ordered>,
     /// Names whose records are not here.
     pub(super) missing: Vec<IdRun>,
+}
+
+/// A session of which nothing came, although records of it have no positions.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    since: Time,
+    /// When the leader may be asked about it again, and how long after that.
+    ask_at: Time,
+    pause: Duration,
+}
+
+impl Silence {
+    fn since(now: Time) -> Self {
+        Self { since: now, ask_at: now, pause: limits::RESEND_AFTER }
+    }
+
+    fn note_asked(&mut self, now: Time) {
+        self.ask_at = now + self.pause;
+        self.pause = (self.pause * 2).min(RESEND_MOST);
+    }
 }
 
 impl Unordered {
@@ -222,6 +243,9 @@ impl Unordered {
     /// The sessions of which nothing came for so long although records of theirs have no positions, and of each
     /// the numbers from the lowest of these to the highest; those first that have been waiting longest. While room is
     /// scarce, those whose clients are gone do not have to wait for long.
+    ///
+    /// Sessions that were asked about are asked about again after a while, less and less often: the leader may have much to
+    /// answer.
     pub(super) fn unnamed(&mut self, now: Time, limits: Limits) -> Vec<IdRun> {
         let is_scarce = self.is_scarce(limits);
         let patience = |is_left| if is_left { limits.missing_connected } else { Duration::MAX };
@@ -237,13 +261,17 @@ impl Unordered {
         self.silent.retain(|session, _| spans.contains_key(session));
         let mut overdue = vec![];
         for (session, span) in spans {
-            let since = *self.silent.entry(session).or_insert(now);
-            if now >= since + patience(self.held.is_left(session)) {
-                overdue.push((since, span));
+            let silence = self.silent.entry(session).or_insert(Silence::since(now));
+            if now >= silence.since + patience(self.held.is_left(session)) && now >= silence.ask_at {
+                overdue.push((silence.since, span));
             }
         }
         overdue.sort_unstable();
-        overdue.into_iter().map(|(_, span)| span).take(limits::MAX_UNNAMED).collect()
+        overdue.truncate(limits::MAX_UNNAMED);
+        for (_, span) in &overdue {
+            self.silent.get_mut(&span.session).expect("it was just seen").note_asked(now);
+        }
+        overdue.into_iter().map(|(_, span)| span).collect()
     }
 
     /// Only the numbers in `first..end` of a session may still get positions. Returns the others that are held and
@@ -592,6 +620,29 @@ mod tests {
     use super::*;
 
     const IDLE: u64 = 100;
+
+    #[test]
+    fn the_leader_is_asked_about_a_session_less_and_less_often() {
+        let (mut unordered, names) = put_at_10(Position(0));
+        let limits = Limits { unnamed_for: Duration::from_millis(50), ..Limits::default() };
+        unordered.unnamed_at = Time::ZERO;
+        let mut asked = vec![];
+        for ms in (0..8000).step_by(10) {
+            let now = Time::ZERO + Duration::from_millis(ms);
+            if unordered.unnamed_at().is_some_and(|at| now >= at)
+                && !unordered.unnamed(now, limits).is_empty()
+            {
+                asked.push(ms);
+            }
+        }
+        assert!(asked.len() < 10 && asked.len() > 5, "{asked:?}");
+        assert!(asked.windows(2).all(|pair| pair[1] - pair[0] >= 100), "{asked:?}");
+        let heard = Time::ZERO + Duration::from_secs(9);
+        unordered.hear(heard, Position(10), (Peer::Client(ConnectionId(1)), names.session), limits);
+        assert_eq!(unordered.unnamed(heard, limits), []);
+        let asked = unordered.unnamed(heard + Duration::from_millis(60), limits);
+        assert_eq!(asked, [names], "what was heard again is silent anew");
+    }
 
     /// A session whose number 0 was put when a replica here had heard of 10 final positions.
     fn put_at_10(opened_at: Position) -> (Unordered, IdRun) {
