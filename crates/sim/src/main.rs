@@ -293,7 +293,7 @@ fn verdict(
         "{} seeds from {from}, {} acknowledged appends ({} of them again), {} reads, {} maps, {} tails, {} trims, {} views, {} \
          faults, {} checkpoints, {} stragglers, {} resumed and {} expired sessions, {} unavailable logs, {} copies, {} \
          dismissals, {} damaged records, {} stores put aside, {} accepted losses, {} joins and {} leaves of shards, {} \
-         sessions ended for orphans, {} deleted logs, {}, {:.1} s, {:.0} seeds a second",
+         sessions ended for orphans, {} deleted logs, {} drained and {} removed nodes, {}, {:.1} s, {:.0} seeds a second",
         coverage.runs,
         coverage.acknowledged,
         coverage.appended_again,
@@ -317,6 +317,8 @@ fn verdict(
         coverage.leaves,
         coverage.ended_for_orphans,
         coverage.deletions,
+        coverage.drained,
+        coverage.removed,
         coverage.excuses,
         seconds,
         coverage.runs as f64 / seconds,
