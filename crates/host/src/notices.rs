@@ -195,9 +195,9 @@ impl Notices {
         self.about_nodes(Notice { is_warning: is_full, log: None, text });
     }
 
-    /// A view of this log was registered here.
+    /// A view of this log, or a claim to form one, was registered here.
     fn registered(&mut self, now: Time, entry: &LogEntry, took: Option<Duration>) {
-        let Some(view) = &entry.view else { return };
+        let Some(view) = entry.view.as_ref().filter(|view| view.number == entry.claimed) else { return };
         let told = self.logs.entry(entry.id).or_default();
         if told.view >= view.number {
             return;
@@ -710,6 +710,24 @@ mod tests {
         let told = texts(&mut notices, Time(1));
         let why = "; because node 2 is left out: its connection closed, as when its process ends";
         assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
+    }
+
+    #[test]
+    fn a_claim_is_no_view() {
+        let mut notices = Notices::default();
+        // What is registered with a claim has the view before it, which another node formed and told of.
+        let view = View {
+            number: ViewNumber(1),
+            sequencers: vec![],
+            leader: NodeId(1),
+            shards: vec![],
+            placement: seriatim_model::Placement::new(vec![seriatim_model::ShardId(0)], 1),
+            first: Position::ZERO,
+            start: Position::ZERO,
+        };
+        let entry = LogEntry { view: Some(view), claimed: ViewNumber(2), ..about(1) };
+        notices.registered(Time(1), &entry, None);
+        assert_eq!(texts(&mut notices, Time(1)), [""; 0]);
     }
 
     #[test]
