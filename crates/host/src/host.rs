@@ -606,7 +606,7 @@ impl Host {
                 self.local.push_back((key, Input::StoreFailed(ticket, *failure)));
                 match failure {
                     StorageFailure::Full if must_wait => {}
-                    StorageFailure::Full => self.found_no_room(),
+                    StorageFailure::Full => self.found_no_room(now),
                     // The records that it names were refused before, and so is it; both come again.
                     StorageFailure::Unheld => {}
                     // A store that takes nothing more would block its log without a word.

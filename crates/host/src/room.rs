@@ -2,7 +2,9 @@
 //!
 //! A disk is full when a write found no room, or when what is left is needed for what makes room: trims, deletions,
 //! view changes, the register. It is not any more when there is room for that and for what comes at once when the node
-//! is taken back. Between the two it stays what it was, so that no view changes with every file that comes and goes.
+//! is taken back: at first that is what was there when the disk became full, although it has gone with the node's part in its
+//! logs; with time, and with no room to be had, it is tried with less. Between the two it stays what it was, so that no view
+//! changes with every file that comes and goes.
 
 use std::time::Duration;
 
@@ -22,6 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// For how long nothing may be refused by a disk that shows room enough: another bound was met, which nobody sees.
 const CALM_FOR: Duration = Duration::from_secs(2);
 
+/// In which time a full disk is tried with half of what was needed when it became full.
+const HALF_IN: Duration = Duration::from_secs(10);
+
 /// How much a record's place, name and checksums take on a disk at most, in bytes.
 const BESIDE_A_RECORD: u64 = 128;
 
@@ -38,6 +43,8 @@ const RETRY_FULL_AFTER: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     is_full: bool,
+    /// When it became full last, and what a checkpoint needed then, in bytes.
+    filled: (Time, u64),
     /// How much there was when it was looked last, in bytes, if there is a bound.
     free: Option<u64>,
     /// Bytes that records given to the disk since take.
@@ -87,11 +94,26 @@ impl Room {
         if std::mem::take(&mut self.was_refused) && has(limits.disk_enough_bytes) {
             self.calm_at = now + CALM_FOR;
         }
+        let (enough, comes_back) = (limits.disk_enough_bytes, self.comes_back(now));
         if !has(limits.disk_low_bytes) {
-            self.is_full = true;
-        } else if has(limits.disk_enough_bytes) && now >= self.calm_at {
+            self.fills(now, needs);
+        } else if has(enough + comes_back.saturating_sub(needs)) && now >= self.calm_at {
             self.is_full = false;
         }
+    }
+
+    /// It is full from now on, if it was not, while a checkpoint needs so many bytes.
+    fn fills(&mut self, now: Time, needs: u64) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            self.filled = (now, needs);
+        }
+    }
+
+    /// What a checkpoint is expected to need soon after a full disk is used again, in bytes.
+    fn comes_back(&self, now: Time) -> u64 {
+        let (at, needed) = self.filled;
+        let halvings = now.since(at).as_secs() / HALF_IN.as_secs();
+        needed.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0)
     }
 }
 
@@ -122,8 +144,9 @@ impl Host {
     }
 
     /// A write found no room.
-    pub(crate) fn found_no_room(&mut self) {
-        let before = std::mem::replace(&mut self.room.is_full, true);
+    pub(crate) fn found_no_room(&mut self, now: Time) {
+        let before = self.room.is_full;
+        self.room.fills(now, self.journal.checkpoint_needs());
         (self.room.was_refused, self.room.has_refused) = (true, true);
         self.tell_room(before);
     }
@@ -132,7 +155,7 @@ impl Host {
     pub(crate) fn journal_found_room(&mut self, now: Time) {
         self.room.retry_at = self.journal.is_full().then(|| now + RETRY_FULL_AFTER);
         if self.journal.is_full() {
-            self.found_no_room();
+            self.found_no_room(now);
         }
         self.look_at_room(now);
     }
@@ -217,5 +240,39 @@ impl Host {
         for key in self.controllers() {
             self.local.push_back((key, Input::FullDisk(node, is_full)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_disk_is_not_used_again_before_there_is_room_for_what_filled_it() {
+        let (mut room, limits) = (Room::default(), Limits::default());
+        let mut is_full = vec![];
+        let second = Duration::from_secs(1);
+        // A checkpoint under load needs much. As soon as the node is left out it needs little, and gives a file back; and under
+        // load again it needs much.
+        for (at, free, needs) in [(0, 129, 98), (1, 178, 4), (9, 190, 1), (9, 195, 1), (11, 194, 30)] {
+            let now = Time::ZERO + second * at;
+            room.found(now, Some(free * MIB), needs * MIB, &limits);
+            is_full.push(room.is_full());
+        }
+        assert_eq!(is_full, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn a_small_disk_is_tried_with_less_as_time_passes() {
+        let (mut room, limits) = (Room::default(), Limits::default());
+        let mut full_at = |at: u64, free: u64, needs: u64| {
+            room.found(Time::ZERO + Duration::from_secs(at), Some(free * MIB), needs * MIB, &limits);
+            room.is_full()
+        };
+        assert!(full_at(0, 100, 80));
+        let until = (1..100).find(|at| !full_at(*at, 110, 1));
+        assert_eq!(until, Some(30), "after three halvings 10 MiB are expected, and 110 are there");
     }
 }
