@@ -109,7 +109,7 @@ impl Room {
         }
     }
 
-    /// What a checkpoint is expected to need soon after a full disk is used again, in bytes.
+    /// The bytes that a checkpoint is expected to need soon after a full disk is used again.
     fn comes_back(&self, now: Time) -> u64 {
         let (at, needed) = self.filled;
         let halvings = now.since(at).as_secs() / HALF_IN.as_secs();
