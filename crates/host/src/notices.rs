@@ -715,7 +715,7 @@ mod tests {
     #[test]
     fn a_claim_is_no_view() {
         let mut notices = Notices::default();
-        // What is registered with a claim has the view before it, which another node formed and told of.
+        // A claim is registered with the view before it, which another node formed and told of.
         let view = View {
             number: ViewNumber(1),
             sequencers: vec![],
