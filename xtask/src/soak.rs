@@ -31,11 +31,12 @@ const FAULTS: [&str; 18] = [
     "taking-time",
 ];
 /// The profiles in which more is asked for than there is capacity.
-const LOADS: [&str; 13] = [
+const LOADS: [&str; 14] = [
     "within-capacity",
     "overload",
     "burst",
     "slow-clients",
+    "death-amid-writes",
     "one-session",
     "overload-crash",
     "overload-slow-disk",

@@ -180,6 +180,11 @@ pub const MISSING_MOST: Duration = Duration::from_secs(20);
 pub const FILL_AFTER: Duration = Duration::from_millis(10);
 /// The same for the slowest clients.
 pub const FILL_AFTER_MOST: Duration = Duration::from_millis(640);
+/// For how long a shard that flushes itself, and was started anew, waits for clients to come that may have something for vacant
+/// positions.
+pub const WRITERS_COME_WITHIN: Duration = Duration::from_millis(100);
+/// How many bytes of records such a shard writes at once, with what it was offered; a single record may be more.
+pub const FLUSHED_BYTES: usize = 2 << 20;
 /// How far beyond what it knows to be final a shard replica lets clients write, in positions.
 pub const MOST_AHEAD: u64 = 1 << 20;
 /// How long what comes gathers after a batch of it began to be ordered, unless somebody waits for where it is bound.
@@ -339,6 +344,7 @@ const _: () = {
     // The largest record, or the fullest batch, fits into one frame with room for its names.
     assert!((MAX_RECORD_BYTES + MAX_RECORD_OVERHEAD_BYTES) as usize * 3 / 2 < MAX_FRAME_BYTES);
     assert!(BATCH_BYTES + BATCH_RECORDS * 64 < MAX_FRAME_BYTES / 2);
+    assert!(FLUSHED_BYTES > READ_BYTES as usize && FLUSHED_BYTES < MAX_FRAME_BYTES / 2);
     assert!(READ_BYTES as usize + READ_RECORDS as usize * 64 + (MAX_RECORD_BYTES as usize) < MAX_FRAME_BYTES);
     // A snapshot of all sessions fits into one frame, with what else a view change says in it.
     assert!(MAX_SESSIONS_BYTES + (64 << 10) < MAX_FRAME_BYTES);

@@ -56,6 +56,8 @@ pub enum Deviation {
     OneNumberTwice,
     /// A follower acknowledges before its journal is synced; the leader does not.
     FollowerBeforeSync,
+    /// A shard that flushes itself fills vacant positions without asking the clients that were about to write there.
+    VacantUnasked,
     /// Sessions that were forgotten to make room for others are taken for new.
     ForgottenWithoutFloor,
     /// Where sessions ended is lost in a view change.

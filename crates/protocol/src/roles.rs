@@ -81,6 +81,7 @@ impl Message {
                 Shard::Put { .. }
                     | Shard::Submit { .. }
                     | Shard::Write { .. }
+                    | Shard::Offer { .. }
                     | Shard::Seek { .. }
                     | Shard::Confirm { .. }
                     | Shard::Read { .. }

@@ -113,6 +113,12 @@ impl FaultKind {
         Self::ClientCrash,
     ];
 
+    /// Whether one node dies of it.
+    #[must_use]
+    pub fn is_death(self) -> bool {
+        matches!(self, Self::Kill | Self::PowerLoss)
+    }
+
     /// The kinds that only some profiles have.
     pub const APART: [Self; 3] = [Self::JournalLoss, Self::FileLoss, Self::LyingDisk];
 

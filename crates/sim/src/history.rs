@@ -1,6 +1,7 @@
 //! The events of a run, as seen from outside and as they truly were: what the checkers judge.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::storage::{Owned, Stored};
@@ -263,6 +264,9 @@ impl Step {
     }
 }
 
+/// For how long a node that died stays away at least that the others have a view without it.
+pub const STAYS_AWAY: Duration = Duration::from_millis(500);
+
 /// The load on a cluster whose capacity is known, and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -292,6 +296,8 @@ pub struct Load {
     pub ended: Time,
     /// How many faults struck meanwhile.
     pub faults: u32,
+    /// Whether all of these are nodes that die, and stay away until the others have a view without them.
+    pub are_deaths: bool,
     /// The view when it began.
     pub view: ViewNumber,
     /// The view when everything was answered.

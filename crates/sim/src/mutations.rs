@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 93] = [
+pub const MUTATIONS: [Mutation; 94] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),
@@ -142,6 +142,9 @@ pub const MUTATIONS: [Mutation; 93] = [
     }),
     mutation(Deviation::FilledByTheClock, "no_needless_failure", 20, |seed| {
         profiles::slow_clients(seed).ordered(Order::Corfu)
+    }),
+    mutation(Deviation::VacantUnasked, "no_needless_failure", 20, |seed| {
+        profiles::death_amid_writes(seed).ordered(Order::Corfu)
     }),
     mutation(Deviation::ResentWithoutBackoff, "amplification", 10, profiles::overload_slow_disk),
     mutation(Deviation::OutsideUntrimmed, "liveness", 10, |seed| {

@@ -17,8 +17,9 @@ use crate::random::Random;
 pub use harder::{echoes, fleeting_logs, long_faults, lying_disks, own_bytes, part_losses, resumed_losses};
 pub use lasting::{cut_off, departures, full_for_good, limited, lost_for_good, one_fault, small_disks};
 pub use overload::{
-    burst, large_records, long_log, long_view_change, mute, one_session, overload, overload_crash,
-    overload_resets, overload_slow_disk, slow_clients, taking_time, two_logs, within_capacity,
+    burst, death_amid_writes, large_records, long_log, long_view_change, mute, one_session, overload,
+    overload_crash, overload_resets, overload_slow_disk, slow_clients, taking_time, two_logs,
+    within_capacity,
 };
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node

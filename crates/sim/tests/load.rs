@@ -60,6 +60,12 @@ fn a_slow_client_is_waited_for() {
 }
 
 #[test]
+fn a_node_that_dies_fails_no_append() {
+    // Positions that were given out, and whose records were on their way, were filled when the view changed.
+    all_clean("a death amid writes", profiles::death_amid_writes, &ORDERS, 0..4);
+}
+
+#[test]
 fn a_session_does_not_wait_for_one_shard_after_the_other() {
     all_clean("one session", profiles::one_session, &ORDERS, 0..4);
 }

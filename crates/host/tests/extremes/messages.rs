@@ -143,6 +143,8 @@ kinds! {
         Overdue { view, settled, overdue }
         Fill { view, spans }
         Filled { view, run }
+        Vacant { claim, old, spans }
+        Offer { claim, upto, runs }
         Flush { claim, incarnation, first, end, placement, backups }
         Flushed { claim, upto }
         Unflushed { claim }

@@ -64,6 +64,8 @@ pub struct LogClient {
     pub(super) jitter: Jitter,
     /// When the sequencer is told that this client is there.
     pub(super) announce_at: Option<Time>,
+    /// The view is over: what it had for positions of this view was said to shards that flush themselves.
+    pub(super) is_over: bool,
     pub(super) work_is_due: bool,
 }
 
@@ -215,6 +217,7 @@ impl LogClient {
             earlier,
             jitter,
             announce_at: None,
+            is_over: false,
             work_is_due: false,
         };
         client.talk_anew();
@@ -304,24 +307,24 @@ impl LogClient {
     }
 
     fn receive(&mut self, now: Time, message: Message, out: &mut Out) {
-        let current = self.log.view_number();
+        let current = self.view_in_force();
         match message {
             Message::Given { view, session, take, first, spans }
-                if view == current && Some(session) == self.session && take == self.take =>
+                if Some(view) == current && Some(session) == self.session && take == self.take =>
             {
                 self.given(now, first, &spans);
             }
             Message::OutOfOrder { view, session, take, expected }
-                if view == current && Some(session) == self.session && take == self.take =>
+                if Some(view) == current && Some(session) == self.session && take == self.take =>
             {
                 self.ask_again_from(expected.max(self.told));
                 self.work_is_due = true;
             }
-            Message::Closed { view, session, below } if view == current => self.closed(session, below),
-            Message::Expired { view, session } if view == current && Some(session) == self.session => {
+            Message::Closed { view, session, below } if Some(view) == current => self.closed(session, below),
+            Message::Expired { view, session } if Some(view) == current && Some(session) == self.session => {
                 self.session_lost(out);
             }
-            Message::Unwritten { view, session, take, spans } if view == current => {
+            Message::Unwritten { view, session, take, spans } if Some(view) == current => {
                 self.is_asked(now, session, take, &spans, out);
             }
             Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
@@ -374,6 +377,7 @@ impl LogClient {
     /// their way to is asked. What was given beyond counts for nothing.
     fn enter_view(&mut self, now: Time, out: &mut Out) {
         self.talk_anew();
+        self.is_over = false;
         let Some(view) = self.log.view() else { return };
         self.placed.clear();
         // Positions beyond that were given out, and not written, are given out anew.
@@ -552,6 +556,11 @@ impl LogClient {
         self.forget_session();
     }
 
+    /// The view that answers count in; none once it is over.
+    fn view_in_force(&self) -> Option<ViewNumber> {
+        (!self.is_over).then(|| self.log.view_number())
+    }
+
     /// The name of an append.
     pub(super) fn id(&self, number: u64) -> Option<RecordId> {
         self.session.map(|session| RecordId { session, number })
@@ -564,21 +573,24 @@ impl LogClient {
         message: shard::Message,
         out: &mut Out,
     ) {
-        let current = self.log.view_number();
+        let current = self.view_in_force();
         match message {
-            shard::Message::Written { view, spans, others } if view == current => {
+            shard::Message::Vacant { claim, old, spans } => {
+                self.offer(now, (shard, node), (claim, old), &spans, out)
+            }
+            shard::Message::Written { view, spans, others } if Some(view) == current => {
                 self.written(now, node, &spans, &others, out);
             }
-            shard::Message::Unreadable { view, spans } if view == current => {
+            shard::Message::Unreadable { view, spans } if Some(view) == current => {
                 self.unreadable(now, node, &spans, out);
             }
-            shard::Message::Later { view, spans, disk_full } if view == current => {
+            shard::Message::Later { view, spans, disk_full } if Some(view) == current => {
                 self.later(now, node, &spans, disk_full);
             }
-            shard::Message::Sought { view, session, from, upto, trim, found } if view == current => {
+            shard::Message::Sought { view, session, from, upto, trim, found } if Some(view) == current => {
                 self.sought(now, (node, shard), session, (from, upto), (trim, &found), out);
             }
-            shard::Message::Pressed { view } if view == current => {
+            shard::Message::Pressed { view } if Some(view) == current => {
                 self.writes.hear(now, (shard, node));
                 self.pressed(now);
             }

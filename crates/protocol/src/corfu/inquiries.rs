@@ -1,11 +1,13 @@
 //! A client's word on positions that it was given and that are not written.
 
-use seriatim_model::{Position, SessionId, Time};
+use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time, ViewNumber};
 
 use super::client::{LogClient, Out, Place, send};
 use super::message::Message;
+use crate::parts::appending::ClientEffect;
+use crate::parts::junk;
 use crate::parts::pauses::RECONNECT_AFTER;
-use crate::shard::Span;
+use crate::shard::{self, Span};
 
 impl LogClient {
     /// The sequencer asks whether it still writes these. Where the head of the chain has the record, others may bring it
@@ -28,6 +30,42 @@ impl LogClient {
         let is_to_head = matches!(place, Place::At { hops: 0, .. });
         let limits = self.config.options.limits;
         is_to_head && self.log.view().is_some_and(|view| !self.writes.are_cut_off(now, view, &place, limits))
+    }
+
+    /// The view is over, and a shard asks what this client has for positions where it has nothing. From now on nothing that is
+    /// said in that view counts: a record whose position is offered takes no other one there.
+    pub(super) fn offer(
+        &mut self,
+        now: Time,
+        (shard, node): (ShardId, NodeId),
+        (claim, old): (ViewNumber, ViewNumber),
+        spans: &[Span],
+        out: &mut Out,
+    ) {
+        let (mut runs, mut bytes) = (vec![], 0);
+        let mut upto = spans.last().map_or(Position::ZERO, |span| span.end());
+        if old == self.log.view_number() {
+            self.is_over = true;
+            self.log.was_fenced(now, claim);
+            let most = self.config.options.limits.batch_bytes;
+            let ranges = spans.iter().map(|span| span.first..span.end());
+            for (position, number) in ranges.flat_map(|range| self.placed.range(range)) {
+                let pending = &mut self.pending[(*number - self.base) as usize];
+                let (Place::At { sent, .. }, Some(session)) = (&mut pending.place, self.session) else {
+                    continue;
+                };
+                if bytes > 0 && bytes + pending.record.size() > most {
+                    upto = *position;
+                    break;
+                }
+                *sent = true;
+                bytes += pending.record.size();
+                let id = RecordId { session, number: *number };
+                junk::push(&mut runs, *position, (id, pending.record.clone()));
+            }
+        }
+        let to = Address::Node(node, Endpoint::Shard(shard));
+        out.push(ClientEffect::Send { to, message: shard::Message::Offer { claim, upto, runs }.into() });
     }
 
     /// The connection to the sequencer broke: it is told, over the next one, that this client is there.

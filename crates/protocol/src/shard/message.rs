@@ -434,8 +434,26 @@ pub enum Message {
         /// The records that the head holds.
         run: Run,
     },
-    /// Controller to replica: write what is here in `first..end` on the other replicas too, under the claim, and junk
-    /// where nothing is.
+    /// Replica to client: the view `old` is over, and at these positions nothing is; what does the client have for them?
+    Vacant {
+        /// The claim that they are flushed under.
+        claim: ViewNumber,
+        /// The view that ended.
+        old: ViewNumber,
+        /// The positions.
+        spans: Vec<Span>,
+    },
+    /// Client to replica: this is what it has for vacant positions. It takes no other positions in that view.
+    Offer {
+        /// The claim.
+        claim: ViewNumber,
+        /// For positions from here on it was not looked: there was too much for one message.
+        upto: Position,
+        /// The records.
+        runs: Vec<Run>,
+    },
+    /// Controller to replica: write what is here in `first..end` on the other replicas too, under the claim, with what clients
+    /// have for positions where nothing is, and junk for the rest.
     Flush {
         /// The claim.
         claim: ViewNumber,
@@ -788,5 +806,7 @@ wire_enum! {
         59 => Retain(retain),
         60 => AskWhole { view },
         61 => Whole { view },
+        62 => Vacant { claim, old, spans },
+        63 => Offer { claim, upto, runs },
     }
 }

@@ -52,6 +52,7 @@ mod survey;
 mod trimming;
 mod unordered;
 mod unstored;
+mod vacancies;
 mod writing;
 
 pub use message::{Held, Message, ReadError, Span, Submitted};

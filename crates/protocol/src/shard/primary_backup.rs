@@ -145,7 +145,11 @@ impl Machine for Replica {
         let missing = self.missing_deadline();
         let unnamed = self.unordered.unnamed_at().filter(|_| self.is_open() && !self.has_local_log());
         let local = self.local_deadline();
-        [report, copy, scrub, missing, unnamed, local, self.readers.deadline()].into_iter().flatten().min()
+        let vacant = self.vacancy_deadline();
+        [vacant, report, copy, scrub, missing, unnamed, local, self.readers.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -651,6 +655,7 @@ impl Replica {
             self.memory.claim = claim;
             self.memory.config = entry.config.clone();
             self.stop_batches(out);
+            self.chain.fenced(claim);
             self.drop_unstable();
             self.remember(before, out);
         }
@@ -756,6 +761,7 @@ impl Replica {
 
     fn disconnected(&mut self, now: Time, peer: Peer) {
         self.readers.forget(peer);
+        self.writer_disconnected(peer);
         self.unordered.disconnected(now, peer);
     }
 
@@ -767,6 +773,7 @@ impl Replica {
         self.ask_for_missing(now, out);
         self.report_unnamed(now, out);
         self.local_timer(now, out);
+        self.decide_vacant(now, out);
         self.readers.expire(now, out);
         self.copy(now, out);
         self.scrub(now, out);

@@ -16,13 +16,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Run, StorageCommand, Stored};
 use seriatim_model::{
-    Address, Endpoint, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time,
+    Address, Endpoint, Member, NodeId, Peer, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time,
     ViewNumber, limits,
 };
 
 use super::message::{Message, Span};
 use super::primary_backup::{Replica, send};
 use super::readers::OwnOutcome;
+use super::vacancies::{Vacancy, Writers, by_position, filled};
 use crate::deviation::Deviation;
 use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};
@@ -50,6 +51,9 @@ pub(super) struct Chain {
     /// How long the head may take to answer.
     fill_timer: Retransmit,
     flushing: Option<Flushing>,
+    /// The claim that it was fenced for since the process started. What is flushed under a claim is decided once.
+    fenced: ViewNumber,
+    writers: Writers,
     /// The stable bound that the backups were told last.
     passed_on: Position,
 }
@@ -85,8 +89,18 @@ struct Flushing {
     backups: Vec<Member>,
     next: Position,
     end: Position,
-    /// The batch on its way, and where it ends.
-    batch: Option<(Position, Position)>,
+    stage: Stage,
+}
+
+/// How far the part at `next` is.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// It is read.
+    Reads,
+    /// Clients are asked what they have for its vacant positions.
+    Asks(Vacancy),
+    /// It is on its way to all replicas, and ends there.
+    Writes(Position, Vec<Run>),
 }
 
 impl Chain {
@@ -102,11 +116,17 @@ impl Chain {
         (self.filling, self.flushing) = (None, None);
     }
 
+    /// The replica is fenced for a claim that is new to it.
+    pub(super) fn fenced(&mut self, claim: ViewNumber) {
+        self.fenced = claim;
+    }
+
     /// A view that starts there is known to be registered.
     pub(super) fn enter_view(&mut self, view: ViewNumber, start: Position) {
         self.ends = self.ends.split_off(&view);
         (self.settled, self.passed_on) = (start, Position::ZERO);
         self.flushing = None;
+        self.writers.begin();
     }
 
     /// Positions below are final: the store knows what is there.
@@ -167,7 +187,11 @@ impl Replica {
             return;
         }
         match message {
-            Message::Write { view, runs } => self.write(from, view, runs, out),
+            Message::Write { view, runs } => {
+                self.note_writer(now, from, out);
+                self.write(from, view, runs, out);
+            }
+            Message::Offer { claim, upto, runs } => self.offered(now, from, claim, (upto, runs), out),
             Message::Written { view, spans, .. } => self.filled_at(from, view, &spans, out),
             Message::Overdue { view, settled, overdue } if self.serves(from, view, out) => {
                 self.overdue(now, from, (settled, overdue), out);
@@ -179,9 +203,13 @@ impl Replica {
             Message::Flush { claim, incarnation, first, end, placement, backups }
                 if claim == self.memory.claim && incarnation == self.me().incarnation =>
             {
+                if self.chain.fenced != claim {
+                    // It may have flushed a part before it was started anew, and clients may offer something else now.
+                    return send(from, Message::Unflushed { claim }, out);
+                }
                 if self.chain.flushing.is_none() {
-                    let (controller, next, batch) = (from, first, None);
-                    let flushing = Flushing { claim, controller, placement, backups, next, end, batch };
+                    let (controller, next, stage) = (from, first, Stage::Reads);
+                    let flushing = Flushing { claim, controller, placement, backups, next, end, stage };
                     self.chain.flushing = Some(flushing);
                 }
                 self.flush_on(out);
@@ -533,40 +561,135 @@ impl Replica {
         self.take(me, view, fresh, out);
     }
 
-    /// Reads the next part of what is to be flushed, or says that there is none. What is on its way is sent again.
+    /// Goes on with the part of what is to be flushed that is next, or says that there is none. What is on its way is sent
+    /// again.
     fn flush_on(&mut self, out: &mut Vec<RoleEffect>) {
-        let Some(Flushing { claim, controller, next, end, .. }) = &self.chain.flushing else { return };
+        let Some(Flushing { claim, controller, next, end, stage, backups, .. }) = &self.chain.flushing else {
+            return;
+        };
         let (claim, controller, next, end) = (*claim, *controller, *next, *end);
         send(controller, Message::Flushed { claim, upto: next }, out);
-        if next < end {
-            self.chain.reads.retain(|_, read| !matches!(read, OwnRead::Flush));
-            let question = self.chain.read(OwnRead::Flush);
-            self.readers.read_own(question, next, end.min(next + MOST_POSITIONS), out);
+        match stage {
+            _ if next >= end => {}
+            Stage::Reads => {
+                self.chain.reads.retain(|_, read| !matches!(read, OwnRead::Flush));
+                let question = self.chain.read(OwnRead::Flush);
+                self.readers.read_own(question, next, end.min(next + MOST_POSITIONS), out);
+            }
+            Stage::Asks(vacancy) => vacancy.ask(out),
+            Stage::Writes(_, runs) => {
+                let (backups, runs) = (backups.clone(), runs.clone());
+                self.flush_part(claim, next, &backups, runs, out);
+            }
         }
     }
 
-    /// A part of what is to be flushed: where nothing is, there is junk from now on.
+    /// A part of what is to be flushed was read: clients are asked what they have where nothing is.
     fn flush_read(&mut self, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        let old = self.view_number();
         let Some(flushing) = &mut self.chain.flushing else { return };
-        let (claim, first) = (flushing.claim, flushing.next);
+        let (claim, next) = (flushing.claim, flushing.next);
         let Ok((records, upto)) = outcome else {
             return send(flushing.controller, Message::Unflushed { claim }, out);
         };
-        flushing.batch = Some((first, upto));
-        let backups = flushing.backups.clone();
-        let mut there = records.into_iter().peekable();
-        let mut runs = vec![];
-        for position in own_positions(&flushing.placement, self.shard, first, upto) {
-            while there.next_if(|stored| stored.position < position).is_some() {}
-            let found = there.next_if(|stored| stored.position == position);
-            let named = found.map_or_else(|| junk(position), |stored| (stored.id, stored.record));
-            junk::push(&mut runs, position, named);
+        let own = own_positions(&flushing.placement, self.shard, next, upto);
+        let asks = !self.options.deviates(Deviation::VacantUnasked);
+        let writers = Some(&self.chain.writers).filter(|_| asks);
+        let vacancy =
+            writers.and_then(|writers| Vacancy::new((claim, old), (next, upto), &records, own, writers));
+        if let Some(vacancy) = vacancy {
+            vacancy.ask(out);
+            flushing.stage = Stage::Asks(vacancy);
+            return;
         }
+        let own = own_positions(&flushing.placement, self.shard, next, upto);
+        let runs = filled(own, by_position(&records));
+        self.flush_decided(upto, runs, out);
+    }
+
+    /// A client has these records for positions where nothing is.
+    fn offered(
+        &mut self,
+        now: Time,
+        from: Address,
+        claim: ViewNumber,
+        (upto, runs): (Position, Vec<Run>),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let mut named = runs.iter().flat_map(|run| &run.records);
+        if named.any(|(_, record)| self.memory.config.is_too_large(record)) {
+            // A sender of records that the log does not take is no client of ours.
+            return;
+        }
+        if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) =
+            self.chain.flushing.as_mut().filter(|flushing| flushing.claim == claim)
+        {
+            vacancy.offered(now, from, upto, runs);
+            self.decide_vacant(now, out);
+        }
+    }
+
+    fn note_writer(&mut self, now: Time, from: Address, out: &mut Vec<RoleEffect>) {
+        self.chain.writers.note(from);
+        if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) = &mut self.chain.flushing {
+            vacancy.comes(now, from, out);
+        }
+    }
+
+    /// When clients that were asked are not waited for any more.
+    pub(super) fn vacancy_deadline(&self) -> Option<Time> {
+        match &self.chain.flushing {
+            Some(Flushing { stage: Stage::Asks(vacancy), .. }) => {
+                Some(vacancy.deadline(self.options.limits.missing_connected))
+            }
+            _ => None,
+        }
+    }
+
+    /// Once all have answered that may be waited for, it is decided what is flushed.
+    pub(super) fn decide_vacant(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let patience = self.options.limits.missing_connected;
+        let Some(flushing) = &mut self.chain.flushing else { return };
+        let Stage::Asks(vacancy) = &mut flushing.stage else { return };
+        vacancy.begin(now);
+        if !vacancy.is_decided(now, patience) {
+            return;
+        }
+        let Stage::Asks(vacancy) = std::mem::replace(&mut flushing.stage, Stage::Reads) else { return };
+        let own = own_positions(&flushing.placement, self.shard, flushing.next, flushing.end);
+        let (upto, runs) = vacancy.decide(own);
+        self.flush_decided(upto, runs, out);
+    }
+
+    /// A client is gone: nothing that it may have for vacant positions is waited for.
+    pub(super) fn writer_disconnected(&mut self, peer: Peer) {
+        self.chain.writers.disconnected(peer);
+        if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) = &mut self.chain.flushing {
+            vacancy.disconnected(peer);
+        }
+    }
+
+    /// It is decided what is at the part of what is to be flushed that is next, up to there.
+    fn flush_decided(&mut self, upto: Position, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = &mut self.chain.flushing else { return };
+        let (claim, first, backups) = (flushing.claim, flushing.next, flushing.backups.clone());
+        flushing.stage = Stage::Writes(upto, runs.clone());
+        self.flush_part(claim, first, &backups, runs, out);
+    }
+
+    fn flush_part(
+        &mut self,
+        claim: ViewNumber,
+        first: Position,
+        backups: &[Member],
+        runs: Vec<Run>,
+        out: &mut Vec<RoleEffect>,
+    ) {
         if runs.is_empty() {
             return self.flush_bound(claim, first, out);
         }
         let me = Address::Node(self.me().node, Endpoint::Shard(self.shard));
-        self.bind(me, claim, first, &backups, runs, out);
+        self.bind(me, claim, first, backups, runs, out);
     }
 
     /// A part of what is to be flushed is on all replicas.
@@ -574,8 +697,11 @@ impl Replica {
         let Some(flushing) = self.chain.flushing.as_mut().filter(|flushing| flushing.claim == view) else {
             return;
         };
-        let Some((_, upto)) = flushing.batch.take_if(|(first, _)| *first == batch) else { return };
-        flushing.next = upto;
+        let Stage::Writes(upto, _) = &flushing.stage else { return };
+        if flushing.next != batch {
+            return;
+        }
+        (flushing.next, flushing.stage) = (*upto, Stage::Reads);
         self.flush_on(out);
     }
 }
@@ -585,6 +711,7 @@ pub(super) fn is_about(message: &Message) -> bool {
     matches!(
         message,
         Message::Write { .. }
+            | Message::Offer { .. }
             | Message::Written { .. }
             | Message::Overdue { .. }
             | Message::Fill { .. }

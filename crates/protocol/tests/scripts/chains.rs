@@ -1,6 +1,6 @@
 //! How the messages of logs are written and read whose records get their positions first.
 
-use seriatim_model::{Incarnation, Position, RecordId};
+use seriatim_model::{Incarnation, Position, RecordId, ViewNumber};
 use seriatim_protocol::parts::junk::junk;
 use seriatim_protocol::shard::Span;
 use seriatim_protocol::{Message, corfu, shard};
@@ -73,6 +73,8 @@ pub(crate) fn shard(message: &shard::Message) -> Option<String> {
         Overdue { view, settled, overdue } => format!("overdue v{view} settled={settled} overdue={overdue}"),
         Fill { view, spans: of } => format!("fill v{view} {}", spans(of)),
         Filled { view, run } => format!("filled v{view}{}", runs(std::slice::from_ref(run))),
+        Vacant { claim, old, spans: of } => format!("vacant v{claim} old={old} {}", spans(of)),
+        Offer { claim, upto, runs: of } => format!("offer v{claim} upto={upto}{}", runs(of)),
         Flush { claim, first, end, backups, .. } => {
             let backups = unless(String::new(), "backups", list(backups, "+", words::member));
             format!("flush v{claim} first={first} end={end}{backups}")
@@ -138,6 +140,14 @@ pub(crate) fn read(
             Overdue { view, settled, overdue: words.position("overdue")? }
         }
         "fill" => Fill { view: words.view()?, spans: read_spans(&words.next()?)? },
+        "vacant" => {
+            let (claim, old) = (words.view()?, ViewNumber(words.number("old")?));
+            Vacant { claim, old, spans: read_spans(&words.next()?)? }
+        }
+        "offer" => {
+            let (claim, upto) = (words.view()?, words.position("upto")?);
+            Offer { claim, upto, runs: messages::runs(words) }
+        }
         "filled" => {
             let view = words.view()?;
             let run = messages::runs(words).pop().ok_or("what is filled?")?;

@@ -62,18 +62,6 @@ struct Cell {
     clients: usize,
 }
 
-impl Cell {
-    /// Where positions are given out before records are written, some that were on their way when the view ended may be
-    /// followed by others that were written: in their session's order such appends fail for certain, and programs that
-    /// do not mind the order never notice (`docs/decisions/2026-11-22-corfu.md`).
-    fn options(self) -> LogOptions {
-        match (self.setting, self.order) {
-            (Setting::LeaderKilled, Order::Corfu) => LogOptions::unordered(1),
-            _ => LogOptions::default(),
-        }
-    }
-}
-
 /// The outcome of a cell.
 #[derive(Debug)]
 struct Outcome {
@@ -228,7 +216,9 @@ async fn run(cell: Cell, lasts: Duration) -> Outcome {
     let (name, leader) = (&entry.name, entry.view.as_ref().expect("it has a view").leader);
     let mut logs = vec![];
     for _ in 0..clients {
-        logs.push(servers.client().await.log_with(name, cell.options()).await.expect("the log is there"));
+        logs.push(
+            servers.client().await.log_with(name, LogOptions::default()).await.expect("the log is there"),
+        );
     }
     let (began, course) = (Instant::now(), Course::new());
     let mut appenders = JoinSet::new();

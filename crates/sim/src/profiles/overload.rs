@@ -9,6 +9,7 @@ use seriatim_store::{JournalOptions, ShardOptions};
 use super::{at, quiet};
 use crate::capacity::Capacity;
 use crate::coverage::FaultKind;
+use crate::history::STAYS_AWAY;
 use crate::plan::{Fault, NetworkPlan, Plan, Target, Workload};
 use crate::random::Random;
 
@@ -173,6 +174,24 @@ pub fn slow_clients(seed: u64) -> Plan {
         client_link_bytes,
         ..capacity
     });
+    plan
+}
+
+/// A node dies while records are on their way from clients to several shards, over links on which that takes a while.
+#[must_use]
+pub fn death_amid_writes(seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0xDEAD);
+    let mut plan = within_capacity(seed);
+    let batch_bytes = plan.options.limits.batch_bytes as u64;
+    let client_link_bytes = Some(batch_bytes * random.between(8, 32));
+    (plan.config.shards, plan.config.stripe) = (2, random.pick(&[1, 2, 8]));
+    // The others go on without it: it does not have the register.
+    (plan.config.replicas, plan.config.min_replicas) = (3, 2);
+    plan.nodes = 4;
+    plan.capacity = plan.capacity.map(|capacity| Capacity { client_link_bytes, ..capacity });
+    let target = Target::Node(NodeId(random.between(2, 4) as u32));
+    let fault = at(&mut random, FaultKind::Kill, target, 300, 1000);
+    plan.faults.push(Fault { lasting: STAYS_AWAY * 2, ..fault });
     plan
 }
 

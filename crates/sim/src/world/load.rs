@@ -12,7 +12,7 @@ use super::{Flight, Happening, World};
 use crate::capacity::Capacity;
 use crate::client::Producer;
 use crate::coverage::FaultKind;
-use crate::history::{Costs, Load, Step};
+use crate::history::{Costs, Load, STAYS_AWAY, Step};
 use crate::network::{Connection, Lane, Party};
 use crate::pipes::{Bounds, Way};
 
@@ -79,6 +79,11 @@ impl World {
             began: self.now,
             ended: Time(u64::MAX),
             faults: self.plan.faults.len() as u32,
+            are_deaths: self
+                .plan
+                .faults
+                .iter()
+                .all(|fault| fault.kind.is_death() && fault.lasting >= STAYS_AWAY),
             view: self.view_number(),
             last_view: ViewNumber::NONE,
             last_claim: ViewNumber::NONE,
