@@ -189,6 +189,7 @@ kinds! {
         Floor { view, floor }
         End { view, session, at, successor }
         Ended { view, session, at, successor }
+        NotEnded { view, session }
         NotAppended { view, session, next, voids }
         Close { view, session, successor }
         Freeze { view, session }

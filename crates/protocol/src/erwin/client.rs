@@ -47,7 +47,7 @@ pub struct LogClient {
     /// Where numbers below are bound has been asked, and when to ask again.
     pub(super) asked_below: u64,
     pub(super) locate_at: Option<Time>,
-    /// How far the session is on its way to its end.
+    /// How far the session, or one that the client has left, is on its way to its end.
     pub(super) ending: Option<Ending>,
     /// The session that an earlier run left, where this one cannot go on under its names.
     pub(super) resuming: Option<Resuming>,
@@ -309,7 +309,8 @@ impl LogClient {
             Message::TooLarge { session, number, limit } if self.is_mine(session) => {
                 self.too_large(session, number, limit, out);
             }
-            Message::Ended { session, at, .. } if self.is_mine(session) => self.ended(session, at, out),
+            Message::Ended { session, at, .. } => self.ended(session, at, out),
+            Message::NotEnded { view, session } if view == current => self.not_ended(session, out),
             Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);

@@ -12,6 +12,9 @@
 //!   |   (or Undecided)   |                  |
 //! ```
 //!
+//! A client whose session is not known, and cannot be remembered as one that ended, is told so (`NotEnded`). What an
+//! append is told (`Expired`) says nothing of that: it is one member that has forgotten the session.
+//!
 //! A client that goes on in another session names it as the successor, which is written down with the end: a client
 //! that knows the first session of a program finds the one that it appends to, however often it was restarted.
 //!
@@ -133,10 +136,11 @@ impl Sequencer {
         successor: Option<SessionId>,
         out: &mut Out,
     ) {
+        let view = self.membership.number;
         if self.sessions.is_ahead(session, self.ordered) {
             // No tail was there for it yet, or a loss that was accepted took what was.
             if let (Some(_), Address::Client(..)) = (&self.orderer, asker) {
-                reply(asker, Message::Expired { session }, out);
+                reply(asker, Message::NotEnded { view, session }, out);
             }
             return;
         }
@@ -153,7 +157,7 @@ impl Sequencer {
         }
         if successor.is_some() && is_too_old {
             // The fate of its numbers is not known any more.
-            return reply(asker, Message::Expired { session }, out);
+            return reply(asker, Message::NotEnded { view, session }, out);
         }
         if end.is_some() && (successor.is_none() || self.sessions.successor_of(session).is_some()) {
             return self.tell_end(asker, session, out);
@@ -163,7 +167,7 @@ impl Sequencer {
             && !self.closers.has_room(asker.peer(), most_closed(self.options.limits.max_sessions))
         {
             // That this one has ended would be remembered, in the place of a session that is in use.
-            return reply(asker, Message::Expired { session }, out);
+            return reply(asker, Message::NotEnded { view, session }, out);
         }
         let under_way = orderer.endings.0.len();
         if under_way >= limits::MAX_ENDINGS || has_no_room && !is_too_old {
@@ -175,7 +179,7 @@ impl Sequencer {
         }
         // One that has ended is frozen for good, and asking finds that out.
         if end.is_none() {
-            self.frozen.insert(session);
+            self.frozen.insert(session, known.unwrap_or(0));
         }
         let mut ending = Ending {
             askers: BTreeMap::from([(asker, successor)]),
@@ -184,7 +188,7 @@ impl Sequencer {
             unanswered: orderer.followers().collect(),
             said_at: now,
         };
-        ending.say(now, self.membership.number, session, out);
+        ending.say(now, view, session, out);
         orderer.endings.0.insert(session, ending);
         self.go_on_ending(now, out);
     }
@@ -195,16 +199,18 @@ impl Sequencer {
             Message::Freeze { view, session } => {
                 // One that has ended is frozen for good: the question is late, or the leader has forgotten.
                 let end = self.sessions.end_of(session);
-                if end.is_none() {
-                    self.frozen.insert(session);
-                }
                 let next = end.or(self.sessions.next(session)).unwrap_or(0);
+                if end.is_none() {
+                    // What was said first counts: the leader may have gone by it.
+                    self.frozen.entry(session).or_insert(next);
+                }
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at, successor } => {
                 // Also one that is not known here, however old: it may come back with what the leader orders.
                 if self.sessions.end_of(session).is_none() {
-                    let is_too_low = at < self.sessions.next(session).unwrap_or(0);
+                    // A leader that has forgotten the session may have bound more of it, which is dropped here since.
+                    let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
                     let may_be = self.options.deviates(Deviation::EndedAtLeadersNumber);
                     assert!(
                         !is_too_low || may_be,

@@ -111,7 +111,7 @@ impl Sequencer {
         let is_ending =
             |session| self.orderer.as_ref().is_some_and(|orderer| orderer.endings.is_under_way(session));
         let is_kept =
-            |session| self.ring.holds(session) || self.frozen.contains(&session) || is_ending(session);
+            |session| self.ring.holds(session) || self.frozen.contains_key(&session) || is_ending(session);
         let sessions = choose(&self.sessions, settled, &is_kept);
         if sessions.is_empty() {
             // All of them are at work. That takes a moment, and so does looking.

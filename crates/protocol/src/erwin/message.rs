@@ -185,6 +185,13 @@ pub enum Message {
         /// The session in which it goes on, if there is one.
         successor: Option<SessionId>,
     },
+    /// Leader to client: the session is not known, or not any more, and that it has ended is not remembered.
+    NotEnded {
+        /// The view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+    },
 
     /// Follower to leader: entries that the leader may not have.
     Forward {
@@ -271,6 +278,7 @@ wire_enum! {
         23 => Freeze { view, session },
         24 => Frozen { view, session, next as number },
         25 => Floor { view, floor },
+        26 => NotEnded { view, session },
         17 => StatusIs { request, view, open, ordered, held as number, sessions as number },
     }
 }

@@ -36,6 +36,7 @@ impl LogClient {
             | Message::Located { session, .. }
             | Message::NotAppended { session, .. }
             | Message::Stale { session, .. }
+            | Message::NotEnded { session, .. }
             | Message::Expired { session } => session,
             _ => return false,
         };

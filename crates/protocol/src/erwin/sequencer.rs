@@ -1,7 +1,7 @@
 //! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands over
 //! what it holds when its view ends.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
@@ -33,8 +33,9 @@ pub struct Sequencer {
     pub(super) ring: Ring,
     pub(super) sessions: Sessions,
     pub(super) ordered: Position,
-    /// Sessions of which nothing more is admitted until the leader says where they end, in this view.
-    pub(super) frozen: BTreeSet<SessionId>,
+    /// Sessions of which nothing more is admitted until the leader says where they end, in this view, and the number
+    /// that each would go on with.
+    pub(super) frozen: BTreeMap<SessionId, u64>,
     /// The records that were held or dropped in this view.
     seen: Seen,
     pub(super) flush: Option<Flush>,
@@ -103,7 +104,7 @@ impl Sequencer {
             ring: Ring::default(),
             sessions: Sessions::default(),
             ordered: Position::ZERO,
-            frozen: BTreeSet::new(),
+            frozen: BTreeMap::new(),
             seen: Seen::default(),
             flush: None,
             orderer: None,
@@ -400,7 +401,7 @@ impl Sequencer {
         }
         let first = run.first + skip;
         entries.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
-        let (fits, cut) = match self.frozen.contains(&run.session) && !entries.is_empty() {
+        let (fits, cut) = match self.frozen.contains_key(&run.session) && !entries.is_empty() {
             // The fate of these is known in a moment.
             true => (0, Some(Cut::NoRoom)),
             false => self.room_for(run.session, &entries),

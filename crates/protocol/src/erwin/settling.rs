@@ -92,12 +92,16 @@ impl LogClient {
         self.session_lost(session, out);
     }
 
+    /// Nothing more can be appended in the session. It has not ended by that: if its end is wanted, the leader is asked for it.
     pub(super) fn session_lost(&mut self, session: SessionId, out: &mut Out) {
+        self.end_what_is_left();
+        self.leave_session(session, out);
+    }
+
+    /// The next append opens another session.
+    pub(super) fn leave_session(&mut self, session: SessionId, out: &mut Out) {
         for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
             out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
-        }
-        if let Some(ending) = self.ending.take() {
-            out.push(reply(ending.token, Reply::Ended(Some((session, self.end())))));
         }
         for token in self.past.give_up() {
             out.push(reply(token, Reply::Failed(Failure::SessionExpired(session))));

@@ -102,7 +102,7 @@ pub enum Reply {
         /// The number of the next append.
         next: u64,
     },
-    /// The session has ended: which, and the first number that is refused. Nothing, if none was open.
+    /// The session has ended: which, and the first number that is refused. Nothing, if none was open, or none that is known.
     Ended(Option<(SessionId, u64)>),
     /// It did not work.
     Failed(Failure),

@@ -69,6 +69,7 @@ fn sequencing(message: &erwin::Message) -> String {
         Ended { view, session: of, at, successor } => {
             format!("ended v{view} {}{}", id(*of, *at), in_which(*successor))
         }
+        NotEnded { view, session: of } => format!("not-ended v{view} {}", session(*of)),
         CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
         Tail { request, view, count, .. } => format!("tail v{view} request={request} count={count}"),
         Forward { view, session, first, entries, .. } => {

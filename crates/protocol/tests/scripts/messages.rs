@@ -186,6 +186,7 @@ fn ending(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             let successor = words.session_in("successor")?;
             Close { view: words.view()?, session: words.session()?, successor }
         }
+        "not-ended" => NotEnded { view: words.view()?, session: words.session()? },
         "freeze" => Freeze { view: words.view()?, session: words.session()? },
         "frozen" | "end" | "ended" => {
             let successor = words.session_in("successor")?;
