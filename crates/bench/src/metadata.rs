@@ -20,6 +20,7 @@ use seriatim_net::{FrameDecoder, message_frame, open_message};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::parts::{Content, Sessions};
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::{Message, Options, erwin, shard};
 
 use super::chart::Chart;

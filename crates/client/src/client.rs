@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rand::random;
 use seriatim_model::config::check_log_name;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Order, Position, SessionId, ViewNumber, limits};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, Position, SessionId, ViewNumber, limits};
 use seriatim_net::{Connected, ConnectionOptions, DelayLine, Hello, connect};
 use seriatim_protocol::control::{self, Condition, LogEntry, NodeAddress, Refusal};
-use seriatim_protocol::{Message, corfu, erwin, scalog, shard};
+use seriatim_protocol::{Message, shard};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Command, Question, start};
@@ -370,11 +370,7 @@ impl Client {
         let log = status.entry.id;
         let order = status.entry.config.order;
         let sequencers = view.sequencers.iter().map(|member| {
-            let question: Question = Box::new(move |request| match order {
-                Order::ErwinBb | Order::ErwinSt => erwin::Message::Status { request }.into(),
-                Order::Corfu => corfu::Message::Status { request }.into(),
-                Order::Scalog => scalog::Message::Status { request }.into(),
-            });
+            let question: Question = Box::new(move |request| Message::ask_status(order, request));
             self.ask_briefly((member.node, Endpoint::Sequencer), log, question)
         });
         let primaries = view.shards.iter().map(|members| {
@@ -386,27 +382,16 @@ impl Client {
         let mut shards = 0;
         for answer in answers {
             match answer.await {
-                Ok(Some(Message::Erwin(erwin::Message::StatusIs {
-                    open, ordered, held, sessions, ..
-                }))) => {
-                    status.open += usize::from(open);
-                    status.tail = status.tail.max(Some(ordered + held));
-                    status.sessions = status.sessions.max(sessions);
-                }
-                Ok(Some(Message::Corfu(corfu::Message::StatusIs { open, next, sessions, .. }))) => {
-                    status.open += usize::from(open);
-                    status.tail = status.tail.max(Some(next));
-                    status.sessions = status.sessions.max(sessions);
-                }
-                Ok(Some(Message::Scalog(scalog::Message::StatusIs { open, end, sessions, .. }))) => {
-                    status.open += usize::from(open);
-                    status.tail = status.tail.max(Some(end));
-                    status.sessions = status.sessions.max(sessions);
-                }
                 Ok(Some(Message::Shard(shard::Message::StatusIs { stable: known, trim, .. }))) => {
                     shards += 1;
                     stable = stable.min(Some(known));
                     status.trim = status.trim.max(Some(trim));
+                }
+                Ok(Some(answer)) => {
+                    let Some(told) = answer.status() else { continue };
+                    status.open += usize::from(told.open);
+                    status.tail = status.tail.max(Some(told.tail));
+                    status.sessions = status.sessions.max(told.sessions);
                 }
                 _ => {}
             }

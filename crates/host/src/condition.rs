@@ -10,6 +10,7 @@ use seriatim_store::RoleKey;
 
 use crate::host::Host;
 use crate::recovery::Problem;
+use crate::role::Role;
 use crate::usage::Usage;
 
 /// The node itself, which works for no log in particular.
@@ -118,7 +119,7 @@ impl Host {
             let condition = logs.entry(key.log).or_default();
             condition.log = key.log;
             condition.shards.extend(shard);
-            if let Some(sequencing) = role.sequencing() {
+            if let Role::Sequencer(sequencing) = role {
                 let (stands, lag) = self.progress.of(now, key.log);
                 (condition.sequences, condition.is_open) = (true, sequencing.is_open());
                 (condition.stands_ms, condition.lag_ms) = (millis(stands), millis(lag));

@@ -3,7 +3,7 @@
 use seriatim_model::{Endpoint, LogId, NodeId, ShardId};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::roles::Sequencing;
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
 use seriatim_store::RoleKey;
 
@@ -44,8 +44,11 @@ impl Host {
 
     /// The sequencing role of a log, if it is hosted here.
     #[must_use]
-    pub fn sequencer(&self, log: LogId) -> Option<&dyn Sequencing> {
-        self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })?.sequencing()
+    pub fn sequencer(&self, log: LogId) -> Option<&dyn SequencingRole> {
+        match self.roles.get(&RoleKey { log, endpoint: Endpoint::Sequencer })? {
+            Role::Sequencer(role) => Some(&**role),
+            _ => None,
+        }
     }
 
     /// The replica of one of a log's shards, if it is hosted here.

@@ -142,8 +142,7 @@ impl Host {
         if key.endpoint != Endpoint::Sequencer {
             return;
         }
-        let role = self.roles.get(&key).and_then(|role| role.sequencing());
-        let sight = role.and_then(|role| {
+        let sight = self.sequencer(key.log).and_then(|role| {
             let (is_open, ordered, held) = (role.is_open(), role.ordered(), role.held());
             let end = Position(ordered.0.saturating_add(held));
             (!is_open || held > 0).then_some(Sight { is_open, ordered, end })

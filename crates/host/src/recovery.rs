@@ -9,6 +9,7 @@ use seriatim_model::storage::{StorageCommand, StorageFailure};
 use seriatim_model::wire::{WireError, decode_one};
 use seriatim_model::{Durability, Endpoint, Incarnation, LogConfig, LogId, Member, ShardId};
 use seriatim_protocol::control::register::Register;
+use seriatim_protocol::roles::recover_sequencing_role;
 use seriatim_protocol::shard::Replica;
 use seriatim_store::shard::StoreError;
 use seriatim_store::{Disk, OpenError, OpenMode, Recovered, RoleKey, ShardStore};
@@ -231,9 +232,9 @@ fn revive_role(
             let entries =
                 if journaled { history.own } else { history.closed.flatten().into_iter().collect() };
             let role =
-                Role::recover_sequencer(me, birth.config.clone(), config.options, entries.iter().cloned());
+                recover_sequencing_role(me, birth.config.clone(), config.options, entries.iter().cloned());
             match role {
-                Ok(role) => Ok(Some(role)),
+                Ok(role) => Ok(Some(Role::Sequencer(role))),
                 Err(cause) => {
                     let birth = Birth { incarnation: Incarnation(fresh()), ..birth };
                     begin_anew(config, disk, key, birth, &entries, &cause.to_string(), revived).map(Some)

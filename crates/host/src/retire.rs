@@ -71,8 +71,6 @@ impl Host {
     pub(crate) fn dismiss(&mut self, now: Time, key: RoleKey, view: ViewNumber) {
         let claim = match self.roles.get(&key) {
             Some(Role::Sequencer(role)) => role.claim(),
-            Some(Role::Counter(role)) => role.claim(),
-            Some(Role::Cutter(role)) => role.claim(),
             Some(Role::Shard(role, _)) if role.is_needed(now) => return,
             Some(Role::Shard(role, _)) => role.memory().claim,
             _ => return,

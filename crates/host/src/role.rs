@@ -1,13 +1,12 @@
 //! The roles that a node can host: one line for each kind.
 
 use bytes::Bytes;
-use seriatim_model::wire::WireError;
-use seriatim_model::{Durability, LogConfig, LogId, Machine, Member, Order, Time, limits};
+use seriatim_model::{Durability, LogConfig, LogId, Machine, Member, Time, limits};
+use seriatim_protocol::Options;
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
-use seriatim_protocol::roles::{RoleEffect, RoleInput, Sequencing};
+use seriatim_protocol::roles::{RoleEffect, RoleInput, SequencingRole, new_sequencing_role};
 use seriatim_protocol::shard::Replica;
-use seriatim_protocol::{Options, corfu, erwin, scalog};
 use seriatim_store::ShardStore;
 
 use crate::journal::{Birth, RoleSnapshot, encode};
@@ -17,11 +16,7 @@ use crate::journal::{Birth, RoleSnapshot, encode};
 pub(crate) enum Role {
     Register(Register),
     Controller(Box<Controller>),
-    Sequencer(Box<erwin::Sequencer>),
-    /// One that keeps nothing.
-    Counter(Box<corfu::Sequencer>),
-    /// One that holds cuts.
-    Cutter(Box<scalog::Sequencer>),
+    Sequencer(Box<dyn SequencingRole>),
     Shard(Box<Replica>, Box<ShardStore>),
 }
 
@@ -41,8 +36,6 @@ impl Role {
             Self::Register(role) => role.step(now, input, out),
             Self::Controller(role) => role.step(now, input, out),
             Self::Sequencer(role) => role.step(now, input, out),
-            Self::Counter(role) => role.step(now, input, out),
-            Self::Cutter(role) => role.step(now, input, out),
             Self::Shard(role, _) => role.step(now, input, out),
         }
     }
@@ -52,8 +45,6 @@ impl Role {
             Self::Register(role) => role.deadline(),
             Self::Controller(role) => role.deadline(),
             Self::Sequencer(role) => role.deadline(),
-            Self::Counter(role) => role.deadline(),
-            Self::Cutter(role) => role.deadline(),
             Self::Shard(role, _) => role.deadline(),
         }
     }
@@ -68,8 +59,6 @@ impl Role {
     fn config(&self) -> Option<&LogConfig> {
         match self {
             Self::Sequencer(role) => Some(role.config()),
-            Self::Counter(role) => Some(role.config()),
-            Self::Cutter(role) => Some(role.config()),
             Self::Shard(role, _) => Some(&role.memory().config),
             Self::Register(_) | Self::Controller(_) => None,
         }
@@ -77,46 +66,12 @@ impl Role {
 
     /// The sequencing role of a log that is new here.
     pub(crate) fn new_sequencer(me: Member, config: LogConfig, options: Options) -> Self {
-        match config.order {
-            Order::ErwinBb | Order::ErwinSt => {
-                Self::Sequencer(Box::new(erwin::Sequencer::new(me, config, options)))
-            }
-            Order::Corfu => Self::Counter(Box::new(corfu::Sequencer::new(me, config, options))),
-            Order::Scalog => Self::Cutter(Box::new(scalog::Sequencer::new(me, config, options))),
-        }
-    }
-
-    /// The sequencing role of a log, from its journal. One that keeps nothing begins anew.
-    pub(crate) fn recover_sequencer(
-        me: Member,
-        config: LogConfig,
-        options: Options,
-        entries: impl IntoIterator<Item = Bytes>,
-    ) -> Result<Self, WireError> {
-        Ok(match config.order {
-            Order::ErwinBb | Order::ErwinSt => {
-                Self::Sequencer(Box::new(erwin::Sequencer::recover(me, config, options, entries)?))
-            }
-            Order::Corfu => Self::new_sequencer(me, config, options),
-            Order::Scalog => {
-                Self::Cutter(Box::new(scalog::Sequencer::recover(me, config, options, entries)?))
-            }
-        })
-    }
-
-    /// The account that a sequencing role gives of itself.
-    pub(crate) fn sequencing(&self) -> Option<&dyn Sequencing> {
-        match self {
-            Self::Sequencer(role) => Some(&**role),
-            Self::Counter(role) => Some(&**role),
-            Self::Cutter(role) => Some(&**role),
-            _ => None,
-        }
+        Self::Sequencer(new_sequencing_role(me, config, options))
     }
 
     /// Whether it remembers anything beyond its life.
     fn keeps(&self) -> bool {
-        !matches!(self, Self::Counter(_))
+        !matches!(self, Self::Sequencer(role) if !role.keeps())
     }
 
     /// Whether what it confirms is in the journal first.
@@ -127,8 +82,6 @@ impl Role {
     pub(crate) fn birth(&self) -> Option<Birth> {
         let incarnation = match self {
             Self::Sequencer(role) => role.member().incarnation,
-            Self::Counter(role) => role.member().incarnation,
-            Self::Cutter(role) => role.member().incarnation,
             Self::Shard(role, _) => role.memory().incarnation,
             Self::Register(_) | Self::Controller(_) => return None,
         };
@@ -147,12 +100,11 @@ impl Role {
                 return Some(Snapshot { said: encode(&RoleSnapshot { birth, own }), files: vec![], goes_on });
             }
             Self::Sequencer(role) if journaled => (single(&role.snapshot()), vec![]),
-            Self::Cutter(role) if journaled => (single(&role.snapshot()), vec![]),
             Self::Shard(_, store) if journaled => {
                 let (checkpoint, files) = store.checkpoint();
                 (single(&[checkpoint]), files)
             }
-            Self::Shard(..) | Self::Sequencer(_) | Self::Counter(_) | Self::Cutter(_) => {
+            Self::Shard(..) | Self::Sequencer(_) => {
                 let files = self.store().map_or_else(Vec::new, ShardStore::take_unsynced);
                 (encode(&RoleSnapshot { birth, own: vec![] }), files)
             }
@@ -164,11 +116,10 @@ impl Role {
     /// Everything that a role without a journal knows, at an orderly end.
     pub(crate) fn closing_state(&mut self) -> Option<Bytes> {
         match self {
-            Self::Sequencer(role) => Some(role.snapshot().concat().into()),
-            Self::Cutter(role) => Some(role.snapshot().concat().into()),
+            Self::Sequencer(role) => role.keeps().then(|| role.snapshot().concat().into()),
             // How far its files are to be believed: all that it had, or it is not the replica that it was.
             Self::Shard(_, store) => Some(store.checkpoint().0),
-            Self::Register(_) | Self::Controller(_) | Self::Counter(_) => None,
+            Self::Register(_) | Self::Controller(_) => None,
         }
     }
 

@@ -1,8 +1,13 @@
-//! The messages that travel between machines: one line for each contract and each ordering.
+//! The messages that travel between machines, and the role that orders: one line for each contract and each ordering.
 
-use seriatim_model::wire::wire_enum;
-use seriatim_model::{Endpoint, Member, Position, ViewNumber};
+use std::convert::Infallible;
+use std::fmt;
 
+use bytes::Bytes;
+use seriatim_model::wire::{WireError, wire_enum};
+use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, ViewNumber};
+
+use crate::deviation::Options;
 use crate::{control, corfu, erwin, scalog, shard};
 
 /// Any message between two machines.
@@ -30,13 +35,24 @@ wire_enum! {
     }
 }
 
+/// Asks the same of the messages of each ordering. Those of the contracts that all of them share have no answer.
+macro_rules! sequencing {
+    ($self:ident, $message:ident => $ask:expr) => {
+        match $self {
+            Self::Control(_) | Self::Shard(_) => None,
+            Self::Erwin($message) => $ask,
+            Self::Corfu($message) => $ask,
+            Self::Scalog($message) => $ask,
+        }
+    };
+}
+
 impl Message {
     /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
     /// to believe each other.
     #[must_use]
     pub fn is_from_client_to(&self, to: Endpoint) -> bool {
-        use {control::Message as Control, corfu::Message as Corfu, erwin::Message as Erwin};
-        use {scalog::Message as Scalog, shard::Message as Shard};
+        use {control::Message as Control, shard::Message as Shard};
         match (self, to) {
             (Self::Control(message), Endpoint::Register) => matches!(
                 message,
@@ -57,25 +73,9 @@ impl Message {
             (Self::Control(message), Endpoint::Controller) => {
                 matches!(message, Control::Recover { .. } | Control::LastChange { .. })
             }
-            (Self::Erwin(message), Endpoint::Sequencer) => matches!(
-                message,
-                Erwin::Append { .. }
-                    | Erwin::Locate { .. }
-                    | Erwin::CheckTail { .. }
-                    | Erwin::Close { .. }
-                    | Erwin::Status { .. }
-            ),
-            (Self::Corfu(message), Endpoint::Sequencer) => {
-                let asks = matches!(message, Corfu::CheckTail { .. } | Corfu::Status { .. });
-                asks || matches!(message, Corfu::Next { .. } | Corfu::Close { .. })
-            }
-            (Self::Scalog(message), Endpoint::Sequencer) => matches!(
-                message,
-                Scalog::Locate { .. }
-                    | Scalog::CheckTail { .. }
-                    | Scalog::Close { .. }
-                    | Scalog::Status { .. }
-            ),
+            (Self::Erwin(message), Endpoint::Sequencer) => message.is_from_client(),
+            (Self::Corfu(message), Endpoint::Sequencer) => message.is_from_client(),
+            (Self::Scalog(message), Endpoint::Sequencer) => message.is_from_client(),
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,
                 Shard::Put { .. }
@@ -96,6 +96,53 @@ impl Message {
             _ => false,
         }
     }
+
+    /// The question how the sequencing role of a log of this order is. [`status`](Self::status) reads the answer.
+    #[must_use]
+    pub fn ask_status(order: Order, request: u64) -> Self {
+        match order {
+            Order::ErwinBb | Order::ErwinSt => erwin::Message::Status { request }.into(),
+            Order::Corfu => corfu::Message::Status { request }.into(),
+            Order::Scalog => scalog::Message::Status { request }.into(),
+        }
+    }
+
+    /// The account that a sequencing role gives of itself, if it is that.
+    #[must_use]
+    pub fn status(&self) -> Option<SequencingStatus> {
+        sequencing!(self, message => message.status())
+    }
+
+    /// The answer of a node that does not host the sequencing role that this is for: the asker should look again where
+    /// it is. Nothing if it needs none.
+    #[must_use]
+    pub fn not_hosted(&self) -> Option<Self> {
+        sequencing!(self, message => message.not_hosted().map(Into::into))
+    }
+
+    /// For checkers: the view that a sequencing role's message counts in, and the deed, if nobody outside of that view may
+    /// do it.
+    #[must_use]
+    pub fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+        sequencing!(self, message => message.deed())
+    }
+
+    /// For checkers: the view in which a sequencing role confirms something that it may not confirm below its claim.
+    #[must_use]
+    pub fn confirms(&self) -> Option<ViewNumber> {
+        sequencing!(self, message => message.confirms())
+    }
+}
+
+/// The account that a sequencing role gives of itself, whatever its ordering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequencingStatus {
+    /// Whether it takes part in a view.
+    pub open: bool,
+    /// A bound above all positions that it knows of.
+    pub tail: Position,
+    /// How many sessions it remembers.
+    pub sessions: u64,
 }
 
 impl From<control::Message> for Message {
@@ -128,8 +175,13 @@ impl From<scalog::Message> for Message {
     }
 }
 
-/// The facts that the sequencing roles of all orderings tell of themselves.
-pub trait Sequencing {
+/// The role of a log's order on one node: a sequencing replica, a sequencer, or a member of an ordering layer. Nothing
+/// outside of the ordering's folder knows which.
+pub trait SequencingRole:
+    Machine<Message = Message, Request = Infallible, Reply = Infallible> + fmt::Debug + Send + Sync
+{
+    /// The promises of the log.
+    fn config(&self) -> &LogConfig;
     /// This life of it.
     fn member(&self) -> Member;
     /// Whether it takes part in a view.
@@ -142,116 +194,43 @@ pub trait Sequencing {
     fn ordered(&self) -> Position;
     /// How many positions or entries are on their way to the shards.
     fn held(&self) -> u64;
-    /// Whether it remembers anything beyond this life.
-    fn keeps(&self) -> bool;
+    /// The whole state as one journal entry, in place of all entries so far. Empty if it keeps nothing.
+    fn snapshot(&self) -> Vec<Bytes>;
     /// The step that its background work waits for, for the simulator's counts.
     fn step_name(&self) -> Option<&'static str>;
-}
 
-impl Sequencing for erwin::Sequencer {
-    fn member(&self) -> Member {
-        self.member()
-    }
-
-    fn is_open(&self) -> bool {
-        self.is_open()
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.claim()
-    }
-
-    fn view_number(&self) -> ViewNumber {
-        self.view_number()
-    }
-
-    fn ordered(&self) -> Position {
-        self.ordered()
-    }
-
-    fn held(&self) -> u64 {
-        self.held() as u64
-    }
-
+    /// Whether it remembers anything beyond this life.
     fn keeps(&self) -> bool {
-        true
-    }
-
-    fn step_name(&self) -> Option<&'static str> {
-        self.step_name()
+        !self.config().order.places_first()
     }
 }
 
-impl Sequencing for corfu::Sequencer {
-    fn member(&self) -> Member {
-        self.member()
-    }
-
-    fn is_open(&self) -> bool {
-        self.is_open()
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.claim()
-    }
-
-    fn view_number(&self) -> ViewNumber {
-        self.view_number()
-    }
-
-    fn ordered(&self) -> Position {
-        self.next()
-    }
-
-    fn held(&self) -> u64 {
-        self.unwritten()
-    }
-
-    fn keeps(&self) -> bool {
-        false
-    }
-
-    fn step_name(&self) -> Option<&'static str> {
-        None
-    }
+/// The sequencing role of a log that is new on its node: it takes part in nothing until it is staged for a view.
+#[must_use]
+pub fn new_sequencing_role(me: Member, config: LogConfig, options: Options) -> Box<dyn SequencingRole> {
+    let role = recover_sequencing_role(me, config, options, []);
+    role.expect("there is no entry that could be damaged")
 }
 
-impl Sequencing for scalog::Sequencer {
-    fn member(&self) -> Member {
-        self.member()
-    }
-
-    fn is_open(&self) -> bool {
-        self.is_open()
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.claim()
-    }
-
-    fn view_number(&self) -> ViewNumber {
-        self.view_number()
-    }
-
-    fn ordered(&self) -> Position {
-        self.end()
-    }
-
-    fn held(&self) -> u64 {
-        self.held()
-    }
-
-    fn keeps(&self) -> bool {
-        true
-    }
-
-    fn step_name(&self) -> Option<&'static str> {
-        self.step_name()
-    }
+/// The sequencing role of a log, from the entries of its journal. One that keeps nothing begins anew.
+///
+/// # Errors
+/// If an entry is damaged.
+pub fn recover_sequencing_role(
+    me: Member,
+    config: LogConfig,
+    options: Options,
+    entries: impl IntoIterator<Item = Bytes>,
+) -> Result<Box<dyn SequencingRole>, WireError> {
+    Ok(match config.order {
+        Order::ErwinBb | Order::ErwinSt => Box::new(erwin::Sequencer::recover(me, config, options, entries)?),
+        Order::Corfu => Box::new(corfu::Sequencer::new(me, config, options)),
+        Order::Scalog => Box::new(scalog::Sequencer::recover(me, config, options, entries)?),
+    })
 }
 
 /// The effects of a role that no application talks to directly.
-pub type RoleEffect = seriatim_model::Effect<Message, std::convert::Infallible>;
+pub type RoleEffect = seriatim_model::Effect<Message, Infallible>;
 
 /// The inputs of a role that no application talks to directly.
-pub type RoleInput = seriatim_model::Input<Message, std::convert::Infallible>;
+pub type RoleInput = seriatim_model::Input<Message, Infallible>;

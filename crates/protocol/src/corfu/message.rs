@@ -3,6 +3,7 @@
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Position, SessionId, ViewNumber};
 
+use crate::roles::SequencingStatus;
 use crate::shard::Span;
 
 /// Messages between clients and the sequencer.
@@ -140,6 +141,57 @@ pub enum Message {
         /// How many sessions it remembers.
         sessions: u64,
     },
+}
+
+impl Message {
+    /// Whether a client may say it.
+    #[must_use]
+    pub(crate) fn is_from_client(&self) -> bool {
+        matches!(self, Self::Next { .. } | Self::Close { .. } | Self::CheckTail { .. } | Self::Status { .. })
+    }
+
+    /// The answer of a node that does not host the role: the asker should look again where it is.
+    #[must_use]
+    pub(crate) fn not_hosted(&self) -> Option<Self> {
+        let view = ViewNumber::NONE;
+        match *self {
+            Self::Next { .. } | Self::CheckTail { .. } | Self::Close { .. } => {
+                Some(Self::Rejected { view, why: None })
+            }
+            Self::Status { request } => {
+                let (open, next, unwritten, sessions) = (false, Position::ZERO, 0, 0);
+                Some(Self::StatusIs { request, view, open, next, unwritten, sessions })
+            }
+            _ => None,
+        }
+    }
+
+    /// The account that the role gives of itself, if it is that.
+    #[must_use]
+    pub(crate) fn status(&self) -> Option<SequencingStatus> {
+        match *self {
+            Self::StatusIs { open, next, sessions, .. } => {
+                Some(SequencingStatus { open, tail: next, sessions })
+            }
+            _ => None,
+        }
+    }
+
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
+    #[must_use]
+    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+        match *self {
+            Self::Given { view, .. } => Some((view, "gave out positions")),
+            Self::Tail { view, .. } => Some((view, "told the tail")),
+            _ => None,
+        }
+    }
+
+    /// For checkers: nothing that a sequencer says confirms anything. It holds nothing.
+    #[must_use]
+    pub(crate) fn confirms(&self) -> Option<ViewNumber> {
+        None
+    }
 }
 
 wire_enum! {

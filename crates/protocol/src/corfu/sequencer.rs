@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use seriatim_model::{
     Address, Endpoint, Input, LogConfig, Machine, Member, Position, ShardId, Time, View, ViewNumber, limits,
 };
@@ -14,7 +15,7 @@ use super::tokens::{Answer, Tokens};
 use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Reports;
-use crate::roles::{self, RoleEffect, RoleInput};
+use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
 /// The sequencer of one log, on one node.
@@ -77,6 +78,44 @@ impl Machine for Sequencer {
     }
 }
 
+impl SequencingRole for Sequencer {
+    fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    fn member(&self) -> Member {
+        self.me
+    }
+
+    fn is_open(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.number == self.claim && view.names_sequencer(self.me))
+    }
+
+    fn claim(&self) -> ViewNumber {
+        self.claim
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
+    }
+
+    fn ordered(&self) -> Position {
+        self.next
+    }
+
+    fn held(&self) -> u64 {
+        self.unwritten()
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        vec![]
+    }
+
+    fn step_name(&self) -> Option<&'static str> {
+        None
+    }
+}
+
 impl Sequencer {
     /// A sequencer that takes part in nothing yet.
     #[must_use]
@@ -100,45 +139,8 @@ impl Sequencer {
         }
     }
 
-    /// The promises of the log.
-    #[must_use]
-    pub fn config(&self) -> &LogConfig {
-        &self.config
-    }
-
-    /// This life of it.
-    #[must_use]
-    pub fn member(&self) -> Member {
-        self.me
-    }
-
-    /// Whether it gives out positions.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.view.as_ref().is_some_and(|view| view.number == self.claim && view.names_sequencer(self.me))
-    }
-
-    /// The highest claim that it obeys.
-    #[must_use]
-    pub fn claim(&self) -> ViewNumber {
-        self.claim
-    }
-
-    /// The view that it counts in.
-    #[must_use]
-    pub fn view_number(&self) -> ViewNumber {
-        self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
-    }
-
-    /// The position that it gives out next.
-    #[must_use]
-    pub fn next(&self) -> Position {
-        self.next
-    }
-
     /// How many of the positions that were given out may not be written.
-    #[must_use]
-    pub fn unwritten(&self) -> u64 {
+    fn unwritten(&self) -> u64 {
         self.next.since(self.written.values().copied().min().unwrap_or(self.next))
     }
 

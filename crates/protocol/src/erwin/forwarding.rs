@@ -39,7 +39,7 @@ impl Forwarding {
 
 impl Sequencer {
     fn oldest_that_follows(&self) -> Option<&Entry> {
-        let follows = self.is_open() && self.orderer.is_none();
+        let follows = self.membership.is_open() && self.orderer.is_none();
         self.ring.iter().next().filter(|_| follows)
     }
 

@@ -77,8 +77,7 @@ impl Sequencer {
     }
 
     /// The whole state as one journal entry, in place of all entries so far.
-    #[must_use]
-    pub fn snapshot(&self) -> Vec<Bytes> {
+    pub(super) fn whole_state(&self) -> Vec<Bytes> {
         let mut out = Encoder::new();
         JournalRecord::Snapshot(Snapshot {
             claim: self.membership.claim,

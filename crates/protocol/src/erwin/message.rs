@@ -4,6 +4,7 @@ use seriatim_model::wire::wire_enum;
 use seriatim_model::{IdRun, Position, SessionId, Settled, ViewNumber};
 
 use crate::parts::Content;
+use crate::roles::SequencingStatus;
 
 /// Messages between clients and sequencing replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -250,6 +251,69 @@ pub enum Message {
         /// How many sessions it remembers.
         sessions: u64,
     },
+}
+
+impl Message {
+    /// Whether a client may say it.
+    #[must_use]
+    pub(crate) fn is_from_client(&self) -> bool {
+        matches!(
+            self,
+            Self::Append { .. }
+                | Self::Locate { .. }
+                | Self::CheckTail { .. }
+                | Self::Close { .. }
+                | Self::Status { .. }
+        )
+    }
+
+    /// The answer of a node that does not host the role: the asker should look again where it is.
+    #[must_use]
+    pub(crate) fn not_hosted(&self) -> Option<Self> {
+        let view = ViewNumber::NONE;
+        match *self {
+            Self::Append { .. } | Self::CheckTail { .. } | Self::Locate { .. } => {
+                Some(Self::Rejected { view, why: None })
+            }
+            Self::Status { request } => {
+                let (open, ordered, held, sessions) = (false, Position::ZERO, 0, 0);
+                Some(Self::StatusIs { request, view, open, ordered, held, sessions })
+            }
+            _ => None,
+        }
+    }
+
+    /// The account that the role gives of itself, if it is that.
+    #[must_use]
+    pub(crate) fn status(&self) -> Option<SequencingStatus> {
+        match *self {
+            Self::StatusIs { open, ordered, held, sessions, .. } => {
+                Some(SequencingStatus { open, tail: ordered + held, sessions })
+            }
+            _ => None,
+        }
+    }
+
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
+    #[must_use]
+    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+        match *self {
+            Self::Acknowledged { view, .. } => Some((view, "acknowledged an append")),
+            Self::Tail { view, .. } => Some((view, "told the tail")),
+            Self::Drop { view, .. } => Some((view, "established the order")),
+            Self::Dropped { view, .. } => Some((view, "confirmed a drop")),
+            _ => None,
+        }
+    }
+
+    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
+    #[must_use]
+    pub(crate) fn confirms(&self) -> Option<ViewNumber> {
+        match *self {
+            Self::Acknowledged { view, .. } | Self::Dropped { view, .. } => Some(view),
+            _ => None,
+        }
+    }
 }
 
 wire_enum! {

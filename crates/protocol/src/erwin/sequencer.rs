@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
     SessionId, Settled, Ticket, Time, View, ViewNumber, limits,
@@ -17,7 +18,7 @@ use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::membership::{Registered, Staged};
 use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions, Shares};
-use crate::roles::{self, RoleEffect, RoleInput};
+use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
 /// One sequencing replica of one log.
@@ -91,6 +92,44 @@ impl Machine for Sequencer {
     }
 }
 
+impl SequencingRole for Sequencer {
+    fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    fn member(&self) -> Member {
+        self.membership.me
+    }
+
+    fn is_open(&self) -> bool {
+        self.membership.is_open()
+    }
+
+    fn claim(&self) -> ViewNumber {
+        self.membership.claim
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.membership.number
+    }
+
+    fn ordered(&self) -> Position {
+        self.ordered
+    }
+
+    fn held(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        self.whole_state()
+    }
+
+    fn step_name(&self) -> Option<&'static str> {
+        self.orderer.as_ref().and_then(Orderer::step_name)
+    }
+}
+
 impl Sequencer {
     /// A replica without memory: it takes part in nothing until it is staged.
     #[must_use]
@@ -115,54 +154,6 @@ impl Sequencer {
             pressed: false,
             work_is_due: false,
         }
-    }
-
-    /// The promises of the log.
-    #[must_use]
-    pub fn config(&self) -> &LogConfig {
-        &self.config
-    }
-
-    /// This life of the replica.
-    #[must_use]
-    pub fn member(&self) -> Member {
-        self.membership.me
-    }
-
-    /// Whether it takes part in a view.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.membership.is_open()
-    }
-
-    /// The highest claim that it obeys.
-    #[must_use]
-    pub fn claim(&self) -> ViewNumber {
-        self.membership.claim
-    }
-
-    /// The view that its state belongs to.
-    #[must_use]
-    pub fn view_number(&self) -> ViewNumber {
-        self.membership.number
-    }
-
-    /// How far it knows the log to be ordered.
-    #[must_use]
-    pub fn ordered(&self) -> Position {
-        self.ordered
-    }
-
-    /// How many entries it holds.
-    #[must_use]
-    pub fn held(&self) -> usize {
-        self.ring.len()
-    }
-
-    /// The step that the leader's background ordering waits for, for the simulator's counts.
-    #[must_use]
-    pub fn step_name(&self) -> Option<&'static str> {
-        self.orderer.as_ref().and_then(Orderer::step_name)
     }
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {

@@ -5,6 +5,7 @@ use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Position, SessionId, ViewNumber};
 
 pub use super::cut::{Cut, End};
+use crate::roles::SequencingStatus;
 
 /// Consecutive numbers of a session that are in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,64 @@ pub enum Message {
         /// How many sessions it remembers.
         sessions: u64,
     },
+}
+
+impl Message {
+    /// Whether a client may say it.
+    #[must_use]
+    pub(crate) fn is_from_client(&self) -> bool {
+        matches!(
+            self,
+            Self::Locate { .. } | Self::Close { .. } | Self::CheckTail { .. } | Self::Status { .. }
+        )
+    }
+
+    /// The answer of a node that does not host the role: the asker should look again where it is.
+    #[must_use]
+    pub(crate) fn not_hosted(&self) -> Option<Self> {
+        let view = ViewNumber::NONE;
+        match *self {
+            Self::Locate { .. } | Self::CheckTail { .. } | Self::Close { .. } => {
+                Some(Self::Rejected { view, why: None })
+            }
+            Self::Status { request } => {
+                let (open, end, held, sessions) = (false, Position::ZERO, 0, 0);
+                Some(Self::StatusIs { request, view, open, end, held, sessions })
+            }
+            _ => None,
+        }
+    }
+
+    /// The account that the role gives of itself, if it is that.
+    #[must_use]
+    pub(crate) fn status(&self) -> Option<SequencingStatus> {
+        match *self {
+            Self::StatusIs { open, end, sessions, .. } => {
+                Some(SequencingStatus { open, tail: end, sessions })
+            }
+            _ => None,
+        }
+    }
+
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
+    #[must_use]
+    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+        match *self {
+            Self::Cut { view, .. } => Some((view, "made a cut")),
+            Self::Held { view, .. } => Some((view, "held a cut")),
+            Self::Tail { view, .. } => Some((view, "told the tail")),
+            _ => None,
+        }
+    }
+
+    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
+    #[must_use]
+    pub(crate) fn confirms(&self) -> Option<ViewNumber> {
+        match *self {
+            Self::Held { view, .. } => Some(view),
+            _ => None,
+        }
+    }
 }
 
 wire_enum! {

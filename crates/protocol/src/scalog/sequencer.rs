@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use seriatim_model::{
     Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Ticket, Time,
     View, ViewNumber, limits,
@@ -16,7 +17,7 @@ use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::membership::Staged;
 use crate::parts::{Gate, Membership, Sessions};
-use crate::roles::{self, RoleEffect, RoleInput};
+use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
 /// One member of the ordering layer of one log.
@@ -72,6 +73,45 @@ impl Machine for Sequencer {
     }
 }
 
+impl SequencingRole for Sequencer {
+    fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    fn member(&self) -> Member {
+        self.membership.me
+    }
+
+    fn is_open(&self) -> bool {
+        self.membership.is_open()
+    }
+
+    fn claim(&self) -> ViewNumber {
+        self.membership.claim
+    }
+
+    fn view_number(&self) -> ViewNumber {
+        self.membership.number
+    }
+
+    fn ordered(&self) -> Position {
+        self.end()
+    }
+
+    /// Only the leader knows.
+    fn held(&self) -> u64 {
+        self.leader.as_ref().map_or(0, |leader| self.end().since(leader.pusher.bound()))
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        self.whole_state()
+    }
+
+    fn step_name(&self) -> Option<&'static str> {
+        self.leader.as_ref().and_then(Leader::step_name)
+    }
+}
+
 impl Sequencer {
     /// A member without memory: it takes part in nothing until it is staged.
     #[must_use]
@@ -90,52 +130,9 @@ impl Sequencer {
         }
     }
 
-    /// The promises of the log.
-    #[must_use]
-    pub fn config(&self) -> &LogConfig {
-        &self.config
-    }
-
-    /// This life of the member.
-    #[must_use]
-    pub fn member(&self) -> Member {
-        self.membership.me
-    }
-
-    /// Whether it takes part in a view.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.membership.is_open()
-    }
-
-    /// The highest claim that it obeys.
-    #[must_use]
-    pub fn claim(&self) -> ViewNumber {
-        self.membership.claim
-    }
-
-    /// The view that its state belongs to.
-    #[must_use]
-    pub fn view_number(&self) -> ViewNumber {
-        self.membership.number
-    }
-
     /// Where its cuts end.
-    #[must_use]
-    pub fn end(&self) -> Position {
+    pub(super) fn end(&self) -> Position {
         self.cuts.back().map_or(self.bound, Cut::end)
-    }
-
-    /// How many positions of its cuts are on their way to the shards. Only the leader knows.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        self.leader.as_ref().map_or(0, |leader| self.end().since(leader.pusher.bound()))
-    }
-
-    /// The step that the leader waits for, for the simulator's counts.
-    #[must_use]
-    pub fn step_name(&self) -> Option<&'static str> {
-        self.leader.as_ref().and_then(Leader::step_name)
     }
 
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {

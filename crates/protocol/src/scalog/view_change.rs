@@ -38,7 +38,7 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        let skipped = self.options.deviates(Deviation::SealSkipped) && self.is_open();
+        let skipped = self.options.deviates(Deviation::SealSkipped) && self.membership.is_open();
         let Some(obeys) = self.membership.seal(now, from, (claim, old), skipped, out) else { return };
         if let Obeys::Newly { adopts } = obeys {
             (self.flush, self.leader) = (None, None);

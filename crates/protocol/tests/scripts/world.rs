@@ -14,12 +14,13 @@ use seriatim_model::{
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, LogEntry};
-use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::parts::ShardChoice;
 use seriatim_protocol::parts::appending::{LogClientConfig, Request, Terms};
-use seriatim_protocol::roles::{RoleEffect, RoleInput};
+use seriatim_protocol::roles::{
+    RoleEffect, RoleInput, SequencingRole, new_sequencing_role, recover_sequencing_role,
+};
 use seriatim_protocol::shard::{self, Replica};
-use seriatim_protocol::{LogClient, Message, Options, corfu, scalog};
+use seriatim_protocol::{LogClient, Message, Options};
 
 use crate::effects;
 use crate::messages;
@@ -45,9 +46,7 @@ pub(crate) struct World {
 }
 
 enum Role {
-    Sequencer(Box<Sequencer>),
-    Counter(Box<corfu::Sequencer>),
-    Cutter(Box<scalog::Sequencer>),
+    Sequencer(Box<dyn SequencingRole>),
     Shard(Box<Replica>, ShardId),
     Controller(Controller),
     Register(Register),
@@ -238,17 +237,7 @@ impl World {
         self.machine = Some(match kind {
             "sequencer" => {
                 self.me = read_member(&words.next()?)?;
-                if config.order.has_cuts() {
-                    let role = scalog::Sequencer::new(self.me, config, options);
-                    self.machine = Some(Role::Cutter(Box::new(role)));
-                    return if words.has("in") { self.join(words.view()?) } else { Ok(()) };
-                }
-                if config.order.places_first() {
-                    let role = corfu::Sequencer::new(self.me, config, options);
-                    self.machine = Some(Role::Counter(Box::new(role)));
-                    return if words.has("in") { self.join(words.view()?) } else { Ok(()) };
-                }
-                Role::Sequencer(Box::new(Sequencer::new(self.me, config, options)))
+                Role::Sequencer(new_sequencing_role(self.me, config, options))
             }
             "shard" => {
                 let word = words.next()?;
@@ -303,7 +292,7 @@ impl World {
         }
         let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
         match self.machine {
-            Some(Role::Sequencer(_) | Role::Counter(_) | Role::Cutter(_)) => {
+            Some(Role::Sequencer(_)) => {
                 self.command(&format!("controller: stage v{number} ordered={start}"))?
             }
             Some(Role::Shard(..)) => {
@@ -333,13 +322,9 @@ impl World {
         let config = self.entry.config.clone();
         let damaged = |_| "the journal cannot be read".to_owned();
         self.machine = Some(match self.machine.take().ok_or("there is no machine")? {
-            Role::Sequencer(_) => {
-                let replica = Sequencer::recover(self.me, config, options, journal);
-                Role::Sequencer(Box::new(replica.map_err(damaged)?))
-            }
-            Role::Cutter(_) => {
-                let member = scalog::Sequencer::recover(self.me, config, options, journal);
-                Role::Cutter(Box::new(member.map_err(damaged)?))
+            Role::Sequencer(role) if role.keeps() => {
+                let role = recover_sequencing_role(self.me, config, options, journal);
+                Role::Sequencer(role.map_err(damaged)?)
             }
             Role::Register(_) => {
                 Role::Register(Register::recover(CONTROL, Options::default(), journal).map_err(damaged)?)
@@ -350,7 +335,7 @@ impl World {
                 let replica = Replica::recover(self.me, shard, found, options);
                 Role::Shard(Box::new(replica.ok_or("the store is empty")?), shard)
             }
-            Role::Controller(_) | Role::Client(_) | Role::Counter(_) => {
+            Role::Controller(_) | Role::Client(_) | Role::Sequencer(_) => {
                 return Err("it keeps nothing: make a new one".into());
             }
         });
@@ -421,8 +406,6 @@ impl World {
     fn deadline(&self) -> Option<Time> {
         match self.machine.as_ref()? {
             Role::Sequencer(machine) => machine.deadline(),
-            Role::Counter(machine) => machine.deadline(),
-            Role::Cutter(machine) => machine.deadline(),
             Role::Shard(machine, _) => machine.deadline(),
             Role::Controller(machine) => machine.deadline(),
             Role::Register(machine) => machine.deadline(),
@@ -442,8 +425,6 @@ impl World {
             let input = for_role(input)?;
             match &mut machine {
                 Role::Sequencer(role) => role.step(now, input, &mut out),
-                Role::Counter(role) => role.step(now, input, &mut out),
-                Role::Cutter(role) => role.step(now, input, &mut out),
                 Role::Shard(role, _) => role.step(now, input, &mut out),
                 Role::Controller(role) => role.step(now, input, &mut out),
                 Role::Register(role) => role.step(now, input, &mut out),

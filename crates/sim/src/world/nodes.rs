@@ -16,7 +16,7 @@ use seriatim_model::{
     ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
 };
 use seriatim_protocol::control::{self, Heartbeat};
-use seriatim_protocol::roles::Sequencing;
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// The sequencing role of the log, if the node is up and hosts it.
-    pub(super) fn sequencer(&self, log: LogId) -> Option<&dyn Sequencing> {
+    pub(super) fn sequencer(&self, log: LogId) -> Option<&dyn SequencingRole> {
         self.host.as_ref()?.sequencer(log)
     }
 
@@ -571,7 +571,7 @@ impl World {
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<Member> {
-        self.nodes[&id].sequencer(self.log).map(Sequencing::member)
+        self.nodes[&id].sequencer(self.log).map(SequencingRole::member)
     }
 }
 

@@ -5,7 +5,7 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
 use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::shard::ReadError;
-use seriatim_protocol::{Message, corfu, erwin, scalog, shard};
+use seriatim_protocol::{Message, shard};
 
 use super::{CONTROL, World};
 use crate::coverage::Step;
@@ -55,15 +55,6 @@ impl World {
             return;
         }
         let (view, what) = match &outgoing.message {
-            Message::Erwin(erwin::Message::Acknowledged { view, .. }) => (*view, "acknowledged an append"),
-            Message::Erwin(erwin::Message::Tail { view, .. }) => (*view, "told the tail"),
-            Message::Erwin(erwin::Message::Drop { view, .. }) => (*view, "established the order"),
-            Message::Erwin(erwin::Message::Dropped { view, .. }) => (*view, "confirmed a drop"),
-            Message::Corfu(corfu::Message::Given { view, .. }) => (*view, "gave out positions"),
-            Message::Corfu(corfu::Message::Tail { view, .. }) => (*view, "told the tail"),
-            Message::Scalog(scalog::Message::Cut { view, .. }) => (*view, "made a cut"),
-            Message::Scalog(scalog::Message::Held { view, .. }) => (*view, "held a cut"),
-            Message::Scalog(scalog::Message::Tail { view, .. }) => (*view, "told the tail"),
             Message::Shard(shard::Message::Stable { view, stable }) => {
                 self.reach(Milestone::StableAnnounced(*stable));
                 (*view, "announced what is stable")
@@ -72,7 +63,10 @@ impl World {
                 self.reach(Milestone::StableAnnounced(*stable));
                 return;
             }
-            _ => return,
+            message => match message.deed() {
+                Some(deed) => deed,
+                None => return,
+            },
         };
         let Some(member) = self.member(id) else { return };
         let claim = Claimed { view, member, what };

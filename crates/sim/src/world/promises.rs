@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Incarnation, NodeId, ViewNumber};
-use seriatim_protocol::{Message, control, erwin, scalog, shard};
+use seriatim_protocol::{Message, control, shard};
 
 use super::World;
 
@@ -39,11 +39,7 @@ impl World {
                 *known = (*known).max(*claim);
                 return;
             }
-            Message::Erwin(
-                erwin::Message::Acknowledged { view, .. } | erwin::Message::Dropped { view, .. },
-            )
-            | Message::Scalog(scalog::Message::Held { view, .. })
-            | Message::Shard(
+            Message::Shard(
                 shard::Message::Bound { view, .. }
                 | shard::Message::Appended { view, .. }
                 | shard::Message::Replicated { view, .. }
@@ -51,7 +47,10 @@ impl World {
                 | shard::Message::Filled { view, .. }
                 | shard::Message::Confirmed { view, .. },
             ) => *view,
-            _ => return,
+            message => match message.confirms() {
+                Some(view) => view,
+                None => return,
+            },
         };
         let promised = self.promises.of(id, outgoing.from, life);
         if confirmed < promised {

@@ -15,6 +15,7 @@ use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, LogEntry, NodeAddress};
 use seriatim_protocol::erwin::client::{LogClientConfig, Reply};
 use seriatim_protocol::erwin::{self, LogClient, Sequencer};
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::{self, Replica};
 use seriatim_protocol::{Deviation, Message, Options};
 use stateright::{Model, Property};

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use seriatim_model::{Position, ViewNumber};
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::{Deviation, Message, control, erwin, shard};
 
 use crate::place::{Place, Placed, Role, digest};

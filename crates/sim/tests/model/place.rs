@@ -16,6 +16,7 @@ use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::erwin::client::{Reply, Request, Terms};
 use seriatim_protocol::erwin::{LogClient, Sequencer};
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
 
 use crate::packet::Packet;

@@ -14,6 +14,7 @@ use seriatim_model::{
     ViewHistory, ViewNumber,
 };
 use seriatim_protocol::erwin::Sequencer;
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Deviation, Message, control, shard};
 use stateright::{Model, Property};

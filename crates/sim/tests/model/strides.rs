@@ -35,6 +35,7 @@ use std::sync::Arc;
 use seriatim_model::{Incarnation, Member, View, ViewNumber};
 use seriatim_protocol::erwin::Sequencer;
 use seriatim_protocol::erwin::client::Reply;
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::{Deviation, Message, control, shard};
 use stateright::{Model, Property};
 
