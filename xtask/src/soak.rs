@@ -5,10 +5,10 @@ use std::fmt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use seriatim_model::Order;
+
 use crate::workspace::Workspace;
 
-/// Every ordering.
-const ORDERS: [&str; 4] = ["erwin-bb", "erwin-st", "corfu", "scalog"];
 /// The simulator's profiles in which something in particular goes wrong.
 const FAULTS: [&str; 18] = [
     "one-fault",
@@ -167,16 +167,17 @@ impl Step {
 /// The simulator's commands: everything on every ordering, then the profiles.
 fn simulations(options: &Options) -> Vec<Step> {
     let Options { seeds, fault_seeds, overload_seeds, from, .. } = *options;
-    let simulate = |order: &str, profile: Option<&str>, seeds: u64| {
+    let simulate = |order: Order, profile: Option<&str>, seeds: u64| {
         let of = profile.map(|name| format!(" --profile {name}")).unwrap_or_default();
         let arguments =
             format!("run --release -p seriatim-sim -- --protocol {order} --seeds {seeds} --from {from}{of}");
         let what = profile.map(|name| format!(" ({name})")).unwrap_or_default();
         Step::new(format!("{seeds} simulated clusters of {order} from seed {from}{what}"), &arguments)
     };
-    let any = ORDERS.iter().filter(|_| seeds > 0).map(|order| simulate(order, None, seeds));
+    let any = Order::ALL.iter().filter(|_| seeds > 0).map(|order| simulate(*order, None, seeds));
     let of = |profiles: &'static [&'static str], seeds: u64| {
-        let pairs = profiles.iter().flat_map(|profile| ORDERS.iter().map(move |order| (*profile, *order)));
+        let pairs =
+            profiles.iter().flat_map(|profile| Order::ALL.iter().map(move |order| (*profile, *order)));
         pairs.filter(move |_| seeds > 0).map(move |(profile, order)| simulate(order, Some(profile), seeds))
     };
     any.chain(of(&FAULTS, fault_seeds)).chain(of(&LOADS, overload_seeds)).collect()

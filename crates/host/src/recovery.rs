@@ -217,8 +217,8 @@ fn revive_role(
         return Ok(Some(Role::Register(register.map_err(entry_error(key))?.in_life(config.seed))));
     }
     let Some(birth) = history.birth else { return Ok(None) };
-    // A sequencer that only counts keeps nothing: each start is another life.
-    let keeps = key.endpoint != Endpoint::Sequencer || !birth.config.order.places_first();
+    // Where the role that orders keeps nothing each start is another life.
+    let keeps = key.endpoint != Endpoint::Sequencer || birth.config.order.properties().keeps_order;
     let journaled = keeps && birth.config.durability == Durability::Disk;
     // A role without a journal knows what it knew only after an orderly end.
     let remembers = journaled || keeps && history.closed.is_some();

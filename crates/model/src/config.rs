@@ -5,68 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::limits;
+use crate::order::Order;
 use crate::record::Record;
 use crate::retention::Retention;
 use crate::wire::{Decoder, Encoder, Wire, WireError, decode_number, decode_one, encode_one, wire_enum};
-
-/// When order is paid for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Order {
-    /// Lazily, with records passing through the sequencing layer to shards that are black boxes
-    /// (LazyLog §4).
-    ErwinBb,
-    /// Lazily, with records going straight to a shard of the client's choice, and only their names through
-    /// the sequencing layer (LazyLog §5).
-    #[default]
-    ErwinSt,
-    /// First: a record gets its position, and then its client writes it down the chain of the position's shard
-    /// (Corfu, NSDI '12).
-    Corfu,
-    /// After it is durable: a record goes to a shard of its client's choice, and gets its position with the next
-    /// committed cut (Scalog, NSDI '20).
-    Scalog,
-}
-
-impl Order {
-    /// Whether a record's position says on which shard it is (LazyLog §4.3). Otherwise its client chose one.
-    #[must_use]
-    pub fn places_by_position(self) -> bool {
-        match self {
-            Self::ErwinBb | Self::Corfu => true,
-            Self::ErwinSt | Self::Scalog => false,
-        }
-    }
-
-    /// Whether records are ordered after they were acknowledged: an append returns without a position.
-    #[must_use]
-    pub fn is_lazy(self) -> bool {
-        match self {
-            Self::ErwinBb | Self::ErwinSt => true,
-            Self::Corfu | Self::Scalog => false,
-        }
-    }
-
-    /// Whether positions are given out before records are written, by one sequencer, which holds nothing. Otherwise
-    /// sequencing replicas hold what was acknowledged, or its order, until the shards have it.
-    #[must_use]
-    pub fn places_first(self) -> bool {
-        match self {
-            Self::Corfu => true,
-            Self::ErwinBb | Self::ErwinSt | Self::Scalog => false,
-        }
-    }
-
-    /// Whether records are ordered by cuts: a layer above the shards counts what is durable on them.
-    #[must_use]
-    pub fn has_cuts(self) -> bool {
-        match self {
-            Self::Scalog => true,
-            Self::ErwinBb | Self::ErwinSt | Self::Corfu => false,
-        }
-    }
-}
-
-wire_enum! { Order { 1 => ErwinBb {}, 2 => ErwinSt {}, 3 => Corfu {}, 4 => Scalog {} } }
 
 /// Where an acknowledged record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,29 +22,26 @@ pub enum Durability {
 
 wire_enum! { Durability { 1 => Disk {}, 2 => Memory {} } }
 
-macro_rules! names {
-    ($type:ident, $what:literal, $($variant:ident = $name:literal),*) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(match self { $(Self::$variant => $name),* })
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(name: &str) -> Result<Self, String> {
-                match name {
-                    $($name => Ok(Self::$variant),)*
-                    _ => Err(format!("unknown {} '{name}'; known: {}", $what, [$($name),*].join(", "))),
-                }
-            }
-        }
-    };
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+        })
+    }
 }
 
-names!(Order, "order", ErwinBb = "erwin-bb", ErwinSt = "erwin-st", Corfu = "corfu", Scalog = "scalog");
-names!(Durability, "durability", Disk = "disk", Memory = "memory");
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "disk" => Ok(Self::Disk),
+            "memory" => Ok(Self::Memory),
+            _ => Err(format!("unknown durability '{name}'; known: disk, memory")),
+        }
+    }
+}
 
 /// The choices made for a log when it was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,11 +191,14 @@ impl LogConfig {
             || record.size() > largest + limits::MAX_RECORD_OVERHEAD_BYTES as usize
     }
 
-    /// The same as far as its order lets it choose: where records are ordered first there is one sequencer, and any
-    /// node may have it.
+    /// The same as far as its order lets it choose: where one node orders, any node may do it.
     #[must_use]
     pub fn fitted(self) -> Self {
-        if self.order.places_first() { Self { sequencers: 1, min_sequencers: 1, ..self } } else { self }
+        if self.order.properties().has_one_sequencer {
+            Self { sequencers: 1, min_sequencers: 1, ..self }
+        } else {
+            self
+        }
     }
 
     /// How often the log is ordered at most, where that is done by cuts.
@@ -335,7 +277,7 @@ mod tests {
 
     #[test]
     fn what_a_log_chose_comes_back() {
-        for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+        for order in Order::ALL {
             let config = LogConfig { order, session_idle_positions: 20, ..LogConfig::default() };
             let written = encode_one(&config);
             assert_eq!(decode_one::<LogConfig>(written.clone()).unwrap(), config);

@@ -1,13 +1,14 @@
 //! The words that every part of Seriatim shares.
 //!
 //! This crate decides nothing and performs nothing. It names things ([`record`], [`position`],
-//! [`view`], [`config`]), fixes how they travel ([`wire`]), bounds them ([`limits`]), and defines the
+//! [`view`], [`order`], [`config`]), fixes how they travel ([`wire`]), bounds them ([`limits`]), and defines the
 //! one interface between a protocol and the world ([`machine`]).
 
 pub mod config;
 pub mod limits;
 pub mod machine;
 pub mod numbers;
+pub mod order;
 pub mod position;
 pub mod record;
 pub mod retention;
@@ -17,8 +18,9 @@ pub mod timers;
 pub mod view;
 pub mod wire;
 
-pub use config::{Durability, LogConfig, Order};
+pub use config::{Durability, LogConfig};
 pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
+pub use order::{Announced, Order};
 pub use position::{Placement, PlacementStep, Position};
 pub use record::{IdRun, Record, RecordId, SessionId, Settled};
 pub use retention::{Retention, RetentionChange, TimeIndex, TimeMark};

@@ -201,7 +201,7 @@ pub trait SequencingRole:
 
     /// Whether it remembers anything beyond this life.
     fn keeps(&self) -> bool {
-        !self.config().order.places_first()
+        self.config().order.properties().keeps_order
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use seriatim_bench::{BenchArguments, duration};
-use seriatim_model::{Durability, Order};
+use seriatim_model::order::Properties;
+use seriatim_model::{Announced, Durability, Order};
 
 pub(crate) use retention::{RetentionArguments, age_in_words, bytes_in_words};
 
@@ -252,19 +253,7 @@ pub(crate) enum LogCommand {
 pub(crate) struct CreateArguments {
     /// Its name: letters, digits, '-', '_' and '.'.
     pub(crate) name: String,
-    /// When order is paid for: erwin-st, erwin-bb, corfu or scalog.
-    ///
-    /// erwin-st: the fastest durable appends; positions follow in the background, before anyone reads. Records go straight to a
-    /// shard that their client chooses. The usual choice.
-    ///
-    /// erwin-bb: the same, with records passing through the sequencing replicas to shards that take turns. For small
-    /// records.
-    ///
-    /// corfu: every receipt has its position, which is given out before the record is written. For few records at a time.
-    ///
-    /// scalog: every receipt has its position; records are ordered together, once in each interval, when they are durable.
-    /// For many records at a time.
-    #[arg(long, default_value_t = Order::default())]
+    #[arg(long, default_value_t = Order::default(), help = orders(), long_help = each_order())]
     pub(crate) order: Order,
     /// How many shards it is spread over.
     #[arg(long, default_value_t = 2)]
@@ -272,8 +261,10 @@ pub(crate) struct CreateArguments {
     /// How many replicas each shard has [default: 2, or 1 on a single node].
     #[arg(long)]
     pub(crate) replicas: Option<u32>,
-    /// How many sequencing replicas it has [default: 3, or as many as there are nodes; in a log of order corfu 1].
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "How many sequencing replicas it has [default: 3, or as many as there are nodes; {} 1]",
+        in_logs(|order| order.has_one_sequencer)
+    ))]
     pub(crate) sequencers: Option<u32>,
     /// With how few sequencing replicas it goes on accepting appends [default: 2, or 1 if it has one].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -284,14 +275,18 @@ pub(crate) struct CreateArguments {
     /// Where an acknowledged record is: 'disk' or 'memory' of every replica.
     #[arg(long, default_value = "disk")]
     pub(crate) durability: Durability,
-    /// How many consecutive positions, or in a log of order erwin-st or scalog appends of a session, one shard takes.
-    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE)]
+    #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_STRIPE, help = format!(
+        "How many consecutive positions, or {} appends of a session, one shard takes",
+        in_logs(|order| !order.places_by_position)
+    ))]
     pub(crate) stripe: u64,
     /// The largest record, in bytes.
     #[arg(long, default_value_t = seriatim_model::limits::DEFAULT_MAX_RECORD_BYTES)]
     pub(crate) max_record_bytes: u32,
-    /// How often a log of order scalog is ordered at most, from 0.1ms on [default: 1ms].
-    #[arg(long, value_name = "TIME", value_parser = interval_us)]
+    #[arg(long, value_name = "TIME", value_parser = interval_us, help = format!(
+        "How often a log of order {} is ordered at most, from 0.1ms on [default: 1ms]",
+        Order::names_where(|order| order.has_cuts)
+    ))]
     pub(crate) interval: Option<u32>,
     /// After how many positions of the log, 1 to 10000000, a session that appended nothing meanwhile is forgotten
     /// [default: 10000000].
@@ -299,6 +294,25 @@ pub(crate) struct CreateArguments {
     pub(crate) session_idle_positions: Option<u64>,
     #[command(flatten)]
     pub(crate) retention: RetentionArguments,
+}
+
+/// The choice of an order, in a line.
+fn orders() -> String {
+    format!("When order is paid for: {}", Order::names_where(|_| true))
+}
+
+/// The same, with what each is, and for whom.
+fn each_order() -> String {
+    let each = |order: Order| {
+        let Properties { name, about, wanted, .. } = order.properties();
+        format!("\n\n{name}: {about}. For those who want {wanted}.")
+    };
+    format!("{}.{}", orders(), Order::ALL.map(each).concat())
+}
+
+/// The logs of which this is true.
+fn in_logs(is_one: impl Fn(Properties) -> bool) -> String {
+    format!("in a log of order {}", Order::names_where(is_one))
 }
 
 /// A time in microseconds.
@@ -323,20 +337,25 @@ pub(crate) struct AppendArguments {
     /// Records end with a NUL byte, not with a newline: a file without one is a single record.
     #[arg(short = '0', long, conflicts_with = "input")]
     pub(crate) null: bool,
-    /// Give each record this key. In a log of order erwin-st or scalog, records with the same key go to the same
-    /// shard.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", help = format!(
+        "Give each record this key; {}, records with the same key go to the same shard",
+        in_logs(|order| !order.places_by_position)
+    ))]
     pub(crate) key: Option<String>,
-    /// Put all records on this shard, in a log of order erwin-st or scalog.
-    #[arg(long, value_name = "N", conflicts_with = "key")]
+    #[arg(long, value_name = "N", conflicts_with = "key", help = format!(
+        "Put all records on this shard, {}",
+        in_logs(|order| !order.places_by_position)
+    ))]
     pub(crate) shard: Option<u32>,
     /// Do not mind the order of the lines: append a record again that did not reach its shard in time.
     #[arg(long)]
     pub(crate) unordered: bool,
-    /// Keep in this file how far it came, and go on from there if the file exists: run the same command again after an
-    /// interruption, with the same input or a longer one, and each line is appended once. In a log of order erwin-st a line
-    /// that a killed run had only named is left out, and told of.
-    #[arg(long, value_name = "F", conflicts_with = "unordered")]
+    #[arg(long, value_name = "F", conflicts_with = "unordered", help = format!(
+        "Keep in this file how far it came, and go on from there if the file exists: run the same command again after an \
+         interruption, with the same input or a longer one, and each line is appended once; {} a line that a killed run \
+         had only named is left out, and told of",
+        in_logs(|order| order.announces == Announced::Name)
+    ))]
     pub(crate) resume: Option<PathBuf>,
     /// Wait for the final position of each record.
     #[arg(long)]

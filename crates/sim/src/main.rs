@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use seriatim_model::Order;
 use seriatim_protocol::Deviation;
@@ -24,8 +25,8 @@ const SEEDS_FOR_COVERAGE: u64 = 3000;
 #[command(name = "seriatim-sim", version)]
 struct Arguments {
     /// The ordering.
-    #[arg(long, value_enum, default_value = "erwin-bb")]
-    protocol: Protocol,
+    #[arg(long, default_value = Order::ALL[0].properties().name, value_parser = ordering())]
+    protocol: Order,
     /// How many seeds.
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -49,23 +50,10 @@ struct Arguments {
     keep_going: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Protocol {
-    ErwinBb,
-    ErwinSt,
-    Corfu,
-    Scalog,
-}
-
-impl Protocol {
-    fn order(self) -> Order {
-        match self {
-            Self::ErwinBb => Order::ErwinBb,
-            Self::ErwinSt => Order::ErwinSt,
-            Self::Corfu => Order::Corfu,
-            Self::Scalog => Order::Scalog,
-        }
-    }
+/// Reads the name of an ordering.
+fn ordering() -> impl TypedValueParser<Value = Order> {
+    PossibleValuesParser::new(Order::ALL.map(|order| order.properties().name))
+        .try_map(|name| name.parse::<Order>())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -253,11 +241,8 @@ fn work(arguments: &Arguments, deviation: Option<Deviation>, from: u64, progress
         if index >= arguments.seeds {
             return;
         }
-        let plan = arguments
-            .profile
-            .plan(from.wrapping_add(index))
-            .ordered(arguments.protocol.order())
-            .deviating(deviation);
+        let plan =
+            arguments.profile.plan(from.wrapping_add(index)).ordered(arguments.protocol).deviating(deviation);
         let outcome = run(plan, arguments.trace);
         for line in &outcome.trace {
             println!("{line}");
@@ -340,7 +325,7 @@ fn verdict(
                 "failed: {} of {counts}; replay with: cargo run --release -p seriatim-sim -- --protocol {} \
                  --seeds 1 --from {} --trace",
                 failures.len(),
-                arguments.protocol.order(),
+                arguments.protocol,
                 first.seed
             );
             ExitCode::FAILURE
@@ -351,7 +336,7 @@ fn verdict(
 /// The events that should have happened in so many seeds, and did not.
 fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
     let is_judged = arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any);
-    if is_judged { coverage.missing(arguments.protocol.order()) } else { vec![] }
+    if is_judged { coverage.missing(arguments.protocol) } else { vec![] }
 }
 
 /// A seed that differs from run to run: milliseconds since 1970.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::limits::{Limits, MAP_RUNS, MISSING_CONNECTED, MISSING_FOR, REPLACE_AFTER};
-use seriatim_model::{Durability, LogConfig, NodeId, Order, RetentionChange};
+use seriatim_model::{Announced, Durability, LogConfig, NodeId, Order, RetentionChange};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
 
@@ -331,26 +331,24 @@ impl Plan {
     #[must_use]
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
-        if order.places_first() {
-            // One sequencer, of which any node is as good as the other; and a client refuses a record that is too large.
-            self.config = self.config.fitted();
+        if order.announces() != Announced::Record {
+            // A client refuses a record that is too large before it has a number.
             self.workload.oversize_permille = 0;
+        }
+        if !order.properties().fills_late {
+            // No append fails because its record is late, so none is tried again.
+            self.workload.unordered = false;
+        }
+        self.config = self.config.fitted();
+        if !order.properties().remembers_sessions {
             // The sequencer knows all sessions that are at work: of one that it forgets then, it gives out numbers anew.
             self.options.limits.max_sessions = self.options.limits.max_sessions.max(12);
             if self.seed.is_multiple_of(4) {
                 self.options.limits.ended_sessions = 3;
             }
-        } else if order.has_cuts() {
-            // Nothing becomes a no-op, and a client refuses a record that is too large.
+        }
+        if order.has_cuts() {
             self.config.interval_us = [100, 1000, 5000][(self.seed % 3) as usize];
-            self.workload.oversize_permille = 0;
-            self.workload.unordered = false;
-        } else if order.places_by_position() {
-            // Records travel with their names.
-            self.workload.unordered = false;
-        } else {
-            // A client refuses a record that is too large before it has a number.
-            self.workload.oversize_permille = 0;
         }
         self
     }

@@ -5,8 +5,6 @@ use seriatim_sim::plan::Plan;
 use seriatim_sim::profiles;
 use seriatim_sim::run::run;
 
-const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-
 /// Demands that no checker objects to some seeds of a profile.
 fn all_clean(name: &str, profile: fn(u64) -> Plan, orders: &[Order], seeds: std::ops::Range<u64>) {
     for order in orders {
@@ -20,12 +18,12 @@ fn all_clean(name: &str, profile: fn(u64) -> Plan, orders: &[Order], seeds: std:
 
 #[test]
 fn a_busy_cluster_is_a_well_one() {
-    all_clean("within capacity", profiles::within_capacity, &ORDERS, 0..6);
+    all_clean("within capacity", profiles::within_capacity, &Order::ALL, 0..6);
 }
 
 #[test]
 fn faults_strike_nodes_that_take_their_time() {
-    all_clean("taking time", profiles::taking_time, &ORDERS, 0..60);
+    all_clean("taking time", profiles::taking_time, &Order::ALL, 0..60);
     // Each view left out a node that took more than 200 ms to answer, and the next one took it back and left out another.
     all_clean("taking time", profiles::taking_time, &[Order::ErwinBb, Order::Scalog], 229..230);
     // The answer about the position of a no-op did not name the no-ops before it, and these passed for appended.
@@ -44,15 +42,15 @@ fn faults_strike_nodes_that_take_their_time() {
 
 #[test]
 fn more_than_a_cluster_can_do_slows_it_down_and_that_is_all() {
-    all_clean("overload", profiles::overload, &ORDERS, 0..3);
-    all_clean("burst", profiles::burst, &ORDERS, 0..3);
-    all_clean("overload and resets", profiles::overload_resets, &ORDERS, 0..3);
-    all_clean("large records", profiles::large_records, &ORDERS, 0..3);
+    all_clean("overload", profiles::overload, &Order::ALL, 0..3);
+    all_clean("burst", profiles::burst, &Order::ALL, 0..3);
+    all_clean("overload and resets", profiles::overload_resets, &Order::ALL, 0..3);
+    all_clean("large records", profiles::large_records, &Order::ALL, 0..3);
 }
 
 #[test]
 fn a_slow_client_is_waited_for() {
-    all_clean("slow clients", profiles::slow_clients, &ORDERS, 0..6);
+    all_clean("slow clients", profiles::slow_clients, &Order::ALL, 0..6);
     // Positions were filled a while after they were given out, whatever their clients were doing.
     for seed in [12, 13, 21, 23] {
         all_clean("slow clients", profiles::slow_clients, &[Order::Corfu], seed..seed + 1);
@@ -67,35 +65,35 @@ fn a_node_that_dies_fails_no_append() {
 
 #[test]
 fn a_session_does_not_wait_for_one_shard_after_the_other() {
-    all_clean("one session", profiles::one_session, &ORDERS, 0..4);
+    all_clean("one session", profiles::one_session, &Order::ALL, 0..4);
 }
 
 #[test]
 fn a_long_log_makes_no_step_long() {
-    all_clean("a long log", profiles::long_log, &ORDERS, 0..2);
+    all_clean("a long log", profiles::long_log, &Order::ALL, 0..2);
 }
 
 #[test]
 fn a_log_that_is_asked_for_too_much_is_not_felt_by_another() {
-    all_clean("two logs", profiles::two_logs, &ORDERS, 0..4);
+    all_clean("two logs", profiles::two_logs, &Order::ALL, 0..4);
 }
 
 #[test]
 fn a_node_that_only_beats_is_done_without() {
-    all_clean("mute", profiles::mute, &ORDERS, 0..6);
+    all_clean("mute", profiles::mute, &Order::ALL, 0..6);
 }
 
 #[test]
 fn an_overloaded_cluster_outlives_a_node() {
-    all_clean("overload and a crash", profiles::overload_crash, &ORDERS, 0..3);
-    all_clean("a long view change", profiles::long_view_change, &ORDERS, 0..2);
+    all_clean("overload and a crash", profiles::overload_crash, &Order::ALL, 0..3);
+    all_clean("a long view change", profiles::long_view_change, &Order::ALL, 0..2);
     // Each replica that was taken back cost another its place, which asked its own node's controller to undo that.
     all_clean("a long view change", profiles::long_view_change, &[Order::Corfu], 22..24);
 }
 
 #[test]
 fn an_overloaded_cluster_goes_at_the_pace_of_its_slowest_disk() {
-    all_clean("overload and a slow disk", profiles::overload_slow_disk, &ORDERS, 0..3);
+    all_clean("overload and a slow disk", profiles::overload_slow_disk, &Order::ALL, 0..3);
     // Names were ordered without a bound for what the slow disk had to write for them.
     for seed in [8, 20, 31] {
         all_clean(

@@ -233,7 +233,7 @@ fn a_whole_copy_outside_the_view_is_asked_for() {
 /// A client that is put off by a node which leads no more, and was not told, asks the register.
 #[test]
 fn clients_and_readers_leave_a_node_that_is_cut_off_from_the_others() {
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         let cut_off = |seed| profiles::cut_off(seed).ordered(order);
         all_clean(&format!("cut off, {order}"), cut_off, 0..20);
     }
@@ -241,7 +241,7 @@ fn clients_and_readers_leave_a_node_that_is_cut_off_from_the_others() {
 
 #[test]
 fn everything_is_done_without_a_node_that_is_lost_for_good() {
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         let lost = |seed| profiles::lost_for_good(seed).ordered(order);
         all_clean(&format!("lost for good, {order}"), lost, 0..16);
     }
@@ -253,7 +253,7 @@ fn everything_is_done_without_a_node_that_is_lost_for_good() {
 /// Each kind of fault, alone and early.
 #[test]
 fn parts_of_disks_and_lies_echoes_fleeting_logs_and_the_stores_own_bytes_are_borne() {
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         let of = |profile: fn(u64) -> Plan| move |seed| profile(seed).ordered(order);
         all_clean("part losses", of(profiles::part_losses), 0..10);
         all_clean("lying disks", of(profiles::lying_disks), 0..10);
@@ -266,8 +266,8 @@ fn parts_of_disks_and_lies_echoes_fleeting_logs_and_the_stores_own_bytes_are_bor
 
 #[test]
 fn one_fault_is_borne() {
-    let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-    let one = |seed: u64| profiles::one_fault(seed).ordered(orders[(seed % 4) as usize]);
+    let order = |seed: u64| Order::ALL[seed as usize % Order::ALL.len()];
+    let one = |seed: u64| profiles::one_fault(seed).ordered(order(seed));
     all_clean("one fault", one, 0..60);
 }
 
@@ -290,7 +290,7 @@ fn a_seed_run_twice_gives_the_same_run() {
 
 #[test]
 fn disks_that_are_small_and_full_again_and_again_are_clean() {
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         all_clean("small disks", |seed| profiles::small_disks(seed).ordered(order), 0..4);
     }
 }

@@ -17,8 +17,6 @@ use cluster::{APPENDED, Cluster, ENDPOINTS, Known};
 use draw::{Draw, EXTREMES};
 use messages::Kind;
 
-const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-
 /// The same of a log in which there is nothing.
 const NOTHING: Known =
     Known { log: LogId(1), view: ViewNumber(1), session: SessionId(1 << 32), next: 0, tail: Position::ZERO };
@@ -103,30 +101,13 @@ impl Outcome {
     }
 }
 
-fn what_clients_send_ends_no_role(order: Order) {
-    let mut outcome = Outcome::default();
-    from_clients().iter().for_each(|kind| outcome.give(kind, order));
-    outcome.judge();
-}
-
 #[test]
-fn what_clients_send_ends_no_role_of_erwin_bb() {
-    what_clients_send_ends_no_role(Order::ErwinBb);
-}
-
-#[test]
-fn what_clients_send_ends_no_role_of_erwin_st() {
-    what_clients_send_ends_no_role(Order::ErwinSt);
-}
-
-#[test]
-fn what_clients_send_ends_no_role_of_corfu() {
-    what_clients_send_ends_no_role(Order::Corfu);
-}
-
-#[test]
-fn what_clients_send_ends_no_role_of_scalog() {
-    what_clients_send_ends_no_role(Order::Scalog);
+fn what_clients_send_ends_no_role() {
+    for order in Order::ALL {
+        let mut outcome = Outcome::default();
+        from_clients().iter().for_each(|kind| outcome.give(kind, order));
+        outcome.judge();
+    }
 }
 
 #[test]
@@ -153,7 +134,7 @@ fn what_clients_send_to_logs_that_are_not_there_ends_no_node() {
 #[test]
 fn reading_a_message_of_any_kind_ends_nothing() {
     for kind in messages::all() {
-        for order in ORDERS {
+        for order in Order::ALL {
             for number in 0..variants(&kind, order) {
                 let bytes = encode_one(&variant(&kind, order, NOTHING, number));
                 let is_read =
@@ -176,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn several_messages_with_some_extreme_numbers_end_no_role(
-        order in proptest::sample::select(&ORDERS[..]),
+        order in proptest::sample::select(&Order::ALL[..]),
         drawn in proptest::collection::vec(
             (any::<prop::sample::Index>(), proptest::collection::vec(0..2 * EXTREMES.len(), 1..24)),
             1..6,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, decode_one, encode_one};
-use seriatim_model::{Order, Record, ShardId};
+use seriatim_model::{Announced, Order, Record, ShardId};
 
 /// The part of an append that a sequencing replica holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl Content {
     #[must_use]
     pub fn suits(&self, order: Order, open: &[ShardId]) -> bool {
         match self {
-            Self::Record(_) => order == Order::ErwinBb,
-            Self::Put { shard, .. } => order == Order::ErwinSt && open.contains(shard),
+            Self::Record(_) => order.announces() == Announced::Record,
+            Self::Put { shard, .. } => order.announces() == Announced::Name && open.contains(shard),
         }
     }
 }

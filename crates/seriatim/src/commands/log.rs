@@ -61,14 +61,15 @@ pub(crate) async fn run(client: &Client, command: LogCommand) -> Outcome {
 async fn create(client: &Client, arguments: CreateArguments) -> Outcome {
     let nodes = client.list().await?.1.len() as u32;
     let replicas = arguments.replicas.unwrap_or(2.min(nodes));
-    if let Some(count) = arguments.sequencers.filter(|count| *count != 1 && arguments.order.places_first()) {
+    let properties = arguments.order.properties();
+    if let Some(count) = arguments.sequencers.filter(|count| *count != 1 && properties.has_one_sequencer) {
         let order = arguments.order;
         return Err(Failure::new(format!("a log of order {order} has one sequencer, not {count}")));
     }
-    if arguments.interval.is_some() && !arguments.order.has_cuts() {
+    if arguments.interval.is_some() && !properties.has_cuts {
         return Err(Failure::new(format!("a log of order {} has no ordering interval", arguments.order)));
     }
-    if arguments.session_idle_positions.is_some() && arguments.order.places_first() {
+    if arguments.session_idle_positions.is_some() && !properties.remembers_sessions {
         return Err(Failure::new(format!("a log of order {} remembers no sessions", arguments.order)));
     }
     let sequencers = arguments.sequencers.unwrap_or(3.min(nodes));
@@ -110,7 +111,7 @@ fn show(entry: &LogEntry, usage: &LogUse) {
     if config.order.has_cuts() {
         print_line(format_args!("interval          {} ms", f64::from(config.interval_us) / 1000.0));
     }
-    if !config.order.places_first() {
+    if config.order.properties().remembers_sessions {
         print_line(format_args!("forgets sessions  after {} positions", config.session_idle_positions));
     }
     print_line(format_args!("keeps             {}", keeps(&config.retention)));

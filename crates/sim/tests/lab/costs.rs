@@ -216,7 +216,7 @@ fn a_log_with_cuts_that_nobody_uses_says_nothing_and_writes_nothing() {
 
 #[test]
 fn the_tail_of_an_empty_log_is_its_beginning() {
-    for order in crate::table::ORDERS {
+    for order in Order::ALL {
         let mut lab = Lab::new(Pace::COUNTED);
         let entry = lab.open_log(LogConfig { order, ..LogConfig::default() });
         lab.start(APPENDER, Program::appender(&entry, 7));

@@ -6,56 +6,78 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::thread;
 
+use seriatim_model::order::Properties;
 use seriatim_model::{Durability, Order};
 
 use crate::costs::{self, Costs};
 use crate::crashes::{self, Fates, Recovery, Victim};
 use crate::spent::Spent;
 
-/// The orderings, in the order of their columns.
-pub(crate) const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-
 const PAGE: &str = "../../docs/protocols.md";
 
 #[test]
 fn the_page_of_protocols_says_what_is_measured() {
-    replace("costs", &cost_table());
-    replace("crashes", &crash_tables());
+    replace("measured", "costs", &cost_table());
+    replace("measured", "crashes", &crash_tables());
+}
+
+#[test]
+fn the_page_of_protocols_says_what_each_ordering_is() {
+    replace("written", "properties", &property_table());
+}
+
+#[test]
+fn the_readme_says_for_whom_each_ordering_is() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let page = std::fs::read_to_string(path).expect("it is there");
+    for Properties { name, wanted, .. } in Order::ALL.map(Order::properties) {
+        let row = format!("| {wanted} | `{name}` ");
+        assert!(page.contains(&row), "README.md has no row that begins: {row}");
+    }
 }
 
 /// Puts a table between the marks with its name, and demands that it stood there.
-fn replace(name: &str, table: &str) {
+fn replace(how: &str, name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     let page = std::fs::read_to_string(&path).expect("the page is there");
-    let (begin, end) = (format!("<!-- measured: {name} -->\n"), format!("<!-- end: {name} -->\n"));
+    let (begin, end) = (format!("<!-- {how}: {name} -->\n"), format!("<!-- end: {name} -->\n"));
     let (before, rest) = page.split_once(&begin).expect("the table's beginning is marked");
     let (found, after) = rest.split_once(&end).expect("the table's end is marked");
     if std::env::var("SERIATIM_TABLE").is_ok_and(|value| value == "write") {
         let page = [before, &begin, table, &end, after].concat();
         std::fs::write(&path, page).expect("the page can be written");
     } else {
-        let differ = |(said, measured): &(&str, &str)| said != measured;
+        let differ = |(said, meant): &(&str, &str)| said != meant;
         let lines = found.lines().zip(table.lines()).filter(differ);
-        let lines = lines.map(|(said, measured)| format!("the page: {said}\nmeasured: {measured}\n"));
+        let lines = lines.map(|(said, meant)| format!("the page: {said}\n{how}: {meant}\n"));
         let lines: String = lines.collect();
-        assert!(found == table, "{name}:\n{lines}(SERIATIM_TABLE=write takes over what was measured)");
+        assert!(found == table, "{name}:\n{lines}(SERIATIM_TABLE=write takes it over)");
     }
 }
 
 /// A table with a column for each ordering.
 fn table(title: &str, rows: impl IntoIterator<Item = (String, Vec<String>)>) -> String {
     let mut text = format!("| {title} |");
-    ORDERS.iter().for_each(|order| write!(text, " `{order}` |").expect("a string takes everything"));
+    Order::ALL.iter().for_each(|order| write!(text, " `{order}` |").expect("a string takes everything"));
     text += "\n|---|";
-    text += &"---|".repeat(ORDERS.len());
+    text += &"---|".repeat(Order::ALL.len());
     for (what, cells) in rows {
         write!(text, "\n| {what} | {} |", cells.join(" | ")).expect("a string takes everything");
     }
     text + "\n"
 }
 
+fn property_table() -> String {
+    let columns = Order::ALL.map(|order| order.properties().in_words());
+    let rows = columns[0].iter().enumerate().map(|(row, (what, _))| {
+        let cells = columns.iter().map(|column| column[row].1.to_owned()).collect();
+        ((*what).to_owned(), cells)
+    });
+    table("", rows)
+}
+
 fn cost_table() -> String {
-    let measured: Vec<(Costs, Costs)> = ORDERS
+    let measured: Vec<(Costs, Costs)> = Order::ALL
         .iter()
         .map(|order| (costs::measure(*order, Durability::Memory), costs::measure(*order, Durability::Disk)))
         .collect();
@@ -112,7 +134,7 @@ fn crash_tables() -> String {
 
 fn return_table() -> String {
     let measured = |victim: &Victim| {
-        ORDERS.iter().map(|order| crashes::measure_return(*order, *victim)).collect::<Vec<_>>()
+        Order::ALL.iter().map(|order| crashes::measure_return(*order, *victim)).collect::<Vec<_>>()
     };
     let rows = Victim::ALL.iter().map(|victim| (*victim, measured(victim)));
     let rows = rows.filter(|(_, spent)| spent.iter().any(Option::is_some));
@@ -128,7 +150,7 @@ fn measured_crashes() -> Measured {
             Some((died, crashes::measure(*order, victim, false)?))
         }
     };
-    let measure = |victim| (victim, ORDERS.iter().map(of(victim)).collect());
+    let measure = |victim| (victim, Order::ALL.iter().map(of(victim)).collect());
     thread::scope(|scope| {
         let running: Vec<_> = Victim::ALL.map(|victim| scope.spawn(move || measure(victim))).into();
         running.into_iter().map(|thread| thread.join().expect("it was measured")).collect()

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use seriatim_model::storage::{Rebound, Run, StorageCommand};
-use seriatim_model::{Order, Position, Record, RecordId, Settled, ViewNumber};
+use seriatim_model::{Announced, Position, Record, RecordId, Settled, ViewNumber};
 
 use super::binding::Binding;
 use super::index::{IndexRun, MAX_RUN_BYTES};
@@ -142,7 +142,7 @@ impl ShardStore {
     /// Whether records may be held by name, and need to be told which of them got positions.
     fn has_names(&self) -> bool {
         let memory = self.contents.remembered.memory.as_ref();
-        memory.is_some_and(|memory| memory.config.order == Order::ErwinSt)
+        memory.is_some_and(|memory| memory.config.order.announces() == Announced::Name)
     }
 
     /// Whether an entry tells the names of positions, and they are known.

@@ -1,7 +1,7 @@
 //! How far a store can show that it holds what it should.
 
 use seriatim_model::storage::{Owned, ShardMemory};
-use seriatim_model::{Order, Position, View, ViewNumber};
+use seriatim_model::{Position, View, ViewNumber};
 
 use super::Remembered;
 use super::contents::Contents;
@@ -23,9 +23,9 @@ impl Contents {
             let decided_to = history.cover_end(next).unwrap_or(*stable).min(*stable);
             let end = lacks.filter(|lacks| lacks.from > next).map_or(decided_to, |l| l.from.min(decided_to));
             let cover = history.cover(next);
-            let hole = match config.order {
-                Order::ErwinBb | Order::Corfu => self.hole_in(cover, (next, end), stripes(view, next, end)),
-                Order::ErwinSt | Order::Scalog => {
+            let hole = match config.order.places_by_position() {
+                true => self.hole_in(cover, (next, end), stripes(view, next, end)),
+                false => {
                     let owned = cover.into_iter().flat_map(|cover| self.map.within(cover, next, end));
                     self.hole_in(cover, (next, end), owned)
                 }
