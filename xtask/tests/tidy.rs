@@ -46,6 +46,7 @@ checks! {
     purity,
     lints,
     protocol_imports,
+    orderings_named,
     sizes,
     stubs,
     sleeps,

@@ -2,8 +2,10 @@
 
 mod dependencies;
 mod documents;
+mod orderings;
 mod protocols;
 mod purity;
+mod ratchet;
 mod sizes;
 mod strings;
 mod words;
@@ -77,6 +79,11 @@ pub const CHECKS: &[Check] = &[
         name: "protocol_imports",
         about: "an ordering imports parts, shard, control and itself, never another ordering",
         run: protocols::imports,
+    },
+    Check {
+        name: "orderings_named",
+        about: "no ordering is named outside of its folder, but for what shrinks in xtask/orderings-named.txt",
+        run: orderings::check,
     },
     Check {
         name: "sizes",

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Finding;
+use super::ratchet::Entry;
+use super::{Finding, ratchet};
 use crate::source::functions;
 use crate::workspace::Workspace;
 
@@ -17,12 +18,13 @@ const RATCHET: &str = "xtask/ratchet.txt";
 
 /// Checks every Rust file and its functions.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
-    let (mut ratchet, mut findings) = read_ratchet(workspace);
+    let (mut entries, mut findings) =
+        ratchet::read(workspace, RATCHET, "`path limit` or `path:function limit`");
     for size in sizes(workspace) {
-        let entry = ratchet.remove(&size.key);
+        let entry = entries.remove(&size.key);
         findings.extend(judge(&size, entry));
     }
-    for (key, entry) in ratchet {
+    for (key, entry) in entries {
         findings.push(Finding::new(
             RATCHET,
             entry.line,
@@ -38,11 +40,6 @@ struct Size {
     path: String,
     line: usize,
     lines: usize,
-    limit: usize,
-}
-
-struct Entry {
-    line: usize,
     limit: usize,
 }
 
@@ -97,26 +94,6 @@ fn judge(size: &Size, entry: Option<Entry>) -> Option<Finding> {
     } else {
         None
     }
-}
-
-fn read_ratchet(workspace: &Workspace) -> (BTreeMap<String, Entry>, Vec<Finding>) {
-    let mut entries = BTreeMap::new();
-    let mut findings = Vec::new();
-    let Some(file) = workspace.file(RATCHET) else { return (entries, findings) };
-    for (line, text) in file.lines().filter(|(_, text)| !text.trim().is_empty() && !text.starts_with('#')) {
-        let parsed = text.rsplit_once(' ').and_then(|(key, limit)| Some((key.trim(), limit.parse().ok()?)));
-        match parsed {
-            None => {
-                findings.push(Finding::new(RATCHET, line, "is not `path limit` or `path:function limit`"))
-            }
-            Some((key, limit)) => {
-                if entries.insert(key.to_owned(), Entry { line, limit }).is_some() {
-                    findings.push(Finding::new(RATCHET, line, format!("`{key}` is listed twice")));
-                }
-            }
-        }
-    }
-    (entries, findings)
 }
 
 #[cfg(test)]

@@ -1,0 +1,188 @@
+//! No ordering is named but where it lives.
+//!
+//! Code asks for a property of `Order::properties` that says what it needs, so that a further ordering changes its own
+//! folder, one row of that table, and the lines that construct it.
+
+use std::collections::BTreeSet;
+
+use seriatim_model::Order;
+
+use super::{Finding, ratchet};
+use crate::source::words;
+use crate::workspace::{TextFile, Workspace};
+
+const PROTOCOL: &str = "crates/protocol/src/";
+
+/// The files that construct orderings, and the table of what they are.
+const CONSTRUCTORS: &[&str] = &[
+    "crates/model/src/order.rs",
+    "crates/protocol/src/client.rs",
+    "crates/protocol/src/lib.rs",
+    "crates/protocol/src/roles.rs",
+];
+
+/// Files that name orderings, each with its number of lines that do. Each line: `path number`.
+const ALLOWED: &str = "xtask/orderings-named.txt";
+
+/// How many lines that list may allow together.
+const LINES_AT_MOST: usize = 40;
+
+/// Checks every Rust file but the orderings' own, their constructors, measurements and tests.
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+    let names = names();
+    let tests = test_files(workspace);
+    let (mut allowed, mut findings) = ratchet::read(workspace, ALLOWED, "`path number`");
+    let mut total = 0;
+    for file in workspace.rust().filter(|file| !is_free(&file.path) && !tests.contains(&file.path)) {
+        let lines = naming_lines(file, &names);
+        total += lines.len();
+        let entry = allowed.remove(&file.path);
+        let limit = entry.as_ref().map_or(0, |entry| entry.limit);
+        if lines.len() > limit {
+            let message = format!(
+                "{} lines name an ordering, where {limit} may: ask for one of Order's properties, or for a new one that \
+                 says what is needed here",
+                lines.len()
+            );
+            findings.push(Finding::new(&file.path, lines[0], message));
+        } else if let Some(entry) = entry.filter(|entry| lines.len() < entry.limit || entry.limit == 0) {
+            let message = match lines.len() {
+                0 => format!("`{}` names no ordering any more: remove the line", file.path),
+                count => {
+                    format!("`{}` has {count} such lines left: lower its number from {limit}", file.path)
+                }
+            };
+            findings.push(Finding::new(ALLOWED, entry.line, message));
+        }
+    }
+    for (path, entry) in allowed {
+        let message = format!("`{path}` does not exist any more, or may name orderings: remove the line");
+        findings.push(Finding::new(ALLOWED, entry.line, message));
+    }
+    if total > LINES_AT_MOST {
+        let message =
+            format!("{total} lines name orderings outside of their places; at most {LINES_AT_MOST} may");
+        findings.push(Finding::new(ALLOWED, 1, message));
+    }
+    findings
+}
+
+/// The words that name orderings: the variants of `Order`, the folders, and the variants of messages and clients that are
+/// called after these.
+fn names() -> BTreeSet<String> {
+    let variants = Order::ALL.map(|order| format!("{order:?}"));
+    let folder = |variant: &String| {
+        let end = variant.char_indices().skip(1).find(|(_, c)| c.is_uppercase()).map(|(at, _)| at);
+        variant[..end.unwrap_or(variant.len())].to_owned()
+    };
+    let families: Vec<String> = variants.iter().map(folder).collect();
+    let folders = families.iter().map(|family| family.to_lowercase());
+    folders.chain(families.iter().cloned()).chain(variants.clone()).collect()
+}
+
+/// Whether a file may name orderings as it likes.
+fn is_free(path: &str) -> bool {
+    let is_ordering = path
+        .strip_prefix(PROTOCOL)
+        .and_then(|below| below.split_once('/'))
+        .is_some_and(|(folder, _)| names().contains(folder));
+    let is_test =
+        path.ends_with("_tests.rs") || ["/tests/", "/examples/"].iter().any(|folder| path.contains(folder));
+    is_ordering || is_test || CONSTRUCTORS.contains(&path) || path.starts_with("crates/bench/")
+}
+
+/// The files of modules that are compiled for tests only.
+fn test_files(workspace: &Workspace) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for file in workspace.rust() {
+        let folder = match file.path.rsplit_once('/') {
+            Some((folder, "mod.rs" | "lib.rs" | "main.rs")) => folder,
+            _ => file.path.trim_end_matches(".rs"),
+        };
+        for declared in file.code.split("#[cfg(test)]").skip(1) {
+            let module = declared.trim_start().strip_prefix("mod ").and_then(|rest| rest.split_once(';'));
+            files.extend(module.map(|(name, _)| format!("{folder}/{}.rs", name.trim())));
+        }
+    }
+    files
+}
+
+/// The lines of a file's code that name an ordering, but for tests at its end.
+fn naming_lines(file: &TextFile, names: &BTreeSet<String>) -> Vec<usize> {
+    let is_tests = |at: usize| {
+        file.code[at..].trim_start_matches("#[cfg(test)]").trim_start().starts_with("mod tests {")
+    };
+    let end = file.code.match_indices("#[cfg(test)]").map(|(at, _)| at).find(|at| is_tests(*at));
+    let code = &file.code[..end.unwrap_or(file.code.len())];
+    let is_named = |line: &str| words(line).iter().any(|(_, word)| names.contains(*word));
+    code.lines().enumerate().filter(|(_, line)| is_named(line)).map(|(index, _)| index + 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, code: &str, allowed: &str) -> Vec<String> {
+        let files = [(path, code), (ALLOWED, allowed)];
+        check(&Workspace::of(&files)).iter().map(ToString::to_string).collect()
+    }
+
+    const HOST: &str = "crates/host/src/role.rs";
+
+    #[test]
+    fn each_way_to_name_an_ordering_is_one() {
+        for code in [
+            "fn f(order: Order) -> bool { order == Order::ErwinBb }",
+            "use seriatim_protocol::{Message, scalog};",
+            "fn f(m: &Message) -> bool { matches!(m, Message::Erwin(_)) }",
+            "fn f() { corfu::Sequencer::new(); }",
+        ] {
+            assert_eq!(found(HOST, code, "").len(), 1, "{code}");
+        }
+        assert_eq!(found(HOST, "// corfu::\nfn f() -> &'static str { \"Scalog\" }", ""), [""; 0]);
+    }
+
+    #[test]
+    fn orderings_constructors_measurements_and_tests_are_free() {
+        let code = "use crate::scalog::Message;";
+        for path in [
+            "crates/protocol/src/scalog/client.rs",
+            "crates/protocol/src/roles.rs",
+            "crates/model/src/order.rs",
+            "crates/bench/src/stall.rs",
+            "crates/sim/tests/seeds.rs",
+            "crates/delivery/src/fetch_tests.rs",
+        ] {
+            assert_eq!(found(path, code, ""), [""; 0], "{path}");
+        }
+        let tests = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{code}\n}}");
+        assert_eq!(found(HOST, &tests, ""), [""; 0]);
+        let files = [
+            ("crates/store/src/shard.rs", "#[cfg(test)]\nmod growth;"),
+            ("crates/store/src/shard/growth.rs", code),
+        ];
+        assert_eq!(check(&Workspace::of(&files)), []);
+    }
+
+    #[test]
+    fn an_allowance_fits_exactly() {
+        let two = "fn f() { erwin::f(); }\nfn g() { corfu::f(); scalog::f(); }\nfn h() {}";
+        assert_eq!(found(HOST, two, "# why\ncrates/host/src/role.rs 2"), [""; 0]);
+        assert!(
+            found(HOST, two, "crates/host/src/role.rs 1")[0]
+                .contains("2 lines name an ordering, where 1 may")
+        );
+        assert!(found(HOST, two, "crates/host/src/role.rs 3")[0].contains("lower its number from 3"));
+        assert!(found(HOST, "", "crates/host/src/role.rs 1")[0].contains("remove the line"));
+        assert!(found(HOST, "", "crates/host/src/gone.rs 1")[0].contains("does not exist"));
+        assert!(found(HOST, "", "nonsense")[0].contains("is not `path number`"));
+    }
+
+    #[test]
+    fn nothing_lifts_the_cap_of_them_all() {
+        let many = "fn f() { erwin::f(); }\n".repeat(LINES_AT_MOST);
+        assert_eq!(found(HOST, &many, &format!("{HOST} {LINES_AT_MOST}")), [""; 0]);
+        let more = many + "fn g() { corfu::f(); }\n";
+        assert!(found(HOST, &more, &format!("{HOST} {}", LINES_AT_MOST + 1))[0].contains("at most 40 may"));
+    }
+}

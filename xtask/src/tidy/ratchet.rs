@@ -1,0 +1,34 @@
+//! Lists of what is over a limit, each with a number that may only fall.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use crate::workspace::Workspace;
+
+/// One line of a list.
+pub(super) struct Entry {
+    /// Its number in the list's file, from 1.
+    pub(super) line: usize,
+    /// How much is allowed.
+    pub(super) limit: usize,
+}
+
+/// Reads the list at `path`, whose lines are `key number`, with comments after `#`. What cannot be read is a finding;
+/// `form` says there how a line looks.
+pub(super) fn read(workspace: &Workspace, path: &str, form: &str) -> (BTreeMap<String, Entry>, Vec<Finding>) {
+    let mut entries = BTreeMap::new();
+    let mut findings = Vec::new();
+    let Some(file) = workspace.file(path) else { return (entries, findings) };
+    for (line, text) in file.lines().filter(|(_, text)| !text.trim().is_empty() && !text.starts_with('#')) {
+        let parsed = text.rsplit_once(' ').and_then(|(key, limit)| Some((key.trim(), limit.parse().ok()?)));
+        match parsed {
+            None => findings.push(Finding::new(path, line, format!("is not {form}"))),
+            Some((key, limit)) => {
+                if entries.insert(key.to_owned(), Entry { line, limit }).is_some() {
+                    findings.push(Finding::new(path, line, format!("`{key}` is listed twice")));
+                }
+            }
+        }
+    }
+    (entries, findings)
+}
