@@ -40,7 +40,6 @@ mod answered;
 mod copying;
 mod covering;
 mod former;
-mod held;
 mod local;
 mod mending;
 pub mod message;
