@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use seriatim_model::limits::Limits;
 use seriatim_model::storage::Ordered;
-use seriatim_model::{IdRun, Position, SessionId, ShardId, ViewHistory, ViewNumber};
+use seriatim_model::{IdRun, LogConfig, Position, SessionId, ShardId, ViewHistory, ViewNumber};
 
 use super::{Held, Names, junk};
 
@@ -155,6 +156,15 @@ impl HeldIds {
         idle
     }
 
+    /// After how many positions nothing is admitted any more of a session that nothing came of. Twice: a sequencing
+    /// replica may have ordered a little less than is final here. And a ring's, the largest that any node has: what it
+    /// holds was admitted before, and is ordered within that. No number of this node alone is in it, since other nodes
+    /// admit what is discarded here.
+    #[must_use]
+    pub fn over_after(config: &LogConfig, limits: Limits) -> u64 {
+        config.session_idle_positions.saturating_mul(2).saturating_add(limits.largest_ring_records as u64)
+    }
+
     /// Forgets sessions of which nothing came, and nothing became final, for so many positions that no sequencing
     /// replica admits anything of theirs any more, whatever comes. Returns the ids that were put and now never
     /// get a position; nothing if it does not look, which it does every sixteenth of that.
@@ -174,4 +184,20 @@ impl HeldIds {
         self.active.retain(|_, at| !over(at));
         Some(orphans)
     }
+}
+
+/// The part of a batch that is not final yet.
+#[must_use]
+pub fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
+    let mut position = first;
+    let mut rest = vec![];
+    for run in runs {
+        let end = position + run.ids.count;
+        let skip = stable.since(position).min(run.ids.count);
+        if skip < run.ids.count {
+            rest.push(Ordered { ids: run.ids.tail(skip), ..run });
+        }
+        position = end;
+    }
+    (first.max(stable), rest)
 }

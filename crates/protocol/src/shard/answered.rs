@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{Address, IdRun, Position, ViewNumber};
 
+use super::core::{Core, send};
 use super::message::Message;
-use super::primary_backup::{Replica, send};
 use crate::roles::RoleEffect;
 
 /// A replica's answers in the present view: at most as many as its leader keeps in flight.
@@ -25,7 +25,7 @@ impl Answered {
     }
 }
 
-impl Replica {
+impl Core {
     /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
     pub(super) fn answers_again(
         &self,

@@ -22,16 +22,18 @@ use std::time::Duration;
 
 use seriatim_model::storage::{Ordered, StorageCommand};
 use seriatim_model::{
-    Address, Endpoint, IdRun, Member, NodeId, Order, Peer, Position, Record, RecordId, SessionId, Ticket,
+    Address, Endpoint, IdRun, Member, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId, Ticket,
     Time, ViewNumber, limits,
 };
 
+use super::core::{Batch, Core, Write, send};
 use super::message::Message;
-use super::primary_backup::{Batch, Replica, Write, send};
-use super::unordered::{Part, Question, Waiting};
+use super::path::DataPath;
+use super::unordered::{Part, Question, Unordered, Waiting};
 use crate::deviation::Deviation;
-use crate::parts::Names;
+use crate::parts::held_ids::not_below;
 use crate::parts::pauses::RESEND_MOST;
+use crate::parts::{HeldIds, Names};
 use crate::roles::RoleEffect;
 
 /// How long a backup waits for a record that its client may just have put everywhere.
@@ -39,70 +41,230 @@ const BACKUP_WAITS: Duration = Duration::from_millis(10);
 
 type Out = Vec<RoleEffect>;
 
-impl Replica {
+/// The data path of a log whose records are put on the shards by their clients: orders give them positions by name.
+#[derive(Clone, Debug)]
+pub(super) struct ById {
+    unordered: Unordered,
+}
+
+/// The data path of a log whose records are pushed to the shards with their positions. It keeps nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Pushed;
+
+impl DataPath for Pushed {
+    fn boxed(&self) -> Box<dyn DataPath> {
+        Box::new(Self)
+    }
+}
+
+impl ById {
+    /// The names that a store holds when it is opened again.
+    pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
+        Self { unordered: Unordered::recover(put, void) }
+    }
+}
+
+impl DataPath for ById {
+    fn boxed(&self) -> Box<dyn DataPath> {
+        Box::new(self.clone())
+    }
+
+    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: Message, out: &mut Out) {
+        match message {
+            Message::Put { view, session, first, records } => {
+                self.put(core, now, from, (view, session), (first, records), out);
+            }
+            Message::Order { view, batch, backups, stable, runs } if core.accepts(from, view, out) => {
+                // First, so that it goes on to the backups with the names.
+                core.learn_stable(self, view, stable, out);
+                self.order(core, now, (view, batch), Part::Primary { leader: from, backups }, runs, out);
+            }
+            Message::ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
+                if incarnation == core.memory.incarnation && core.accepts(from, view, out) =>
+            {
+                let others = replicas.into_iter().filter(|node| *node != core.me().node).collect();
+                self.order(core, now, (view, batch), Part::Backup { primary: from, others }, runs, out);
+                core.learn_stable(self, view, stable, out);
+            }
+            Message::Want { view, batch, ids } => self.wanted(core, from, (view, batch), &ids, out),
+            Message::Have { view, batch, records, lacks, voids } => {
+                self.given(core, now, from, (view, batch), (records, lacks, voids), out);
+            }
+            Message::Undecided { view, session, first, end }
+                if core.is_open() && view == core.view_number() =>
+            {
+                self.discard_decided(core, session, first, end, out);
+            }
+            // The rest are answers to others.
+            _ => {}
+        }
+    }
+
+    fn persisted(&mut self, _: &mut Core, ticket: Ticket, _: &mut Out) {
+        self.unordered.stored(ticket);
+    }
+
+    /// A write of records failed: whoever put them is told, and puts them again.
+    fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
+        match self.unordered.failed(ticket) {
+            Some((client @ Address::Client(..), ids)) => {
+                send(client, Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
+            }
+            // Another replica gave it: to ask for it again at once would be to be refused at once.
+            Some(_) => self.unordered.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
+            None => {}
+        }
+    }
+
+    fn stopped(&mut self, _: &mut Core, _: &mut Out) {
+        self.unordered.stop_waiting();
+    }
+
+    fn discard_unplaced(&mut self, core: &mut Core, out: &mut Out) {
+        for names in self.unordered.leave() {
+            core.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+
+    fn entering(&mut self, first: Position) {
+        self.unordered.enter_view(first);
+    }
+
+    /// The replica forgets the names that became final, and the records that were put for nothing.
+    fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
+        let max_sessions = core.options.limits.max_sessions;
+        let history = &core.memory.history;
+        let mut orphans = self.unordered.finish(core.shard, core.stable, history, max_sessions);
+        let idle = match core.options.deviation {
+            Some(Deviation::ScrubbedEarly) => 0,
+            Some(Deviation::OwnIdlePositions) => 20,
+            _ => HeldIds::over_after(&core.memory.config, core.options.limits),
+        };
+        orphans.extend(self.unordered.sweep(core.stable, idle));
+        for names in orphans {
+            core.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+
+    fn unplaced(&self) -> u64 {
+        self.unordered.loose_count()
+    }
+
+    fn deadline(&self, core: &Core) -> Option<Time> {
+        let missing = self.unordered.waiting.values().map(|waiting| waiting.ask_at).min();
+        let unnamed = self.unordered.unnamed_at().filter(|_| core.is_open());
+        [missing, unnamed].into_iter().flatten().min()
+    }
+
+    fn timer(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        self.ask_for_missing(core, now, out);
+        self.report_unnamed(core, now, out);
+    }
+
+    fn disconnected(&mut self, now: Time, peer: Peer) {
+        self.unordered.disconnected(now, peer);
+    }
+
+    /// The store found records that another replica wants.
+    fn found(
+        &mut self,
+        core: &mut Core,
+        ticket: Ticket,
+        mut records: Vec<(RecordId, Record)>,
+        out: &mut Out,
+    ) {
+        let Some(question) = self.unordered.questions.remove(&ticket) else { return };
+        let (mut bytes, batch_bytes) = (0, core.options.limits.batch_bytes);
+        let fits = records.iter().take_while(|(_, record)| {
+            let is_first = bytes == 0;
+            bytes += record.size();
+            is_first || bytes <= batch_bytes
+        });
+        let count = fits.count();
+        records.truncate(count);
+        answer(question, records, out);
+    }
+
+    /// The store holds records that this replica does not know any more: it left a view in which they had positions that no
+    /// later view counts. They would keep their segments for ever. What has a position still, the store keeps.
+    fn measured(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
+        if !core.is_open() {
+            return;
+        }
+        for unknown in ids.into_iter().flat_map(|ids| self.unordered.missing(ids)).collect::<Vec<_>>() {
+            core.gate.store(StorageCommand::Discard(unknown), out);
+        }
+    }
+}
+
+impl ById {
     /// A client's records. They are taken whatever the view, so that a view change costs nobody an append;
     /// but they are acknowledged only in a view that this replica takes part in.
-    pub(super) fn put(
+    fn put(
         &mut self,
+        core: &mut Core,
         now: Time,
         client: Address,
         (view, session): (ViewNumber, SessionId),
-        first: u64,
-        records: Vec<Record>,
+        (first, records): (u64, Vec<Record>),
         out: &mut Out,
     ) {
         let names = IdRun { session, first, count: records.len() as u64 };
-        let config = &self.memory.config;
-        if config.order != Order::ErwinSt || records.iter().any(|record| config.is_too_large(record)) {
+        let config = &core.memory.config;
+        if records.iter().any(|record| config.is_too_large(record)) {
             // No client of ours sends that.
             return;
         }
-        if !self.is_named() || self.is_closed() {
-            return send(client, self.fenced(), out);
+        if !core.is_named() || core.is_closed() {
+            return send(client, core.fenced(), out);
         }
-        if self.unordered.expires(self.stable, session, self.over_after()) {
+        if self.unordered.expires(
+            core.stable,
+            session,
+            HeldIds::over_after(&core.memory.config, core.options.limits),
+        ) {
             // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
             return;
         }
         let from = (client.peer(), session);
-        self.unordered.hear(now, self.stable, from, self.options.limits);
-        let mut sorted = self.unordered.sort(names, self.options.deviates(Deviation::RefusedEarly));
-        let takes_voids = self.options.deviates(Deviation::VoidAcknowledged);
-        for ids in self.turn_away(client.peer(), &mut sorted.fresh) {
+        self.unordered.hear(now, core.stable, from, core.options.limits);
+        let mut sorted = self.unordered.sort(names, core.options.deviates(Deviation::RefusedEarly));
+        let takes_voids = core.options.deviates(Deviation::VoidAcknowledged);
+        for ids in self.turn_away(core, client.peer(), &mut sorted.fresh) {
             send(client, Message::Busy { view, ids, disk_full: false }, out);
         }
         for ids in &sorted.fresh {
             let from = (ids.first - first) as usize;
             let named = ids.ids().zip(records[from..from + ids.count as usize].iter().cloned());
-            self.store_records(client, named.collect(), out);
+            self.store_records(core, client, named.collect(), out);
         }
-        if !self.is_open() || view != self.view_number() {
-            send(client, self.fenced(), out);
+        if !core.is_open() || view != core.view_number() {
+            send(client, core.fenced(), out);
         } else {
             let stored = sorted.known.into_iter().chain(sorted.fresh);
             let voids = sorted.refused.iter().copied().filter(|_| takes_voids);
             for ids in stored.chain(voids) {
-                self.gate.confirm(client, Message::Stored { view, ids }, out);
+                core.gate.confirm(client, Message::Stored { view, ids }, out);
             }
             for ids in sorted.refused.into_iter().filter(|_| !takes_voids) {
                 send(client, Message::NotAppended { view, ids }, out);
             }
         }
-        self.go_on(now, out);
+        self.go_on(core, now, out);
     }
 
     /// Takes those out for which there is no room, or none in the share of their client.
-    fn turn_away(&self, client: Peer, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
+    fn turn_away(&self, core: &Core, client: Peer, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
         let count: u64 = fresh.iter().map(|names| names.count).sum();
-        let limits = self.options.limits;
-        if count == 0 || !self.pressed && count <= self.unordered.room(client, limits) {
+        let limits = core.options.limits;
+        if count == 0 || !core.pressed && count <= self.unordered.room(client, limits) {
             return vec![];
         }
-        let wanted = self.unordered.wanted(self.shard);
+        let wanted = self.unordered.wanted(core.shard);
         let (mut away, mut before) = (vec![], 0);
         for names in std::mem::take(fresh) {
             let room = self.unordered.room_for(client, names, limits).saturating_sub(before);
-            let taken = if self.pressed { 0 } else { names.count.min(room) };
+            let taken = if core.pressed { 0 } else { names.count.min(room) };
             before += taken;
             let (within, rest) = (names.head(taken), names.tail(taken));
             away.extend(wanted.missing(rest));
@@ -113,30 +275,37 @@ impl Replica {
     }
 
     /// Writes records of one session with consecutive numbers.
-    fn store_records(&mut self, from: Address, records: Vec<(RecordId, Record)>, out: &mut Out) {
+    fn store_records(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        records: Vec<(RecordId, Record)>,
+        out: &mut Out,
+    ) {
         let Some((RecordId { session, number }, _)) = records.first() else { return };
         let ids = IdRun { session: *session, first: *number, count: records.len() as u64 };
-        let ticket = self.gate.store(StorageCommand::Put(records), out);
+        let ticket = core.gate.store(StorageCommand::Put(records), out);
         self.unordered.hold(ids, Some(from.peer()));
         self.unordered.puts.push_back((ticket, from, ids));
     }
 
-    /// Primary: the leader orders names.
-    pub(super) fn order(
+    /// Names get positions: the leader orders them, or the primary passes that on.
+    fn order(
         &mut self,
+        core: &mut Core,
         now: Time,
         (view, batch): (ViewNumber, Position),
         part: Part,
         runs: Vec<Ordered>,
         out: &mut Out,
     ) {
-        let (first, runs) = not_below(self.stable, batch, runs);
+        let (first, runs) = not_below(core.stable, batch, runs);
         if runs.is_empty() {
-            return self.done(view, batch, &part, out);
+            return done(core, view, batch, &part, out);
         }
         let is_answered = match &part {
-            Part::Primary { leader, .. } => self.answers_again(*leader, (view, batch), out),
-            Part::Backup { primary, .. } => self.replicated_again(*primary, (view, batch), out),
+            Part::Primary { leader, .. } => core.answers_again(*leader, (view, batch), out),
+            Part::Backup { primary, .. } => core.replicated_again(*primary, (view, batch), out),
         };
         if is_answered {
             return;
@@ -148,7 +317,7 @@ impl Replica {
         // While a view is being formed clients are turned away: what is missing comes from another replica or, as good as
         // always, not before the view is there.
         let patience = match part {
-            _ if !self.is_open() => BACKUP_WAITS,
+            _ if !core.is_open() => BACKUP_WAITS,
             Part::Primary { .. } => self.unordered.patience(limits::MISSING_FOR),
             Part::Backup { .. } => self.unordered.patience(BACKUP_WAITS),
         };
@@ -165,121 +334,81 @@ impl Replica {
             lacks: BTreeMap::new(),
         };
         self.unordered.waiting.insert((view, batch), waiting);
-        self.go_on(now, out);
-    }
-
-    /// All of a batch is final here: whoever asks had no answer.
-    fn done(&self, view: ViewNumber, batch: Position, part: &Part, out: &mut Out) {
-        match part {
-            Part::Primary { leader, .. } => {
-                let message = Message::Bound { view, batch, stable: self.stable, voids: vec![] };
-                send(*leader, message, out);
-            }
-            Part::Backup { primary, .. } => send(*primary, Message::Replicated { view, batch }, out),
-        }
+        self.go_on(core, now, out);
     }
 
     /// Places the batches of which nothing is missing any more.
-    fn go_on(&mut self, now: Time, out: &mut Out) {
+    fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let names: Vec<_> = self.unordered.waiting.keys().copied().collect();
         for name in names {
-            self.give_up_lacking(name);
+            self.give_up_lacking(core.shard, name);
             let waiting = &self.unordered.waiting[&name];
-            let resolved = self.unordered.resolve(self.shard, waiting);
+            let resolved = self.unordered.resolve(core.shard, waiting);
             if resolved.missing.is_empty() {
                 let waiting = self.unordered.waiting.remove(&name).expect("just seen");
-                if self.is_open() && !resolved.runs.iter().any(|run| run.is_void) {
-                    self.unordered.completes(now, &waiting, self.options.limits);
+                if core.is_open() && !resolved.runs.iter().any(|run| run.is_void) {
+                    self.unordered.completes(now, &waiting, core.options.limits);
                 }
-                self.place(name, waiting, resolved.runs, out);
+                self.place(core, name, waiting, resolved.runs, out);
             }
         }
     }
 
     /// Primary: what no replica has, and no client is about to put, becomes a no-op.
-    fn give_up_lacking(&mut self, name: (ViewNumber, Position)) {
+    fn give_up_lacking(&mut self, shard: ShardId, name: (ViewNumber, Position)) {
         let waiting = &self.unordered.waiting[&name];
         if !waiting.is_last_call || matches!(waiting.part, Part::Backup { .. }) {
             return;
         }
-        let lost = waiting.lacked_by_all(self.unordered.resolve(self.shard, waiting).missing);
+        let lost = waiting.lacked_by_all(self.unordered.resolve(shard, waiting).missing);
         self.unordered.make_void(lost);
     }
 
     fn place(
         &mut self,
+        core: &mut Core,
         (view, batch): (ViewNumber, Position),
         waiting: Waiting,
         runs: Vec<Ordered>,
         out: &mut Out,
     ) {
         let Waiting { part, first, .. } = waiting;
-        self.unordered.place(view, first, self.shard, &runs);
+        self.unordered.place(view, first, core.shard, &runs);
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
         let command = StorageCommand::Order { view, first, runs: runs.clone() };
         match part {
             Part::Primary { leader, backups } => {
-                let own = runs.iter().filter(|run| run.shard == self.shard && run.is_void);
+                let own = runs.iter().filter(|run| run.shard == core.shard && run.is_void);
                 let voids: Vec<IdRun> = own.map(|run| run.ids).collect();
-                let alone = !voids.is_empty() && self.options.deviates(Deviation::VoidNotReplicated);
+                let alone = !voids.is_empty() && core.options.deviates(Deviation::VoidNotReplicated);
                 let backups = if alone { vec![] } else { backups };
-                let held_here = self.begin_batch(leader, (view, batch), &backups, voids);
-                self.pass_on(view, batch, &backups, &runs, out);
+                let held_here = core.begin_batch(leader, (view, batch), &backups, voids);
+                pass_on(core, (view, batch), &backups, &runs, out);
                 if !held_here {
-                    self.hold(Write::Primary(view, batch), end, command, out);
+                    core.hold(self, Write::Primary(view, batch), end, command, out);
                 }
             }
             Part::Backup { primary, .. } => {
-                self.hold(Write::Backup(primary, view, batch), end, command, out);
+                core.hold(self, Write::Backup(primary, view, batch), end, command, out);
             }
         }
     }
 
-    /// Primary: tells the backups that have not answered.
-    fn pass_on(
-        &self,
-        view: ViewNumber,
-        batch: Position,
-        backups: &[Member],
-        runs: &[Ordered],
-        out: &mut Out,
-    ) {
-        let Some(Batch { backups: unanswered, .. }) = self.batches.get(&(view, batch)) else { return };
-        let replicas: Vec<NodeId> =
-            backups.iter().map(|member| member.node).chain([self.me().node]).collect();
-        for backup in backups.iter().filter(|backup| unanswered.contains(&backup.node)) {
-            let message = Message::ReplicateOrder {
-                view,
-                batch,
-                incarnation: backup.incarnation,
-                stable: self.stable,
-                runs: runs.to_vec(),
-                replicas: replicas.clone(),
-            };
-            send(Address::Node(backup.node, Endpoint::Shard(self.shard)), message, out);
-        }
-    }
-
-    /// When a batch has waited long enough for records.
-    pub(super) fn missing_deadline(&self) -> Option<Time> {
-        self.unordered.waiting.values().map(|waiting| waiting.ask_at).min()
-    }
-
     /// Asks the other replicas for records that are missing for too long.
-    pub(super) fn ask_for_missing(&mut self, now: Time, out: &mut Out) {
+    fn ask_for_missing(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let due = |(_, waiting): &(_, &Waiting)| now >= waiting.ask_at;
         let due: Vec<_> = self.unordered.waiting.iter().filter(due).map(|(name, _)| *name).collect();
         for (view, batch) in &due {
             let waiting = &self.unordered.waiting[&(*view, *batch)];
-            let ids = self.unordered.resolve(self.shard, waiting).missing;
-            let until = self.unordered.sending_until(waiting, &ids, self.options.limits);
+            let ids = self.unordered.resolve(core.shard, waiting).missing;
+            let until = self.unordered.sending_until(waiting, &ids, core.options.limits);
             let sending_until = until.min(waiting.at_most);
             let is_primary = matches!(waiting.part, Part::Primary { .. });
             let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
             waiting.is_last_call = is_primary && now >= sending_until;
             for node in waiting.next_asked() {
                 let message = Message::Want { view: *view, batch: *batch, ids: ids.clone() };
-                send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);
+                send(Address::Node(node, Endpoint::Shard(core.shard)), message, out);
             }
             waiting.ask_at = now + waiting.pause;
             if is_primary && !waiting.is_last_call {
@@ -288,20 +417,20 @@ impl Replica {
             waiting.pause = (waiting.pause * 2).min(RESEND_MOST);
         }
         if !due.is_empty() {
-            self.go_on(now, out);
+            self.go_on(core, now, out);
         }
     }
 
     /// Another replica lacks records.
-    pub(super) fn wanted(
+    fn wanted(
         &mut self,
+        core: &Core,
         asker: Address,
-        view: ViewNumber,
-        batch: Position,
+        (view, batch): (ViewNumber, Position),
         ids: &[IdRun],
         out: &mut Out,
     ) {
-        if !self.accepts(asker, view, out) {
+        if !core.accepts(asker, view, out) {
             return;
         }
         let mut question = Question { asker, view, batch, lacks: vec![], voids: vec![] };
@@ -323,28 +452,14 @@ impl Replica {
         out.push(RoleEffect::Find { ticket, ids: held });
     }
 
-    /// The store found records that another replica wants.
-    pub(super) fn found(&mut self, ticket: Ticket, mut records: Vec<(RecordId, Record)>, out: &mut Out) {
-        let Some(question) = self.unordered.questions.remove(&ticket) else { return };
-        let (mut bytes, batch_bytes) = (0, self.options.limits.batch_bytes);
-        let fits = records.iter().take_while(|(_, record)| {
-            let is_first = bytes == 0;
-            bytes += record.size();
-            is_first || bytes <= batch_bytes
-        });
-        let count = fits.count();
-        records.truncate(count);
-        answer(question, records, out);
-    }
-
     /// Another replica says what it has of what is missing here.
-    pub(super) fn given(
+    fn given(
         &mut self,
+        core: &mut Core,
         now: Time,
         from: Address,
         name: (ViewNumber, Position),
-        records: Vec<(RecordId, Record)>,
-        (lacks, voids): (Vec<IdRun>, Vec<IdRun>),
+        (records, lacks, voids): (Vec<(RecordId, Record)>, Vec<IdRun>, Vec<IdRun>),
         out: &mut Out,
     ) {
         let Address::Node(node, _) = from else { return };
@@ -352,123 +467,82 @@ impl Replica {
         waiting.lacks.insert(node, lacks.into_iter().collect());
         let is_primary = matches!(waiting.part, Part::Primary { .. });
         let waiting = &self.unordered.waiting[&name];
-        let wanted: Names = self.unordered.resolve(self.shard, waiting).missing.into_iter().collect();
+        let wanted: Names = self.unordered.resolve(core.shard, waiting).missing.into_iter().collect();
         if is_primary {
             self.unordered.make_void(voids);
         }
         let mut helps = false;
         for (id, record) in records.into_iter().filter(|(id, _)| wanted.contains(*id)) {
-            self.store_records(from, vec![(id, record)], out);
+            self.store_records(core, from, vec![(id, record)], out);
             helps = true;
         }
-        self.go_on(now, out);
+        self.go_on(core, now, out);
         if let Some(waiting) = self.unordered.waiting.get_mut(&name) {
             waiting.was_answered(now, node, helps);
         }
     }
 
-    /// A write of records failed: whoever put them is told, and puts them again.
-    pub(super) fn put_failed(&mut self, now: Time, ticket: Ticket, out: &mut Out) {
-        match self.unordered.failed(ticket) {
-            Some((client @ Address::Client(..), ids)) => {
-                send(client, Message::Busy { view: self.view_number(), ids, disk_full: true }, out);
-            }
-            // Another replica gave it: to ask for it again at once would be to be refused at once.
-            Some(_) => self.unordered.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
-            None => {}
-        }
-    }
-
-    /// Messages about records that have no positions yet: others tell of them, or ask.
-    pub(super) fn told(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
-        match message {
-            Message::Want { view, batch, ids } => self.wanted(from, view, batch, &ids, out),
-            Message::Have { view, batch, records, lacks, voids } => {
-                self.given(now, from, (view, batch), records, (lacks, voids), out);
-            }
-            Message::Undecided { view, session, first, end }
-                if self.is_open() && view == self.view_number() =>
-            {
-                self.discard_decided(session, first, end, out);
-            }
-            _ => {}
-        }
-    }
-
     /// Asks the leader about records that have been lying here for long. It is asked again until there are none:
     /// question and answer may get lost.
-    pub(super) fn report_unnamed(&mut self, now: Time, out: &mut Out) {
+    fn report_unnamed(&mut self, core: &mut Core, now: Time, out: &mut Out) {
         let is_due = self.unordered.unnamed_at().is_some_and(|at| now >= at);
-        if !self.is_open() || self.has_local_log() || !is_due {
+        if !core.is_open() || !is_due {
             return;
         }
-        let names = self.unordered.unnamed(now, self.options.limits);
-        if self.options.deviates(Deviation::ScrubbedByTime) {
+        let names = self.unordered.unnamed(now, core.options.limits);
+        if core.options.deviates(Deviation::ScrubbedByTime) {
             for run in names {
-                self.discard_decided(run.session, u64::MAX, u64::MAX, out);
+                self.discard_decided(core, run.session, u64::MAX, u64::MAX, out);
             }
-        } else if let Some(view) = self.memory.view.as_ref().filter(|_| !names.is_empty()) {
+        } else if let Some(view) = core.memory.view.as_ref().filter(|_| !names.is_empty()) {
             let leader = Address::Node(view.leader, Endpoint::Sequencer);
             send(leader, Message::Unnamed { view: view.number, names }, out);
         }
     }
 
     /// The leader knows which numbers of a session may still get positions: what is held of the others is discarded.
-    pub(super) fn discard_decided(&mut self, session: SessionId, first: u64, end: u64, out: &mut Out) {
+    fn discard_decided(&mut self, core: &mut Core, session: SessionId, first: u64, end: u64, out: &mut Out) {
         for names in self.unordered.decide(session, first, end) {
-            self.gate.store(StorageCommand::Discard(names), out);
+            core.gate.store(StorageCommand::Discard(names), out);
         }
     }
+}
 
-    /// The records that this replica holds are not counted on: it was away.
-    pub(super) fn leave_unordered(&mut self, out: &mut Out) {
-        for names in self.unordered.leave() {
-            self.gate.store(StorageCommand::Discard(names), out);
+/// All of a batch is final here: whoever asks had no answer.
+fn done(core: &Core, view: ViewNumber, batch: Position, part: &Part, out: &mut Out) {
+    match part {
+        Part::Primary { leader, .. } => {
+            let message = Message::Bound { view, batch, stable: core.stable, voids: vec![] };
+            send(*leader, message, out);
         }
+        Part::Backup { primary, .. } => send(*primary, Message::Replicated { view, batch }, out),
     }
+}
 
-    /// After how many positions nothing is admitted any more of a session that nothing came of. Twice: a sequencing
-    /// replica may have ordered a little less than is final here. And a ring's, the largest that any node has: what it
-    /// holds was admitted before, and is ordered within that. No number of this node alone is in it, since other nodes
-    /// admit what is discarded here.
-    fn over_after(&self) -> u64 {
-        let idle = self.memory.config.session_idle_positions;
-        idle.saturating_mul(2).saturating_add(self.options.limits.largest_ring_records as u64)
-    }
-
-    /// The replica forgets the names that became final, and the records that were put for nothing.
-    pub(super) fn finish_placed(&mut self, out: &mut Out) {
-        let max_sessions = self.options.limits.max_sessions;
-        let history = &self.memory.history;
-        let mut orphans = self.unordered.finish(self.shard, self.stable, history, max_sessions);
-        let idle = match self.options.deviation {
-            Some(Deviation::ScrubbedEarly) => 0,
-            Some(Deviation::OwnIdlePositions) => 20,
-            _ => self.over_after(),
+/// Primary: tells the backups that have not answered.
+fn pass_on(
+    core: &Core,
+    (view, batch): (ViewNumber, Position),
+    backups: &[Member],
+    runs: &[Ordered],
+    out: &mut Out,
+) {
+    let Some(Batch { backups: unanswered, .. }) = core.batches.get(&(view, batch)) else { return };
+    let replicas: Vec<NodeId> = backups.iter().map(|member| member.node).chain([core.me().node]).collect();
+    for backup in backups.iter().filter(|backup| unanswered.contains(&backup.node)) {
+        let message = Message::ReplicateOrder {
+            view,
+            batch,
+            incarnation: backup.incarnation,
+            stable: core.stable,
+            runs: runs.to_vec(),
+            replicas: replicas.clone(),
         };
-        orphans.extend(self.unordered.sweep(self.stable, idle));
-        for names in orphans {
-            self.gate.store(StorageCommand::Discard(names), out);
-        }
+        send(Address::Node(backup.node, Endpoint::Shard(core.shard)), message, out);
     }
 }
 
 fn answer(question: Question, records: Vec<(RecordId, Record)>, out: &mut Out) {
     let Question { asker, view, batch, lacks, voids } = question;
     send(asker, Message::Have { view, batch, records, lacks, voids }, out);
-}
-
-/// The part of a batch that is not final yet.
-pub(super) fn not_below(stable: Position, first: Position, runs: Vec<Ordered>) -> (Position, Vec<Ordered>) {
-    let mut position = first;
-    let mut rest = vec![];
-    for run in runs {
-        let end = position + run.ids.count;
-        let skip = stable.since(position).min(run.ids.count);
-        if skip < run.ids.count {
-            rest.push(Ordered { ids: run.ids.tail(skip), ..run });
-        }
-        position = end;
-    }
-    (first.max(stable), rest)
 }

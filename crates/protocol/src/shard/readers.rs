@@ -8,8 +8,8 @@ use seriatim_model::limits::Limits;
 use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
+use super::core::send;
 use super::message::{Message, ReadError};
-use super::primary_backup::send;
 use crate::parts::Shares;
 use crate::roles::RoleEffect;
 

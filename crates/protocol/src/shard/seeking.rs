@@ -5,63 +5,64 @@
 
 use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
+use super::core::{Core, send};
 use super::message::Message;
-use super::primary_backup::{Replica, send};
 use super::readers::OwnOutcome;
-use super::writing::{OwnRead, own_positions};
+use super::writing::{Chain, OwnRead, own_positions};
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 
-impl Replica {
+impl Chain {
     /// A client looks for the records of a session. While what it asks about is not final, it asks again.
     pub(super) fn seek(
         &mut self,
+        core: &mut Core,
         client: Address,
         (view, session): (ViewNumber, SessionId),
         (from, end): (Position, Position),
         out: &mut Vec<RoleEffect>,
     ) {
-        let is_early = end > self.stable && !self.options.deviates(Deviation::SoughtEarly);
+        let is_early = end > core.stable && !core.options.deviates(Deviation::SoughtEarly);
         if is_early || from >= end {
             return;
         }
-        let (trim, found) = (self.trim, vec![]);
+        let (trim, found) = (core.trim, vec![]);
         if end <= trim {
             return send(client, Message::Sought { view, session, from, upto: end, trim, found }, out);
         }
         let read = OwnRead::Seek { client, view, session, from };
-        if let Some(question) = self.chain.read_for_client(read, self.options.limits.waiting_reads) {
-            self.readers.read_own(question, from.max(trim), end, out);
+        if let Some(question) = self.read_for_client(read, core.options.limits.waiting_reads) {
+            core.look_up(question, from.max(trim), end, out);
         }
     }
+}
 
-    /// The replica read what a client looks for. It does not know what it lacks or has damaged.
-    pub(super) fn sought(
-        &self,
-        client: Address,
-        (view, session): (ViewNumber, SessionId),
-        from: Position,
-        outcome: OwnOutcome,
-        out: &mut Vec<RoleEffect>,
-    ) {
-        let Some(known) = self.memory.view.as_ref() else { return };
-        let (mut upto, mut found, trim) = (from, vec![], self.trim);
-        if let Ok((records, end)) = outcome {
-            let mut there = records.into_iter().map(|stored| (stored.position, stored.id)).peekable();
-            upto = end;
-            for position in own_positions(&known.placement, self.shard, from.max(trim), end) {
-                while there.next_if(|(earlier, _)| *earlier < position).is_some() {}
-                match there.next_if(|(at, _)| *at == position) {
-                    Some((at, id)) if id.session == session => found.push((at, id)),
-                    Some(_) => {}
-                    None if self.options.deviates(Deviation::SoughtEarly) => {}
-                    None => {
-                        upto = position;
-                        break;
-                    }
+/// The replica read what a client looks for. It does not know what it lacks or has damaged.
+pub(super) fn sought(
+    core: &Core,
+    client: Address,
+    (view, session): (ViewNumber, SessionId),
+    from: Position,
+    outcome: OwnOutcome,
+    out: &mut Vec<RoleEffect>,
+) {
+    let Some(known) = core.memory.view.as_ref() else { return };
+    let (mut upto, mut found, trim) = (from, vec![], core.trim);
+    if let Ok((records, end)) = outcome {
+        let mut there = records.into_iter().map(|stored| (stored.position, stored.id)).peekable();
+        upto = end;
+        for position in own_positions(&known.placement, core.shard, from.max(trim), end) {
+            while there.next_if(|(earlier, _)| *earlier < position).is_some() {}
+            match there.next_if(|(at, _)| *at == position) {
+                Some((at, id)) if id.session == session => found.push((at, id)),
+                Some(_) => {}
+                None if core.options.deviates(Deviation::SoughtEarly) => {}
+                None => {
+                    upto = position;
+                    break;
                 }
             }
         }
-        send(client, Message::Sought { view, session, from, upto, trim, found }, out);
     }
+    send(client, Message::Sought { view, session, from, upto, trim, found }, out);
 }

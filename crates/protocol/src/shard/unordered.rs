@@ -464,16 +464,6 @@ impl Unordered {
         loose
     }
 
-    /// Names at positions that no view counts are as if they had none.
-    pub(super) fn forget_placed(&mut self) {
-        self.ids.forget_placed();
-    }
-
-    /// The position after the last that names got here.
-    pub(super) fn placed_end(&self) -> Position {
-        self.ids.placed_end()
-    }
-
     pub(super) fn loose_count(&self) -> u64 {
         self.ids.loose_count()
     }

@@ -16,13 +16,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Run, StorageCommand, Stored};
 use seriatim_model::{
-    Address, Endpoint, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time,
+    Address, Endpoint, Member, NodeId, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time, View,
     ViewNumber, limits,
 };
 
+use super::applied::Applied;
+use super::core::{Core, send};
 use super::message::{Message, Span};
-use super::primary_backup::{Replica, send};
+use super::path::DataPath;
 use super::readers::OwnOutcome;
+use super::seeking::sought;
 use crate::deviation::Deviation;
 use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};
@@ -31,13 +34,11 @@ use crate::roles::RoleEffect;
 /// How many positions are filled, or looked at in a flush, at once.
 const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
 
-/// A replica's bookkeeping of the positions that clients write.
+/// The data path of a log whose positions clients write: a replica is a link of its shard's chain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     /// The records that were written from the stable bound on under the present claim, and with which write.
     at: BTreeMap<Position, (RecordId, Ticket)>,
-    /// For each view where the last of what was written under it ends.
-    ends: BTreeMap<ViewNumber, Position>,
     /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
     /// view places anything below anew.
     settled: Position,
@@ -89,49 +90,143 @@ struct Flushing {
     batch: Option<(Position, Position)>,
 }
 
-impl Chain {
-    pub(super) fn recover(ends: Vec<(ViewNumber, Position)>) -> Self {
-        Self { ends: ends.into_iter().collect(), ..Self::default() }
+impl DataPath for Chain {
+    fn boxed(&self) -> Box<dyn DataPath> {
+        Box::new(self.clone())
     }
 
-    /// A new claim: nothing that was begun under another goes on.
-    pub(super) fn stop(&mut self) {
+    fn receive(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: Address,
+        message: Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match message {
+            Message::Write { view, runs } => self.write(core, from, view, runs, out),
+            Message::Written { view, spans, .. } => self.filled_at(core, from, view, &spans, out),
+            Message::Overdue { view, settled, overdue } if serves(core, from, view, out) => {
+                self.overdue(core, now, from, (settled, overdue), out);
+            }
+            Message::Fill { view, spans } if serves(core, from, view, out) => {
+                self.fill_as_head(core, from, view, &spans, out);
+            }
+            Message::Filled { view, run } if serves(core, from, view, out) => {
+                self.filled(core, view, run, out)
+            }
+            Message::Flush { claim, incarnation, first, end, placement, backups }
+                if claim == core.memory.claim && incarnation == core.me().incarnation =>
+            {
+                if self.flushing.is_none() {
+                    let (controller, next, batch) = (from, first, None);
+                    let flushing = Flushing { claim, controller, placement, backups, next, end, batch };
+                    self.flushing = Some(flushing);
+                }
+                self.flush_on(core, out);
+            }
+            Message::Flush { .. } => {
+                // The controller may be at another attempt by now, and take this for its answer.
+                let fenced = core.fenced();
+                core.gate.confirm(from, fenced, out);
+            }
+            Message::Bound { view, batch, .. } => self.flush_bound(core, view, batch, out),
+            Message::Confirm { request, view } if serves(core, from, view, out) => {
+                send(from, Message::Confirmed { request, view }, out);
+            }
+            Message::Seek { view, session, from: first, end } if serves(core, from, view, out) => {
+                self.seek(core, from, (view, session), (first, end), out);
+            }
+            // The rest are answers to others, or belong to another view.
+            _ => {}
+        }
+    }
+
+    /// Writes up to this ticket are durable.
+    fn persisted(&mut self, core: &mut Core, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        while self.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
+            let (.., spans) = self.writes.pop_front().expect("the front was just seen");
+            let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
+            if core.is_primary() {
+                // All replicas have what the primary has.
+                self.settled = self.settled.max(end);
+            }
+        }
+        self.advance_written(core, out);
+    }
+
+    /// A write had no room: nothing of it is there.
+    fn failed(&mut self, _: &mut Core, _: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        let Some(index) = self.writes.iter().position(|(written, ..)| *written == ticket) else {
+            return;
+        };
+        let Some((_, from, view, spans)) = self.writes.remove(index) else { return };
+        for position in spans.iter().flat_map(|span| span.positions()) {
+            if self.at.get(&position).is_some_and(|(_, written)| *written == ticket) {
+                self.at.remove(&position);
+            }
+        }
+        send(from, Message::Later { view, spans, disk_full: true }, out);
+    }
+
+    fn taken_back(&mut self, core: &mut Core, _: Option<Applied>) {
+        // The replica's reads for itself may be wrong.
+        self.reads.clear();
+        core.sit_out();
+    }
+
+    /// Nothing that was begun under another claim goes on.
+    fn stopped(&mut self, _: &mut Core, _: &mut Vec<RoleEffect>) {
         self.at.clear();
         self.writes.clear();
         self.reads.clear();
         (self.filling, self.flushing) = (None, None);
     }
 
-    /// A view that starts there is known to be registered.
-    pub(super) fn enter_view(&mut self, view: ViewNumber, start: Position) {
-        self.ends = self.ends.split_off(&view);
-        (self.settled, self.passed_on) = (start, Position::ZERO);
+    fn learned(&mut self, view: &View) {
+        (self.settled, self.passed_on) = (view.start, Position::ZERO);
         self.flushing = None;
     }
 
     /// Positions below are final: the store knows what is there.
-    pub(super) fn forget_below(&mut self, stable: Position) {
-        if self.at.first_key_value().is_some_and(|(first, _)| *first < stable) {
-            self.at = self.at.split_off(&stable);
+    fn stable_raised(&mut self, core: &mut Core, _: &mut Vec<RoleEffect>) {
+        if self.at.first_key_value().is_some_and(|(first, _)| *first < core.stable) {
+            self.at = self.at.split_off(&core.stable);
         }
     }
 
-    /// Records were bound under this view up to there.
-    pub(super) fn bound(&mut self, view: ViewNumber, end: Position) {
-        let known = self.ends.entry(view).or_default();
-        *known = end.max(*known);
+    /// How far the shard's positions are written here, whatever the others have.
+    fn written_below(&self, core: &Core) -> Position {
+        let Some(view) = core.memory.view.as_ref() else { return core.stable };
+        let end = core.end_under(view.number);
+        self.first_unwritten((core.shard, &view.placement), (core.stable, end), |_| true)
     }
 
-    /// Where what was written under this view ends.
-    pub(super) fn end(&self, view: ViewNumber) -> Position {
-        self.ends.get(&view).copied().unwrap_or_default()
+    /// The store answered a question of the replica itself.
+    fn looked_up(&mut self, core: &mut Core, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        match (self.reads.remove(&question), outcome) {
+            (Some(OwnRead::Check { client, view, wanted }), outcome) => {
+                checked(client, view, wanted, outcome, out);
+            }
+            (Some(OwnRead::Fill { primary, view }), Ok((records, _))) => {
+                let mut runs = vec![];
+                for Stored { position, id, record } in records {
+                    junk::push(&mut runs, position, (id, record));
+                }
+                for run in runs {
+                    core.gate.confirm(primary, Message::Filled { view, run }, out);
+                }
+            }
+            (Some(OwnRead::Seek { client, view, session, from }), outcome) => {
+                sought(core, client, (view, session), from, outcome, out);
+            }
+            (Some(OwnRead::Flush), outcome) => self.flush_read(core, outcome, out),
+            (Some(OwnRead::Fill { .. }), Err(_)) | (None, _) => {}
+        }
     }
+}
 
-    /// The replica's reads for itself may be wrong.
-    pub(super) fn discard_reads(&mut self) {
-        self.reads.clear();
-    }
-
+impl Chain {
     /// The number of a question that a client has the replica ask itself; none if there are so many already.
     pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
         (self.reads.len() < most).then(|| self.read(read))
@@ -145,7 +240,7 @@ impl Chain {
 
     /// The first of the shard's positions from `from` on that is not written, if `counts` says so of a write; at most
     /// the `end` up to which positions are placed for good.
-    fn written_below(
+    fn first_unwritten(
         &self,
         (shard, placement): (ShardId, &Placement),
         (from, end): (Position, Position),
@@ -157,62 +252,18 @@ impl Chain {
             .find(|position| !is_written(*position))
             .unwrap_or(end.max(from))
     }
-}
-
-impl Replica {
-    /// A message that concerns positions that clients write themselves.
-    pub(super) fn wrote(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
-        if !self.memory.config.order.places_first() {
-            // A sender of messages that the log does not take is no client of ours.
-            return;
-        }
-        match message {
-            Message::Write { view, runs } => self.write(from, view, runs, out),
-            Message::Written { view, spans, .. } => self.filled_at(from, view, &spans, out),
-            Message::Overdue { view, settled, overdue } if self.serves(from, view, out) => {
-                self.overdue(now, from, (settled, overdue), out);
-            }
-            Message::Fill { view, spans } if self.serves(from, view, out) => {
-                self.fill_as_head(from, view, &spans, out);
-            }
-            Message::Filled { view, run } if self.serves(from, view, out) => self.filled(view, run, out),
-            Message::Flush { claim, incarnation, first, end, placement, backups }
-                if claim == self.memory.claim && incarnation == self.me().incarnation =>
-            {
-                if self.chain.flushing.is_none() {
-                    let (controller, next, batch) = (from, first, None);
-                    let flushing = Flushing { claim, controller, placement, backups, next, end, batch };
-                    self.chain.flushing = Some(flushing);
-                }
-                self.flush_on(out);
-            }
-            Message::Flush { .. } => {
-                // The controller may be at another attempt by now, and take this for its answer.
-                let fenced = self.fenced();
-                self.gate.confirm(from, fenced, out);
-            }
-            Message::Bound { view, batch, .. } => self.flush_bound(view, batch, out),
-            Message::Confirm { request, view } if self.serves(from, view, out) => {
-                send(from, Message::Confirmed { request, view }, out);
-            }
-            Message::Seek { view, session, from: first, end } if self.serves(from, view, out) => {
-                self.seek(from, (view, session), (first, end), out);
-            }
-            // The rest are answers to others, or belong to another view.
-            _ => {}
-        }
-    }
-
-    /// Whether it takes part in this view, and knows that it is registered. Whoever's view is over is told.
-    fn serves(&self, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
-        let fenced = self.options.deviates(Deviation::WrittenWhileFenced) && view == self.view_number();
-        fenced || self.accepts(from, view, out) && self.is_open() && view == self.view_number()
-    }
 
     /// Somebody writes. What is there already is not written again.
-    fn write(&mut self, from: Address, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
-        if !self.serves(from, view, out) {
-            if view == self.memory.claim {
+    fn write(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        runs: Vec<Run>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if !serves(core, from, view, out) {
+            if view == core.memory.claim {
                 // Where the view starts, and so what is written already, will be known in a moment.
                 let spans = runs.iter().map(span_of).collect();
                 send(from, Message::Later { view, spans, disk_full: false }, out);
@@ -220,13 +271,13 @@ impl Replica {
             return;
         }
         let named = runs.iter().flat_map(|run| &run.records);
-        if named.clone().any(|(_, record)| self.memory.config.is_too_large(record)) {
+        if named.clone().any(|(_, record)| core.memory.config.is_too_large(record)) {
             // A sender of records that the log does not take is no client of ours.
             return;
         }
         let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
         // Positions far ahead wait: a client that makes positions up must not have all those below filled.
-        let too_far = self.stable + limits::MOST_AHEAD;
+        let too_far = core.stable + limits::MOST_AHEAD;
         let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
         if !far.is_empty() {
             let spans = far.iter().map(span_of).collect();
@@ -234,39 +285,42 @@ impl Replica {
         }
         for run in runs {
             for (position, (id, record)) in (run.first.0..).map(Position).zip(run.records) {
-                if position < self.stable {
+                if position < core.stable {
                     wanted.push((position, id));
                     continue;
                 }
-                if !self.owns(position) {
+                if !owns(core, position) {
                     // It is another shard's.
                     continue;
                 }
                 written.push(position);
-                match self.chain.at.get(&position) {
+                match self.at.get(&position) {
                     None => junk::push(&mut fresh, position, (id, record)),
                     Some((other, _)) if *other != id => others.push((position, *other)),
                     Some(_) => {}
                 }
             }
         }
-        self.check(from, view, wanted, out);
-        if self.pressed && !fresh.is_empty() && matches!(from, Address::Client(..)) {
+        self.check(core, from, view, wanted, out);
+        if core.pressed && !fresh.is_empty() && matches!(from, Address::Client(..)) {
             send(from, Message::Pressed { view }, out);
         }
-        self.take(from, view, fresh, out);
+        self.take(core, from, view, fresh, out);
         if !written.is_empty() {
             let spans = Span::of(written.into_iter());
-            self.gate.confirm(from, Message::Written { view, spans, others }, out);
+            core.gate.confirm(from, Message::Written { view, spans, others }, out);
         }
-    }
-
-    fn owns(&self, position: Position) -> bool {
-        self.memory.view.as_ref().is_some_and(|view| view.placement.shard_of(position) == self.shard)
     }
 
     /// Holds what is new. Whose write it is, is told if there is no room.
-    fn take(&mut self, from: Address, view: ViewNumber, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+    fn take(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        runs: Vec<Run>,
+        out: &mut Vec<RoleEffect>,
+    ) {
         if runs.is_empty() {
             return;
         }
@@ -276,45 +330,19 @@ impl Replica {
             .flat_map(|run| (run.first.0..).map(Position).zip(run.records.iter().map(|(id, _)| *id)))
             .collect();
         let end = runs.iter().map(Run::end).max().unwrap_or_default();
-        let ticket = self.gate.store(StorageCommand::Bind { view, runs }, out);
-        self.chain.at.extend(named.into_iter().map(|(position, id)| (position, (id, ticket))));
-        self.chain.bound(view, end);
-        self.chain.writes.push_back((ticket, from, view, spans));
-        if self.gate.is_durable(ticket) {
-            self.chain_persisted(ticket, out);
+        let ticket = core.gate.store(StorageCommand::Bind { view, runs }, out);
+        self.at.extend(named.into_iter().map(|(position, id)| (position, (id, ticket))));
+        core.note_end(view, end);
+        self.writes.push_back((ticket, from, view, spans));
+        if core.gate.is_durable(ticket) {
+            self.persisted(core, ticket, out);
         }
-    }
-
-    /// Writes up to this ticket are durable.
-    pub(super) fn chain_persisted(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
-        while self.chain.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
-            let (.., spans) = self.chain.writes.pop_front().expect("the front was just seen");
-            let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
-            if self.is_primary() {
-                // All replicas have what the primary has.
-                self.chain.settled = self.chain.settled.max(end);
-            }
-        }
-        self.advance_written(out);
-    }
-
-    /// A write had no room: nothing of it is there.
-    pub(super) fn chain_failed(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
-        let Some(index) = self.chain.writes.iter().position(|(written, ..)| *written == ticket) else {
-            return;
-        };
-        let Some((_, from, view, spans)) = self.chain.writes.remove(index) else { return };
-        for position in spans.iter().flat_map(|span| span.positions()) {
-            if self.chain.at.get(&position).is_some_and(|(_, written)| *written == ticket) {
-                self.chain.at.remove(&position);
-            }
-        }
-        send(from, Message::Later { view, spans, disk_full: true }, out);
     }
 
     /// Somebody writes what is final already: looks what is there.
     fn check(
         &mut self,
+        core: &mut Core,
         client: Address,
         view: ViewNumber,
         wanted: Vec<(Position, RecordId)>,
@@ -322,189 +350,132 @@ impl Replica {
     ) {
         for part in wanted.chunk_by(|(one, _), (next, _)| one.next() == *next) {
             let (from, end) = (part[0].0, part[part.len() - 1].0.next());
-            let question = self.chain.read(OwnRead::Check { client, view, wanted: part.to_vec() });
-            self.readers.read_own(question, from, end, out);
+            let question = self.read(OwnRead::Check { client, view, wanted: part.to_vec() });
+            core.look_up(question, from, end, out);
         }
-    }
-
-    /// The store answered a question of the replica itself.
-    pub(super) fn take_own_read(&mut self, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
-        match (self.chain.reads.remove(&question), outcome) {
-            (Some(OwnRead::Check { client, view, wanted }), outcome) => {
-                self.checked(client, view, wanted, outcome, out);
-            }
-            (Some(OwnRead::Fill { primary, view }), Ok((records, _))) => {
-                let mut runs = vec![];
-                for Stored { position, id, record } in records {
-                    junk::push(&mut runs, position, (id, record));
-                }
-                for run in runs {
-                    self.gate.confirm(primary, Message::Filled { view, run }, out);
-                }
-            }
-            (Some(OwnRead::Seek { client, view, session, from }), outcome) => {
-                self.sought(client, (view, session), from, outcome, out);
-            }
-            (Some(OwnRead::Flush), outcome) => self.flush_read(outcome, out),
-            (Some(OwnRead::Fill { .. }), Err(_)) | (None, _) => {}
-        }
-    }
-
-    /// The replica looked up what is final. It does not know what it lacks or has damaged.
-    fn checked(
-        &self,
-        client: Address,
-        view: ViewNumber,
-        wanted: Vec<(Position, RecordId)>,
-        outcome: OwnOutcome,
-        out: &mut Vec<RoleEffect>,
-    ) {
-        let (records, upto) = outcome.unwrap_or_default();
-        let there: BTreeMap<Position, RecordId> =
-            records.into_iter().map(|stored| (stored.position, stored.id)).collect();
-        let (mut written, mut unreadable, mut others) = (vec![], vec![], vec![]);
-        for (position, id) in wanted {
-            match there.get(&position) {
-                Some(found) => {
-                    written.push(position);
-                    others.extend((*found != id).then_some((position, *found)));
-                }
-                // Only what fits into one read is answered at once.
-                None if position >= upto && upto > Position::ZERO => {}
-                None => unreadable.push(position),
-            }
-        }
-        let (written, spans) = (Span::of(written.into_iter()), Span::of(unreadable.into_iter()));
-        if !written.is_empty() {
-            send(client, Message::Written { view, spans: written, others }, out);
-        }
-        if !spans.is_empty() {
-            send(client, Message::Unreadable { view, spans }, out);
-        }
-    }
-
-    /// The position after the last that was written in a view that it takes part in.
-    pub(super) fn written_end(&self, view: ViewNumber) -> Position {
-        match &self.memory.view {
-            Some(known) if self.memory.config.order.places_first() => self.chain.end(view).max(known.start),
-            _ => Position::ZERO,
-        }
-    }
-
-    /// How far the shard's positions are written here, whatever the others have.
-    #[must_use]
-    pub fn written_below(&self) -> Position {
-        let Some(view) = self.memory.view.as_ref() else { return self.stable };
-        let end = self.chain.end(view.number);
-        self.chain.written_below((self.shard, &view.placement), (self.stable, end), |_| true)
     }
 
     /// Primary: what is written here without a gap is on all replicas.
-    fn advance_written(&mut self, out: &mut Vec<RoleEffect>) {
-        if !self.memory.config.order.places_first() {
-            return;
-        }
-        if !self.is_primary() || !self.is_open() {
-            if self.options.deviates(Deviation::ReadFromHead) {
-                self.readers.stable_advanced(&self.bounds(), out);
+    fn advance_written(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
+        if !core.is_primary() || !core.is_open() {
+            if core.options.deviates(Deviation::ReadFromHead) {
+                core.feed_readers(self, out);
             }
             return;
         }
-        let Some(view) = self.memory.view.as_ref() else { return };
-        let (place, range) = ((self.shard, &view.placement), (self.stable, self.chain.settled));
-        let stable = self.chain.written_below(place, range, |ticket| self.gate.is_durable(ticket));
-        self.advance_stable(stable, out);
-    }
-
-    pub(super) fn is_primary(&self) -> bool {
-        self.members().is_some_and(|members| members.primary() == self.me())
+        let Some(view) = core.memory.view.as_ref() else { return };
+        let (place, range) = ((core.shard, &view.placement), (core.stable, self.settled));
+        let stable = self.first_unwritten(place, range, |ticket| core.gate.is_durable(ticket));
+        core.advance_stable(self, stable, out);
     }
 
     /// Primary: what was given out long ago is filled, and whoever asks is told how far everything is written.
     fn overdue(
         &mut self,
+        core: &mut Core,
         now: Time,
         from: Address,
         (settled, overdue): (Position, Position),
         out: &mut Vec<RoleEffect>,
     ) {
-        let view = self.view_number();
-        self.chain.settled = self.chain.settled.max(settled);
-        self.advance_written(out);
-        if self.stable < overdue {
-            self.fill(now, view, overdue, out);
+        let view = core.view_number();
+        self.settled = self.settled.max(settled);
+        self.advance_written(core, out);
+        if core.stable < overdue {
+            self.fill(core, now, view, overdue, out);
         }
-        if self.stable > self.chain.passed_on {
-            self.chain.passed_on = self.stable;
-            self.pass_on_stable(view, out);
+        if core.stable > self.passed_on {
+            self.passed_on = core.stable;
+            core.pass_on_stable(view, out);
         }
-        send(from, Message::StableKnown { view, stable: self.stable }, out);
+        send(from, Message::StableKnown { view, stable: core.stable }, out);
     }
 
     /// Primary: has the head say what is at the positions below `overdue` that are not written here.
-    fn fill(&mut self, now: Time, view: ViewNumber, overdue: Position, out: &mut Vec<RoleEffect>) {
-        match &self.chain.filling {
-            Some(filling) if self.stable < filling.end => {
-                if !self.chain.fill_timer.expires(now) {
+    fn fill(
+        &mut self,
+        core: &Core,
+        now: Time,
+        view: ViewNumber,
+        overdue: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match &self.filling {
+            Some(filling) if core.stable < filling.end => {
+                if !self.fill_timer.expires(now) {
                     return;
                 }
             }
             Some(_) => {
-                self.chain.fill_timer.answered(now);
-                self.chain.fill_timer.start(now);
+                self.fill_timer.answered(now);
+                self.fill_timer.start(now);
             }
-            None => self.chain.fill_timer.start(now),
+            None => self.fill_timer.start(now),
         }
-        let Some(known) = self.memory.view.as_ref() else { return };
-        let Some(head) = self.members().and_then(|members| members.replicas.last()).copied() else {
+        let Some(known) = core.memory.view.as_ref() else { return };
+        let Some(head) = core.members().and_then(|members| members.replicas.last()).copied() else {
             return;
         };
-        let end = overdue.min(self.stable + MOST_POSITIONS);
-        let missing = own_positions(&known.placement, self.shard, self.stable, end)
-            .filter(|position| !self.chain.at.contains_key(position));
+        let end = overdue.min(core.stable + MOST_POSITIONS);
+        let missing = own_positions(&known.placement, core.shard, core.stable, end)
+            .filter(|position| !self.at.contains_key(position));
         let spans = Span::of(missing);
         let Some(last) = spans.last().copied() else { return };
-        self.chain.filling = Some(Filling { end: last.end(), runs: vec![] });
-        let head = Address::Node(head.node, Endpoint::Shard(self.shard));
+        self.filling = Some(Filling { end: last.end(), runs: vec![] });
+        let head = Address::Node(head.node, Endpoint::Shard(core.shard));
         send(head, Message::Fill { view, spans }, out);
     }
 
     /// Head: where nothing is, there is junk from now on; and then the primary is told what is there.
-    fn fill_as_head(&mut self, from: Address, view: ViewNumber, spans: &[Span], out: &mut Vec<RoleEffect>) {
-        let over_value = self.options.deviates(Deviation::JunkOverValue);
+    fn fill_as_head(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        spans: &[Span],
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let over_value = core.options.deviates(Deviation::JunkOverValue);
         let mut runs = vec![];
         for position in spans.iter().flat_map(|span| span.positions()) {
-            if position >= self.stable && (over_value || !self.chain.at.contains_key(&position)) {
+            if position >= core.stable && (over_value || !self.at.contains_key(&position)) {
                 junk::push(&mut runs, position, junk(position));
             }
         }
-        self.take(from, view, runs, out);
+        self.take(core, from, view, runs, out);
         for span in spans {
-            let question = self.chain.read(OwnRead::Fill { primary: from, view });
-            self.readers.read_own(question, span.first, span.end(), out);
+            let question = self.read(OwnRead::Fill { primary: from, view });
+            core.look_up(question, span.first, span.end(), out);
         }
     }
 
     /// Primary: the head holds this. So will the others.
-    fn filled(&mut self, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
-        let Some(members) = self.members() else { return };
+    fn filled(&mut self, core: &mut Core, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
+        let Some(members) = core.members() else { return };
         let middle = members.replicas.iter().skip(1).take(members.replicas.len().saturating_sub(2));
         let waiting: BTreeSet<NodeId> = middle.map(|member| member.node).collect();
         if waiting.is_empty() {
-            return self.take_filled(view, run, out);
+            return self.take_filled(core, view, run, out);
         }
         for node in &waiting {
-            let to = Address::Node(*node, Endpoint::Shard(self.shard));
+            let to = Address::Node(*node, Endpoint::Shard(core.shard));
             send(to, Message::Write { view, runs: vec![run.clone()] }, out);
         }
-        if let Some(filling) = &mut self.chain.filling {
+        if let Some(filling) = &mut self.filling {
             filling.runs.push((run, waiting));
         }
     }
 
     /// Primary: a replica in the middle of the chain has these.
-    fn filled_at(&mut self, from: Address, view: ViewNumber, spans: &[Span], out: &mut Vec<RoleEffect>) {
-        let (Address::Node(node, _), Some(filling)) = (from, &mut self.chain.filling) else { return };
+    fn filled_at(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        spans: &[Span],
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (Address::Node(node, _), Some(filling)) = (from, &mut self.filling) else { return };
         let covers = |span: &Span, run: &Run| span.first <= run.first && run.end() <= span.end();
         let mut done = vec![];
         filling.runs.retain_mut(|(run, waiting)| {
@@ -516,38 +487,38 @@ impl Replica {
             }
             !waiting.is_empty()
         });
-        if self.serves(from, view, out) {
-            done.into_iter().for_each(|run| self.take_filled(view, run, out));
+        if serves(core, from, view, out) {
+            done.into_iter().for_each(|run| self.take_filled(core, view, run, out));
         }
     }
 
     /// Primary: takes what all the others have.
-    fn take_filled(&mut self, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
+    fn take_filled(&mut self, core: &mut Core, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
         let mut fresh = vec![];
         for (position, named) in (run.first.0..).map(Position).zip(run.records) {
-            if position >= self.stable && !self.chain.at.contains_key(&position) {
+            if position >= core.stable && !self.at.contains_key(&position) {
                 junk::push(&mut fresh, position, named);
             }
         }
-        let me = Address::Node(self.me().node, Endpoint::Shard(self.shard));
-        self.take(me, view, fresh, out);
+        let me = Address::Node(core.me().node, Endpoint::Shard(core.shard));
+        self.take(core, me, view, fresh, out);
     }
 
     /// Reads the next part of what is to be flushed, or says that there is none. What is on its way is sent again.
-    fn flush_on(&mut self, out: &mut Vec<RoleEffect>) {
-        let Some(Flushing { claim, controller, next, end, .. }) = &self.chain.flushing else { return };
+    fn flush_on(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
+        let Some(Flushing { claim, controller, next, end, .. }) = &self.flushing else { return };
         let (claim, controller, next, end) = (*claim, *controller, *next, *end);
         send(controller, Message::Flushed { claim, upto: next }, out);
         if next < end {
-            self.chain.reads.retain(|_, read| !matches!(read, OwnRead::Flush));
-            let question = self.chain.read(OwnRead::Flush);
-            self.readers.read_own(question, next, end.min(next + MOST_POSITIONS), out);
+            self.reads.retain(|_, read| !matches!(read, OwnRead::Flush));
+            let question = self.read(OwnRead::Flush);
+            core.look_up(question, next, end.min(next + MOST_POSITIONS), out);
         }
     }
 
     /// A part of what is to be flushed: where nothing is, there is junk from now on.
-    fn flush_read(&mut self, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
-        let Some(flushing) = &mut self.chain.flushing else { return };
+    fn flush_read(&mut self, core: &mut Core, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = &mut self.flushing else { return };
         let (claim, first) = (flushing.claim, flushing.next);
         let Ok((records, upto)) = outcome else {
             return send(flushing.controller, Message::Unflushed { claim }, out);
@@ -556,44 +527,70 @@ impl Replica {
         let backups = flushing.backups.clone();
         let mut there = records.into_iter().peekable();
         let mut runs = vec![];
-        for position in own_positions(&flushing.placement, self.shard, first, upto) {
+        for position in own_positions(&flushing.placement, core.shard, first, upto) {
             while there.next_if(|stored| stored.position < position).is_some() {}
             let found = there.next_if(|stored| stored.position == position);
             let named = found.map_or_else(|| junk(position), |stored| (stored.id, stored.record));
             junk::push(&mut runs, position, named);
         }
         if runs.is_empty() {
-            return self.flush_bound(claim, first, out);
+            return self.flush_bound(core, claim, first, out);
         }
-        let me = Address::Node(self.me().node, Endpoint::Shard(self.shard));
-        self.bind(me, claim, first, &backups, runs, out);
+        let me = Address::Node(core.me().node, Endpoint::Shard(core.shard));
+        core.bind(self, me, (claim, first), &backups, runs, out);
     }
 
     /// A part of what is to be flushed is on all replicas.
-    fn flush_bound(&mut self, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
-        let Some(flushing) = self.chain.flushing.as_mut().filter(|flushing| flushing.claim == view) else {
+    fn flush_bound(&mut self, core: &mut Core, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = self.flushing.as_mut().filter(|flushing| flushing.claim == view) else {
             return;
         };
         let Some((_, upto)) = flushing.batch.take_if(|(first, _)| *first == batch) else { return };
         flushing.next = upto;
-        self.flush_on(out);
+        self.flush_on(core, out);
     }
 }
 
-/// Whether a message is about positions that clients write themselves.
-pub(super) fn is_about(message: &Message) -> bool {
-    matches!(
-        message,
-        Message::Write { .. }
-            | Message::Written { .. }
-            | Message::Overdue { .. }
-            | Message::Fill { .. }
-            | Message::Filled { .. }
-            | Message::Flush { .. }
-            | Message::Bound { .. }
-            | Message::Confirm { .. }
-            | Message::Seek { .. }
-    )
+/// Whether it takes part in this view, and knows that it is registered. Whoever's view is over is told.
+fn serves(core: &Core, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
+    let fenced = core.options.deviates(Deviation::WrittenWhileFenced) && view == core.view_number();
+    fenced || core.accepts(from, view, out) && core.is_open() && view == core.view_number()
+}
+
+fn owns(core: &Core, position: Position) -> bool {
+    core.memory.view.as_ref().is_some_and(|view| view.placement.shard_of(position) == core.shard)
+}
+
+/// The replica looked up what is final. It does not know what it lacks or has damaged.
+fn checked(
+    client: Address,
+    view: ViewNumber,
+    wanted: Vec<(Position, RecordId)>,
+    outcome: OwnOutcome,
+    out: &mut Vec<RoleEffect>,
+) {
+    let (records, upto) = outcome.unwrap_or_default();
+    let there: BTreeMap<Position, RecordId> =
+        records.into_iter().map(|stored| (stored.position, stored.id)).collect();
+    let (mut written, mut unreadable, mut others) = (vec![], vec![], vec![]);
+    for (position, id) in wanted {
+        match there.get(&position) {
+            Some(found) => {
+                written.push(position);
+                others.extend((*found != id).then_some((position, *found)));
+            }
+            // Only what fits into one read is answered at once.
+            None if position >= upto && upto > Position::ZERO => {}
+            None => unreadable.push(position),
+        }
+    }
+    let (written, spans) = (Span::of(written.into_iter()), Span::of(unreadable.into_iter()));
+    if !written.is_empty() {
+        send(client, Message::Written { view, spans: written, others }, out);
+    }
+    if !spans.is_empty() {
+        send(client, Message::Unreadable { view, spans }, out);
+    }
 }
 
 fn span_of(run: &Run) -> Span {
