@@ -27,7 +27,7 @@ impl Answered {
 
 impl Core {
     /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
-    pub(super) fn answers_again(
+    pub(crate) fn answers_again(
         &self,
         leader: Address,
         (view, batch): (ViewNumber, Position),
@@ -42,7 +42,7 @@ impl Core {
     }
 
     /// Backup: the same for its primary.
-    pub(super) fn replicated_again(
+    pub(crate) fn replicated_again(
         &self,
         primary: Address,
         (view, batch): (ViewNumber, Position),

@@ -6,20 +6,14 @@
 //!
 //! It is a [`Core`], the same in every ordering, with the [`DataPath`] of its log's ordering.
 
-use seriatim_model::storage::{Lacking, ShardMemory, ShardRecovery};
-use seriatim_model::{
-    Address, Endpoint, Input, LogConfig, Machine, Member, Order, Peer, Position, ShardId, Time, TimeIndex,
-    ViewHistory, ViewNumber,
-};
+use seriatim_model::storage::{Lacking, ShardMemory};
+use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Time, TimeIndex};
 
 use super::core::{Core, Write, send};
-use super::local::LocalLog;
 use super::message::{Held, Message};
-use super::ordering::{ById, Pushed};
 use super::path::DataPath;
-use super::writing::Chain;
 use crate::control;
-use crate::deviation::{Deviation, Options};
+use crate::deviation::Deviation;
 use crate::roles::{self, RoleEffect, RoleInput};
 
 /// One replica of one shard of one log.
@@ -78,44 +72,9 @@ impl Machine for Replica {
 }
 
 impl Replica {
-    /// A replica that never held anything.
-    #[must_use]
-    pub fn new(me: Member, shard: ShardId, config: LogConfig, options: Options) -> Self {
-        let memory = ShardMemory {
-            incarnation: me.incarnation,
-            config,
-            claim: ViewNumber::NONE,
-            view: None,
-            history: ViewHistory::default(),
-        };
-        let (stable, trim) = (Position::ZERO, Position::ZERO);
-        let (memory, put, void, ends) = (Some(memory), vec![], vec![], vec![]);
-        let times = TimeIndex::default();
-        let recovery = ShardRecovery { memory, stable, trim, lacks: None, put, void, ends, times };
-        Self::recover(me, shard, recovery, options).expect("it has its memory")
-    }
-
-    /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and waits
-    /// for a new view. `me` names a new life if the store may have lost something; then what it holds
-    /// below `stable` is all that it is good for.
-    ///
-    /// Nothing, if the store remembers nothing.
-    #[must_use]
-    pub fn recover(
-        me: Member,
-        shard: ShardId,
-        mut recovery: ShardRecovery,
-        options: Options,
-    ) -> Option<Self> {
-        let (put, void) = (std::mem::take(&mut recovery.put), std::mem::take(&mut recovery.void));
-        let core = Core::recover(me, shard, recovery, options)?;
-        let path: Box<dyn DataPath> = match core.memory.config.order {
-            Order::ErwinBb => Box::new(Pushed),
-            Order::ErwinSt => Box::new(ById::recover(put, void)),
-            Order::Corfu => Box::new(Chain::default()),
-            Order::Scalog => Box::new(LocalLog::recover(put, core.stable)),
-        };
-        Some(Self { core, path })
+    /// A replica of a core and the data path of its log's ordering.
+    pub(crate) fn of(core: Core, path: Box<dyn DataPath>) -> Self {
+        Self { core, path }
     }
 
     /// The state that the replica remembers besides its records; a new one has to write it first.

@@ -146,7 +146,7 @@ impl Bounds {
 }
 
 /// The outcome of a read that the replica itself asked for: records, and how far they are all.
-pub(super) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
+pub(crate) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
 
 /// The findings of a read for the replica itself.
 #[derive(Clone, Debug, Default)]

@@ -1,16 +1,14 @@
 //! Where the records of a session are, for a run that goes on with another one's session where nobody remembers what that
-//! was given (`corfu`).
+//! was given.
 //!
 //! A replica looks at what is final only, and reads it: names are with the records. It tells how far it has everything.
 
 use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
-use super::core::{Core, send};
-use super::message::Message;
-use super::readers::OwnOutcome;
-use super::writing::{Chain, OwnRead, own_positions};
+use super::{Chain, OwnRead, own_positions};
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
+use crate::shard::{Core, Message, OwnOutcome, send};
 
 impl Chain {
     /// A client looks for the records of a session. While what it asks about is not final, it asks again.

@@ -26,15 +26,13 @@ use seriatim_model::{
     Time, ViewNumber, limits,
 };
 
-use super::core::{Batch, Core, Write, send};
-use super::message::Message;
-use super::path::DataPath;
 use super::unordered::{Part, Question, Unordered, Waiting};
 use crate::deviation::Deviation;
 use crate::parts::held_ids::not_below;
 use crate::parts::pauses::RESEND_MOST;
 use crate::parts::{HeldIds, Names};
 use crate::roles::RoleEffect;
+use crate::shard::{Batch, Core, DataPath, Message, Write, send};
 
 /// How long a backup waits for a record that its client may just have put everywhere.
 const BACKUP_WAITS: Duration = Duration::from_millis(10);
@@ -43,23 +41,13 @@ type Out = Vec<RoleEffect>;
 
 /// The data path of a log whose records are put on the shards by their clients: orders give them positions by name.
 #[derive(Clone, Debug)]
-pub(super) struct ById {
+pub(crate) struct ById {
     unordered: Unordered,
-}
-
-/// The data path of a log whose records are pushed to the shards with their positions. It keeps nothing.
-#[derive(Clone, Debug)]
-pub(super) struct Pushed;
-
-impl DataPath for Pushed {
-    fn boxed(&self) -> Box<dyn DataPath> {
-        Box::new(Self)
-    }
 }
 
 impl ById {
     /// The names that a store holds when it is opened again.
-    pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
+    pub(crate) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
         Self { unordered: Unordered::recover(put, void) }
     }
 }

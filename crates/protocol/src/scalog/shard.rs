@@ -17,6 +17,8 @@
 //! its client submits it again. The primary passes records on without waiting, and each replica reports for itself how
 //! much is durable on it, at most once in each interval, and only if there is news.
 
+mod covering;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Lacking, StorageCommand};
@@ -25,21 +27,17 @@ use seriatim_model::{
     Time, View, ViewHistory, ViewNumber, limits,
 };
 
-use super::applied::Applied;
-use super::core::{Core, Write, send};
-use super::covering;
-use super::message::{Message, Submitted};
-use super::path::DataPath;
 use crate::deviation::Deviation;
 use crate::parts::HeldIds;
 use crate::roles::RoleEffect;
+use crate::shard::{Applied, Core, DataPath, Message, Submitted, Write, send};
 
 type Out = Vec<RoleEffect>;
 
 /// The data path of a log that is ordered by cuts: records are submitted to a shard's local log, and cuts give them
 /// positions.
 #[derive(Clone, Debug)]
-pub(super) struct LocalLog {
+pub(crate) struct LocalLog {
     local: Local,
     /// The records of the local log by their ids, until cuts have given them final positions.
     pub(super) ids: HeldIds,
@@ -207,7 +205,7 @@ impl Local {
 
 impl LocalLog {
     /// The records that a store holds when it is opened again, where everything below `stable` is in it.
-    pub(super) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
+    pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
         let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
         Self { local: Local::default(), ids, applied }
     }

@@ -12,6 +12,8 @@
 //! replicas. Where a position was given out long ago and is not written, the primary asks the head: what is there goes
 //! down the chain, and where nothing is the head writes junk. Readers take junk for a no-op.
 
+mod seeking;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use seriatim_model::storage::{Run, StorageCommand, Stored};
@@ -20,23 +22,19 @@ use seriatim_model::{
     ViewNumber, limits,
 };
 
-use super::applied::Applied;
-use super::core::{Core, send};
-use super::message::{Message, Span};
-use super::path::DataPath;
-use super::readers::OwnOutcome;
-use super::seeking::sought;
 use crate::deviation::Deviation;
 use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};
 use crate::roles::RoleEffect;
+use crate::shard::{Applied, Core, DataPath, Message, OwnOutcome, Span, send};
+use seeking::sought;
 
 /// How many positions are filled, or looked at in a flush, at once.
 const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
 
 /// The data path of a log whose positions clients write: a replica is a link of its shard's chain.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// The records that were written from the stable bound on under the present claim, and with which write.
     at: BTreeMap<Position, (RecordId, Ticket)>,
     /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
