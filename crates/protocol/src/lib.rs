@@ -7,6 +7,7 @@
 pub mod client;
 pub mod control;
 pub mod corfu;
+mod data_paths;
 pub mod deviation;
 pub mod erwin;
 pub mod parts;

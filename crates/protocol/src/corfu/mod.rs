@@ -18,8 +18,8 @@
 //! ```
 //!
 //! The sequencer ([`Sequencer`]) only counts; nothing that it knows is kept. What is written is decided by the head of
-//! a position's chain, which takes the first write ([`shard`](crate::shard), `writing.rs`). The shard's
-//! primary is the chain's other end, which readers ask.
+//! a position's chain, which takes the first write (`shard.rs`). The shard's primary is the chain's other end, which
+//! readers ask.
 //!
 //! **Holes.** Who dies after it was given a position leaves a hole. Of what is not written 10 ms after it was given out, or
 //! as much later as its client asked for, the sequencer asks the client whether it writes it. What its client does not
@@ -49,6 +49,7 @@ mod resuming;
 mod search;
 pub mod sequencer;
 mod settling;
+pub(crate) mod shard;
 mod tail;
 mod tokens;
 mod writes;

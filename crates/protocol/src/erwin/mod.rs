@@ -45,6 +45,7 @@ mod resuming;
 pub mod rules;
 pub mod sequencer;
 mod settling;
+pub(crate) mod shard;
 mod view_change;
 
 pub use crate::parts::ShardChoice;

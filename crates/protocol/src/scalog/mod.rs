@@ -43,6 +43,7 @@ pub mod message;
 mod pushing;
 mod resuming;
 pub mod sequencer;
+pub(crate) mod shard;
 mod tail;
 mod view_change;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{Address, IdRun, Position, ViewNumber};
 
+use super::core::{Core, send};
 use super::message::Message;
-use super::primary_backup::{Replica, send};
 use crate::roles::RoleEffect;
 
 /// A replica's answers in the present view: at most as many as its leader keeps in flight.
@@ -25,9 +25,9 @@ impl Answered {
     }
 }
 
-impl Replica {
+impl Core {
     /// Primary: the answer to a batch that is held everywhere is given again. Says whether it is.
-    pub(super) fn answers_again(
+    pub(crate) fn answers_again(
         &self,
         leader: Address,
         (view, batch): (ViewNumber, Position),
@@ -42,7 +42,7 @@ impl Replica {
     }
 
     /// Backup: the same for its primary.
-    pub(super) fn replicated_again(
+    pub(crate) fn replicated_again(
         &self,
         primary: Address,
         (view, batch): (ViewNumber, Position),

@@ -13,9 +13,9 @@ use seriatim_model::{
     Address, Endpoint, Member, NodeId, Position, ShardId, Ticket, Time, ViewHistory, limits,
 };
 
+use super::core::send;
 use super::former::Former;
 use super::message::Message;
-use super::primary_backup::send;
 use crate::deviation::{Deviation, Options};
 use crate::parts::pauses::patience_within;
 use crate::roles::RoleEffect;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, Member, NodeId, Position, ShardId, ShardMembers, Time, ViewNumber};
 
+use super::core::send;
 use super::message::Message;
-use super::primary_backup::send;
 use crate::roles::RoleEffect;
 
 /// How many are remembered, and how many questions in a row one may leave unanswered.

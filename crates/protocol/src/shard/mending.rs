@@ -6,9 +6,10 @@ use seriatim_model::storage::{Lacking, Owned, StorageCommand, Stored};
 use seriatim_model::{Address, Endpoint, Member, Position, Ticket, Time};
 
 use super::copying::{as_mapped, as_pushed};
+use super::core::Core;
 use super::former::NEEDED_FOR;
 use super::message::{Message, ReadError};
-use super::primary_backup::Replica;
+use super::path::DataPath;
 use super::readers::{Outcome, OwnOutcome};
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
@@ -18,10 +19,11 @@ const SCRUB_EVERY: Duration = Duration::from_millis(20);
 /// When such a read is given up.
 const SCRUB_PATIENCE: Duration = Duration::from_secs(5);
 
-impl Replica {
+impl Core {
     /// Records came from another replica, with a map of the positions if the log needs one.
     pub(super) fn got(
         &mut self,
+        path: &mut dyn DataPath,
         now: Time,
         request: u64,
         (records, owned): (Vec<Stored>, Vec<Owned>),
@@ -40,10 +42,10 @@ impl Replica {
             }
             self.copying.writing(before, ticket);
             if self.gate.is_durable(ticket) {
-                self.copied(ticket, out);
+                self.copied(path, ticket, out);
             }
         }
-        self.copy(now, out);
+        self.copy(path, now, out);
     }
 
     pub(super) fn not_got(
@@ -68,16 +70,10 @@ impl Replica {
         }
     }
 
-    /// Whether a view is being formed that counts on it, or may: what is stored then, that view change brings.
-    #[must_use]
-    pub fn is_between_views(&self) -> bool {
-        self.memory.claim != self.view_number()
-    }
-
     /// Records that another replica gave are written.
-    pub(super) fn copied(&mut self, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+    pub(super) fn copied(&mut self, path: &dyn DataPath, ticket: Ticket, out: &mut Vec<RoleEffect>) {
         if let Some(lacks) = self.copying.written(ticket, self.lacks) {
-            let before = self.before();
+            let before = self.before(path);
             self.lacks = lacks;
             self.leave_gaps();
             self.remember(before, out);
@@ -85,13 +81,13 @@ impl Replica {
     }
 
     /// Asks another replica for what is lacking or damaged.
-    pub(super) fn copy(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+    pub(super) fn copy(&mut self, path: &dyn DataPath, now: Time, out: &mut Vec<RoleEffect>) {
         if !self.is_open() {
             return;
         }
         let is_complete = self.knows_trim() && self.lacks.is_some_and(Lacking::is_empty);
         if is_complete && self.copying.may_finish(now) {
-            let before = self.before();
+            let before = self.before(path);
             self.lacks = None;
             self.remember(before, out);
         }
@@ -124,6 +120,7 @@ impl Replica {
     /// Somebody reads. A replica that does is getting something, and those that the view does without may be all that have it.
     pub(super) fn serve_reader(
         &mut self,
+        path: &dyn DataPath,
         now: Time,
         reader: Address,
         message: Message,
@@ -137,14 +134,7 @@ impl Replica {
             Address::Node(_, Endpoint::Shard(_)) if reads => self.needed_until = now + NEEDED_FOR,
             _ => {}
         }
-        self.readers.receive(now, reader, message, &self.bounds(), out);
-    }
-
-    /// Whether replicas that took its place may still need what it holds. A view without it was not always formed because it
-    /// had nothing to give.
-    #[must_use]
-    pub fn is_needed(&self, now: Time) -> bool {
-        now < self.needed_until
+        self.readers.receive(now, reader, message, &self.bounds(path), out);
     }
 
     /// After a restart: reads on, to find what is damaged.

@@ -27,6 +27,9 @@
 //!   answer says: everything of this shard below it, from where the reader asked on, has been given.
 //! * **trim**: positions below are gone for good, on every replica, durably.
 //!
+//! A replica is a [`Core`], which knows no ordering, and the [`DataPath`] of its log's ordering: how records come to it,
+//! and when they are final. The core asks no more of a log than what is true of its positions.
+//!
 //! ```text
 //! leader          primary          backup          reader
 //!   |--- Bind ------->|-- Replicate -->|              |
@@ -37,24 +40,25 @@
 //! ```
 
 mod answered;
+mod applied;
 mod copying;
-mod covering;
+pub mod core;
 mod former;
-mod held;
-mod local;
 mod mending;
 pub mod message;
-mod ordering;
+pub mod path;
 pub mod primary_backup;
 mod readers;
-mod seeking;
 mod survey;
 mod trimming;
-mod unordered;
 mod unstored;
-mod vacancies;
-mod writing;
+mod views;
 
+pub use applied::Applied;
+pub use core::Core;
+pub(crate) use core::{Batch, Write, send};
 pub use message::{Held, Message, ReadError, Span, Submitted};
+pub use path::DataPath;
 pub use primary_backup::Replica;
+pub(crate) use readers::OwnOutcome;
 pub use survey::{Retain, Survey, Surveyed};

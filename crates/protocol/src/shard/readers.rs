@@ -8,8 +8,8 @@ use seriatim_model::limits::Limits;
 use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRange, Stored};
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
+use super::core::send;
 use super::message::{Message, ReadError};
-use super::primary_backup::send;
 use crate::parts::Shares;
 use crate::roles::RoleEffect;
 
@@ -146,7 +146,7 @@ impl Bounds {
 }
 
 /// The outcome of a read that the replica itself asked for: records, and how far they are all.
-pub(super) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
+pub(crate) type OwnOutcome = Result<(Vec<Stored>, Position), ReadFailure>;
 
 /// The findings of a read for the replica itself.
 #[derive(Clone, Debug, Default)]

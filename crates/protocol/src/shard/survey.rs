@@ -6,10 +6,10 @@ use std::time::Duration;
 use seriatim_model::retention::StoreUse;
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::wire::wire_struct;
-use seriatim_model::{Address, IdRun, Position, Ticket, Time, TimeIndex, ViewNumber};
+use seriatim_model::{Address, Position, Ticket, Time, TimeIndex, ViewNumber};
 
+use super::core::{Core, send};
 use super::message::Message;
-use super::primary_backup::{Replica, send};
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 
@@ -111,10 +111,9 @@ impl Surveys {
     }
 }
 
-impl Replica {
+impl Core {
     /// Which position was reached when, as far as it knows.
-    #[must_use]
-    pub fn times(&self) -> &TimeIndex {
+    pub(super) fn times(&self) -> &TimeIndex {
         &self.surveys.times
     }
 
@@ -158,15 +157,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn measured(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        usage: StoreUse,
-        names: Vec<IdRun>,
-        out: &mut Vec<RoleEffect>,
-    ) {
-        self.discard_unknown(names, out);
+    pub(super) fn measured(&mut self, now: Time, ticket: Ticket, usage: StoreUse, out: &mut Vec<RoleEffect>) {
         let clients = &mut self.surveys.clients;
         if clients.measuring == Some(ticket) {
             (clients.measuring, clients.found) = (None, Some((usage.bytes, now + MEASURED_FOR)));
@@ -175,17 +166,6 @@ impl Replica {
             }
         } else if let Some((from, survey)) = self.surveys.measuring.remove(&ticket) {
             self.tell_survey(from, survey, Some(usage), out);
-        }
-    }
-
-    /// The store holds records that this replica does not know any more: it left a view in which they had positions that no
-    /// later view counts. They would keep their segments for ever. What has a position still, the store keeps.
-    fn discard_unknown(&mut self, names: Vec<IdRun>, out: &mut Vec<RoleEffect>) {
-        if self.has_local_log() || !self.is_open() {
-            return;
-        }
-        for unknown in names.into_iter().flat_map(|names| self.unordered.missing(names)).collect::<Vec<_>>() {
-            self.gate.store(StorageCommand::Discard(unknown), out);
         }
     }
 

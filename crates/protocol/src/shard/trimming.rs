@@ -3,25 +3,26 @@
 use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Address, Endpoint, Position, ViewNumber};
 
+use super::core::{Core, send};
 use super::message::{Message, ReadError};
-use super::primary_backup::{Replica, send};
+use super::path::DataPath;
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 
-impl Replica {
+impl Core {
     /// A client wants positions below to go, or the controller beside it says that they went elsewhere.
     pub(super) fn told_to_trim(
         &mut self,
+        path: &mut dyn DataPath,
         from: Address,
-        request: u64,
-        view: ViewNumber,
+        (request, view): (u64, ViewNumber),
         position: Position,
         out: &mut Vec<RoleEffect>,
     ) {
         if self.is_open() && view == self.view_number() {
             self.trim(from, request, position, out);
         } else if self.is_told_by_controller(from) {
-            self.trim_outside(view, position, out);
+            self.trim_outside(path, view, position, out);
         } else {
             self.trim_when_fenced(view, position);
             send(from, self.fenced(), out);
@@ -77,21 +78,27 @@ impl Replica {
 
     /// A view does without it, and that view's replicas trimmed: what it holds below goes as well, and is final there. One
     /// that gives out what it has itself goes by its own word.
-    fn trim_outside(&mut self, view: ViewNumber, position: Position, out: &mut Vec<RoleEffect>) {
+    fn trim_outside(
+        &mut self,
+        path: &mut dyn DataPath,
+        view: ViewNumber,
+        position: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
         let is_a_members_own = view <= self.view_number() && self.is_named();
         if is_a_members_own || self.options.deviates(Deviation::OutsideUntrimmed) {
             return;
         }
         // A view that is being formed counts on what it said is final, and may begin lower.
-        let is_counted_on = self.has_local_log() || self.memory.claim > view;
+        let is_counted_on = path.applied().is_some() || self.memory.claim > view;
         let position = if is_counted_on { position.min(self.stable) } else { position };
-        let is_news = position > self.trim || position > self.stable || self.unnamed() > 0;
+        let is_news = position > self.trim || position > self.stable || path.unplaced() > 0;
         self.trim_below(position, out);
-        self.advance_stable(position, out);
+        self.advance_stable(path, position, out);
         // Records without positions would keep the segments that they are in. If it becomes a member again, it has what
         // the members have.
         if self.memory.claim <= view {
-            self.leave_unordered(out);
+            path.discard_unplaced(self, out);
         }
         // Now that nothing else keeps them, the segments go.
         if is_news || self.trim_refused {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use seriatim_model::storage::{Lacking, ShardMemory};
 use seriatim_model::{Position, Ticket};
 
-use super::covering::Reach;
+use super::applied::Applied;
 
 /// The part of a replica that goes back when its store has no room for a change.
 #[derive(Clone, Debug)]
@@ -14,7 +14,8 @@ pub(super) struct Before {
     pub(super) stable: Position,
     pub(super) restarted: bool,
     pub(super) lacks: Option<Lacking>,
-    pub(super) reach: Reach,
+    /// How far the store had everything, where the data path goes by that.
+    pub(super) applied: Option<Applied>,
 }
 
 /// Changes on their way to the store, oldest first, with what was before each of them.

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{IdRun, Peer, SessionId};
 
-use crate::parts::{Names, Shares};
+use super::{Names, Shares};
 
 /// The names of such records.
 ///
 /// Invariant: `sessions` has those of which something is held, `shares` counts what is held by whose it is, and all that
 /// are `gone` have some of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub struct Held {
     names: Names,
     sessions: BTreeMap<SessionId, Holding>,
     shares: Shares<Option<Peer>>,
@@ -33,7 +33,7 @@ struct Holding {
 
 impl Held {
     /// The records are in the store, or on their way there.
-    pub(super) fn add(&mut self, names: IdRun, from: Option<Peer>) {
+    pub fn add(&mut self, names: IdRun, from: Option<Peer>) {
         let fresh: u64 = self.names.missing(names).iter().map(|part| part.count).sum();
         self.names.add(names);
         if fresh > 0 {
@@ -49,7 +49,7 @@ impl Held {
     }
 
     /// Something of a session came from this client: what is held of it counts as the client's.
-    pub(super) fn hear(&mut self, session: SessionId, client: Peer) {
+    pub fn hear(&mut self, session: SessionId, client: Peer) {
         let Some(holding) = self.sessions.get_mut(&session).filter(|held| held.client != Some(client)) else {
             return;
         };
@@ -59,7 +59,7 @@ impl Held {
     }
 
     /// The records are not in the store any more, or never came to be.
-    pub(super) fn remove(&mut self, names: IdRun) {
+    pub fn remove(&mut self, names: IdRun) {
         let count: u64 = self.names.within(names).iter().map(|part| part.count).sum();
         self.names.remove(names);
         let Some(holding) = self.sessions.get_mut(&names.session).filter(|_| count > 0) else { return };
@@ -79,46 +79,53 @@ impl Held {
     }
 
     /// A client's connection closed. What it brought is held, and counts as its.
-    pub(super) fn disconnected(&mut self, client: Peer) {
+    pub fn disconnected(&mut self, client: Peer) {
         if self.shares.of(Some(client)) > 0 {
             self.gone.insert(client);
         }
     }
 
     /// Whether the client of a session is gone, and none came in its place.
-    pub(super) fn is_left(&self, session: SessionId) -> bool {
+    #[must_use]
+    pub fn is_left(&self, session: SessionId) -> bool {
         let client = self.sessions.get(&session).and_then(|holding| holding.client);
         client.is_some_and(|client| self.gone.contains(&client))
     }
 
     /// Whether something is held of a session.
-    pub(super) fn has(&self, session: SessionId) -> bool {
+    #[must_use]
+    pub fn has(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
     /// How many more may come from a client, where there are `most` in all.
-    pub(super) fn room(&self, client: Peer, most: u64) -> u64 {
+    #[must_use]
+    pub fn room(&self, client: Peer, most: u64) -> u64 {
         self.shares.room(Some(client), most)
     }
 
     /// Whether later records of the same session are held. These, and all the client sent after them, wait for the ones that
     /// come before: so there is a reserve for such.
-    pub(super) fn fill_a_gap(&self, names: IdRun) -> bool {
+    #[must_use]
+    pub fn fill_a_gap(&self, names: IdRun) -> bool {
         self.sessions.get(&names.session).is_some_and(|holding| names.first < holding.end)
     }
 
     /// How many more may come from a client that fill gaps.
-    pub(super) fn reserve(&self, client: Peer, most: u64) -> u64 {
+    #[must_use]
+    pub fn reserve(&self, client: Peer, most: u64) -> u64 {
         self.shares.room(Some(client), most + (most / 8).max(2))
     }
 
     /// How many are held.
-    pub(super) fn count(&self) -> u64 {
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.shares.total()
     }
 
     /// The names.
-    pub(super) fn names(&self) -> &Names {
+    #[must_use]
+    pub fn names(&self) -> &Names {
         &self.names
     }
 }

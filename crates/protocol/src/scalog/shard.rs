@@ -17,26 +17,39 @@
 //! its client submits it again. The primary passes records on without waiting, and each replica reports for itself how
 //! much is durable on it, at most once in each interval, and only if there is news.
 
+mod covering;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use seriatim_model::storage::StorageCommand;
+use seriatim_model::storage::{Lacking, StorageCommand};
 use seriatim_model::{
     Address, Endpoint, IdRun, Incarnation, Member, NodeId, Position, Record, RecordId, SessionId, Ticket,
-    Time, ViewNumber, limits,
+    Time, View, ViewHistory, ViewNumber, limits,
 };
 
-use super::message::{Message, Submitted};
-use super::primary_backup::{Replica, send};
 use crate::deviation::Deviation;
+use crate::parts::HeldIds;
 use crate::roles::RoleEffect;
+use crate::shard::{Applied, Core, DataPath, Message, Submitted, Write, send};
 
 type Out = Vec<RoleEffect>;
+
+/// The data path of a log that is ordered by cuts: records are submitted to a shard's local log, and cuts give them
+/// positions.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalLog {
+    local: Local,
+    /// The records of the local log by their ids, until cuts have given them final positions.
+    pub(super) ids: HeldIds,
+    /// How far the store has what cuts bound.
+    pub(super) applied: Applied,
+}
 
 /// The part of a shard's local log that is not decided yet, as one replica has it.
 ///
 /// Invariant: `chunks` follow each other from `decided` or below up to `length`; `durable <= length`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Local {
+struct Local {
     chunks: VecDeque<Chunk>,
     records: usize,
     bytes: usize,
@@ -190,82 +203,226 @@ impl Local {
     }
 }
 
-impl Replica {
-    /// Whether it takes part in a view of a log that is ordered by cuts.
-    pub(super) fn has_local_log(&self) -> bool {
-        self.memory.config.order.has_cuts()
+impl LocalLog {
+    /// The records that a store holds when it is opened again, where everything below `stable` is in it.
+    pub(crate) fn recover(put: Vec<IdRun>, stable: Position) -> Self {
+        let (ids, applied) = (HeldIds::recover(put), Applied::from(stable));
+        Self { local: Local::default(), ids, applied }
+    }
+}
+
+impl DataPath for LocalLog {
+    fn boxed(&self) -> Box<dyn DataPath> {
+        Box::new(self.clone())
     }
 
-    /// A message that concerns the local log.
-    pub(super) fn local(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
-        if !self.has_local_log() {
-            // A sender of messages that the log does not take is no client of ours.
-            return;
-        }
+    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
             Message::Submit { view, session, lowest, first, records } => {
                 let ids = IdRun { session, first, count: records.len() as u64 };
-                self.submit(now, from, view, Submitted { ids, lowest }, records, out);
+                self.submit(core, now, from, view, (Submitted { ids, lowest }, records), out);
             }
             Message::Follow { view, incarnation, index, names, records }
-                if incarnation == self.memory.incarnation
-                    && self.accepts(from, view, out)
-                    && self.has_begun() =>
+                if incarnation == core.memory.incarnation
+                    && core.accepts(from, view, out)
+                    && self.has_begun(core) =>
             {
-                self.follow(from, index, names, records, out);
+                self.follow(core, from, index, names, records, out);
             }
-            Message::Followed { view, length, asks } if self.has_begun() && view == self.view_number() => {
-                self.followed(now, from, (length, asks), out);
+            Message::Followed { view, length, asks }
+                if self.has_begun(core) && view == core.view_number() =>
+            {
+                self.followed(core, now, from, (length, asks), out);
             }
-            Message::Decided { view, end, length } if self.is_open() && view == self.view_number() => {
+            Message::Decided { view, end, length } if core.is_open() && view == core.view_number() => {
                 // The leader may have missed what came in between.
                 self.local.told = self.local.told.min(length);
                 self.local.reported = self.local.reported.min(length);
-                self.decided_at(end, length, out);
+                self.decided_at(core, end, length, out);
             }
             Message::Cover { view, of, batch, backups, length, runs }
-                if self.obeys_cut(from, view, of, out) =>
+                if covering::is_obeyed(core, from, view, of, out) =>
             {
-                self.cover(from, (view, of, batch), backups, length, runs, out);
+                self.cover(core, from, (view, of, batch), backups, (length, runs), out);
             }
             Message::ReplicateCover { view, of, batch, incarnation, length, runs }
-                if incarnation == self.memory.incarnation && self.obeys_cut(from, view, of, out) =>
+                if incarnation == core.memory.incarnation
+                    && covering::is_obeyed(core, from, view, of, out) =>
             {
-                self.cover_as_backup(from, (view, of, batch), length, runs, out);
+                let write = Write::Backup(from, view, batch);
+                self.hold_cover(core, write, (view, of, batch), length, runs, out);
             }
             // The rest are answers to others, or meant for another life.
             _ => {}
         }
     }
 
+    fn stored(&mut self, core: &mut Core, ticket: Ticket, out: &mut Out) {
+        self.local.persisted(ticket);
+        self.cuts_stored(core, ticket, out);
+    }
+
+    /// A write had no room. If it was one of the local log, it is made again later.
+    fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
+        self.applied.failed(ticket);
+        let is_it = |chunk: &&mut Chunk| chunk.stored == Stored::Writing(ticket);
+        let Some(chunk) = self.local.chunks.iter_mut().find(is_it) else { return };
+        chunk.stored = Stored::Failed(now + limits::RESEND_AFTER);
+        let ids = chunk.names.ids;
+        self.ids.release(ids);
+        if let Some(submitter) = self.local.submitters.get(&ids.session) {
+            let message = Message::Busy { view: core.view_number(), ids, disk_full: true };
+            send(submitter.client, message, out);
+        }
+    }
+
+    fn taken_back(&mut self, core: &mut Core, applied: Option<Applied>) {
+        self.applied = applied.expect("it goes by what it has applied");
+        core.sit_out();
+    }
+
+    /// The view is over. Whoever submitted what no cut is known to cover is told, and asks in the next one.
+    fn stopped(&mut self, core: &mut Core, out: &mut Out) {
+        let local = std::mem::take(&mut self.local);
+        let sessions: BTreeSet<SessionId> =
+            local.chunks.iter().map(|chunk| chunk.names.ids.session).collect();
+        for session in sessions {
+            if let Some(submitter) = local.submitters.get(&session) {
+                send(submitter.client, core.fenced(), out);
+            }
+        }
+    }
+
+    fn discard_unplaced(&mut self, core: &mut Core, out: &mut Out) {
+        for ids in std::mem::take(&mut self.ids).loose() {
+            core.gate.store(StorageCommand::Discard(ids), out);
+        }
+    }
+
+    fn passed_over(&mut self, core: &mut Core, out: &mut Out) {
+        Self::misses_cuts(core);
+        // Records that a failed attempt placed are bound in the store as far as they count.
+        self.ids.forget_placed();
+        self.discard_unplaced(core, out);
+    }
+
+    fn missing(&self, core: &Core, view: &View, _: &ViewHistory, begins: Position) -> Option<Lacking> {
+        Self::lacks_below(core, view, begins)
+    }
+
+    fn learned(&mut self, view: &View) {
+        self.applied = Applied::from(view.start);
+    }
+
+    /// A view that is registered begins: the local log begins anew. The leader is told, since it may have sent something
+    /// before the replica could take it.
+    fn entered(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        if !core.is_open() {
+            return;
+        }
+        self.local = Local { began: core.gate.issued(), ..Local::default() };
+        self.ids.forget_placed();
+        self.discard_unplaced(core, out);
+        let Some(members) = core.members().cloned() else { return };
+        tell_leader(core, (0, 0), vec![], out);
+        if core.is_primary() {
+            let backup = |member: &Member| {
+                let incarnation = member.incarnation;
+                (member.node, Backup { incarnation, followed: 0, heard_at: now })
+            };
+            self.local.backups = members.replicas[1..].iter().map(backup).collect();
+        } else {
+            // The primary's earlier messages count for nothing.
+            let to = Address::Node(members.primary().node, Endpoint::Shard(core.shard));
+            let asks = Message::Followed { view: core.view_number(), length: 0, asks: true };
+            core.gate.confirm(to, asks, out);
+        }
+    }
+
+    /// The replica forgets the ids that became final, and the records that were submitted for nothing.
+    fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
+        let mut orphans = vec![];
+        while let Some(run) = self.ids.next_final(core.stable, &core.memory.history) {
+            self.ids.note_active(core.stable, run.ids.session);
+            self.ids.forget_idle(core.options.limits.max_sessions, BTreeSet::new);
+            orphans.extend(self.ids.finish(core.shard, run));
+        }
+        let idle = HeldIds::over_after(&core.memory.config, core.options.limits);
+        orphans.extend(self.ids.sweep(core.stable, idle).into_iter().flatten());
+        for ids in orphans {
+            core.gate.store(StorageCommand::Discard(ids), out);
+        }
+    }
+
+    fn applied(&self) -> Option<&Applied> {
+        Some(&self.applied)
+    }
+
+    fn unplaced(&self) -> u64 {
+        self.ids.loose_count()
+    }
+
+    /// When something of the local log is to be reported, written again, or sent again.
+    fn deadline(&self, core: &Core) -> Option<Time> {
+        if !core.is_open() {
+            return None;
+        }
+        let report = self.local.report_at(core.memory.config.interval());
+        [report, self.local.retry_at(), self.local.follow_at()].into_iter().flatten().min()
+    }
+
+    fn timer(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        if self.deadline(core).is_none_or(|at| now < at) {
+            return;
+        }
+        for index in 0..self.local.chunks.len() {
+            let chunk = &self.local.chunks[index];
+            if matches!(chunk.stored, Stored::Failed(at) if now >= at) {
+                let (ids, named) = (chunk.names.ids, chunk.named());
+                let ticket = core.gate.store(StorageCommand::Put(named), out);
+                self.hold_submitted(ids);
+                self.local.chunks[index].stored = Stored::Writing(ticket);
+            }
+        }
+        let length = self.local.length;
+        let is_late =
+            |backup: &Backup| backup.followed < length && now >= backup.heard_at + limits::RESEND_AFTER;
+        let late: Vec<NodeId> =
+            self.local.backups.iter().filter(|(_, backup)| is_late(backup)).map(|(node, _)| *node).collect();
+        late.into_iter().for_each(|node| self.send_again(core, now, node, out));
+        self.local.asked_from = None;
+        self.report(core, now, out);
+    }
+}
+
+impl LocalLog {
     /// Primary: a client's records come next, as far as they are new.
     fn submit(
         &mut self,
+        core: &mut Core,
         now: Time,
         client: Address,
         view: ViewNumber,
-        names: Submitted,
-        mut records: Vec<Record>,
+        (Submitted { mut ids, lowest }, mut records): (Submitted, Vec<Record>),
         out: &mut Out,
     ) {
-        let Submitted { mut ids, lowest } = names;
         let bytes: usize = records.iter().map(Record::size).sum();
         let is_too_long = records.len() > 1 && bytes > limits::MAX_FRAME_BYTES / 2;
         if records.is_empty()
             || is_too_long
-            || records.iter().any(|record| self.memory.config.is_too_large(record))
+            || records.iter().any(|record| core.memory.config.is_too_large(record))
         {
             // No client of ours sends that.
             return;
         }
-        if !self.is_open() || view != self.view_number() || !self.is_primary() || self.is_closed() {
-            return send(client, self.fenced(), out);
+        if !core.is_open() || view != core.view_number() || !core.is_primary() || core.is_closed() {
+            return send(client, core.fenced(), out);
         }
-        if !self.has_begun() {
+        if !self.has_begun(core) {
             return send(client, Message::Busy { view, ids, disk_full: false }, out);
         }
         let session = ids.session;
-        let twice = self.options.deviates(Deviation::SubmittedTwice);
+        let twice = core.options.deviates(Deviation::SubmittedTwice);
         let known = self.local.submitters.get(&session).filter(|_| !twice);
         let next = known.map_or(lowest, |known| known.next.max(lowest));
         if ids.first > next && !twice {
@@ -273,9 +430,9 @@ impl Replica {
         }
         let skip = if twice { 0 } else { (next - ids.first).min(ids.count) };
         let disk_full = self.local.is_full();
-        let limits = self.options.limits;
-        let has_room = self.local.has_room(&records, limits) && !self.pressed;
-        let share = self.unordered.room(client.peer(), limits);
+        let limits = core.options.limits;
+        let has_room = self.local.has_room(&records, limits) && !core.pressed;
+        let share = self.ids.records().room(client.peer(), limits.held_records);
         if skip < ids.count && (disk_full || !has_room || share == 0) {
             return send(client, Message::Busy { view, ids, disk_full }, out);
         }
@@ -286,7 +443,7 @@ impl Replica {
             ids = ids.head(taken);
             records.truncate(taken as usize);
         }
-        if self.local.submitters.len() >= self.options.limits.max_sessions {
+        if self.local.submitters.len() >= core.options.limits.max_sessions {
             // The leader recognizes a duplicate of what is in a cut already.
             self.local.submitters.clear();
         }
@@ -304,34 +461,35 @@ impl Replica {
             }
             let (incarnation, records) = (backup.incarnation, records.clone());
             let message = Message::Follow { view, incarnation, index, names, records };
-            send(Address::Node(*node, Endpoint::Shard(self.shard)), message, out);
+            send(Address::Node(*node, Endpoint::Shard(core.shard)), message, out);
         }
-        self.append(names, records, out);
+        self.append(core, names, records, out);
     }
 
     /// Writes what comes next in the local log.
-    fn append(&mut self, names: Submitted, records: Vec<Record>, out: &mut Out) {
+    fn append(&mut self, core: &mut Core, names: Submitted, records: Vec<Record>, out: &mut Out) {
         let named = names.ids.ids().zip(records.iter().cloned()).collect();
-        let ticket = self.gate.store(StorageCommand::Put(named), out);
+        let ticket = core.gate.store(StorageCommand::Put(named), out);
         self.hold_submitted(names.ids);
         self.local.add(names, records, ticket);
     }
 
     fn hold_submitted(&mut self, ids: IdRun) {
         let submitter = self.local.submitters.get(&ids.session);
-        self.unordered.hold(ids, submitter.map(|submitter| submitter.client.peer()));
+        self.ids.records_mut().add(ids, submitter.map(|submitter| submitter.client.peer()));
     }
 
     /// Backup: something comes from the primary. What is not next is asked for.
     fn follow(
         &mut self,
+        core: &mut Core,
         primary: Address,
         index: u64,
         names: Submitted,
         records: Vec<Record>,
         out: &mut Out,
     ) {
-        let view = self.view_number();
+        let view = core.view_number();
         if index > self.local.length {
             if self.local.asked_from != Some(self.local.length) {
                 self.local.asked_from = Some(self.local.length);
@@ -340,25 +498,32 @@ impl Replica {
             return;
         }
         if index == self.local.length {
-            self.append(names, records, out);
+            self.append(core, names, records, out);
         }
         send(primary, Message::Followed { view, length: self.local.length, asks: false }, out);
     }
 
     /// Primary: a backup has everything below `length`. One that was not there when something was sent gets it now.
-    fn followed(&mut self, now: Time, from: Address, (length, asks): (u64, bool), out: &mut Out) {
+    fn followed(
+        &mut self,
+        core: &Core,
+        now: Time,
+        from: Address,
+        (length, asks): (u64, bool),
+        out: &mut Out,
+    ) {
         let Address::Node(node, _) = from else { return };
         let Some(backup) = self.local.backups.get_mut(&node) else { return };
         backup.followed = backup.followed.max(length);
         backup.heard_at = now;
         if asks {
-            self.send_again(now, node, out);
+            self.send_again(core, now, node, out);
         }
     }
 
     /// Primary: sends a backup what it has not got, as much as one message may be large.
-    fn send_again(&mut self, now: Time, node: NodeId, out: &mut Out) {
-        let view = self.view_number();
+    fn send_again(&mut self, core: &Core, now: Time, node: NodeId, out: &mut Out) {
+        let view = core.view_number();
         let Some(backup) = self.local.backups.get_mut(&node) else { return };
         backup.heard_at = now;
         let (incarnation, followed) = (backup.incarnation, backup.followed);
@@ -367,97 +532,47 @@ impl Replica {
             bytes += chunk.bytes();
             let (index, names, records) = (chunk.index, chunk.names, chunk.records.clone());
             let message = Message::Follow { view, incarnation, index, names, records };
-            send(Address::Node(node, Endpoint::Shard(self.shard)), message, out);
-            if bytes >= self.options.limits.batch_bytes {
+            send(Address::Node(node, Endpoint::Shard(core.shard)), message, out);
+            if bytes >= core.options.limits.batch_bytes {
                 break;
             }
         }
     }
 
-    /// A view that is registered begins: the local log begins anew. The leader is told, since it may have sent something
-    /// before the replica could take it.
-    pub(super) fn begin_local_log(&mut self, now: Time, out: &mut Out) {
-        if !self.has_local_log() || !self.is_open() {
-            return;
-        }
-        self.local = Local { began: self.gate.issued(), ..Local::default() };
-        self.unordered.forget_placed();
-        self.leave_unordered(out);
-        let Some(members) = self.members().cloned() else { return };
-        self.tell_leader((0, 0), vec![], out);
-        if self.is_primary() {
-            let backup = |member: &Member| {
-                let incarnation = member.incarnation;
-                (member.node, Backup { incarnation, followed: 0, heard_at: now })
-            };
-            self.local.backups = members.replicas[1..].iter().map(backup).collect();
-        } else {
-            // The primary's earlier messages count for nothing.
-            let to = Address::Node(members.primary().node, Endpoint::Shard(self.shard));
-            let asks = Message::Followed { view: self.view_number(), length: 0, asks: true };
-            self.gate.confirm(to, asks, out);
-        }
-    }
-
     /// Whether the local log of the view can be added to.
-    fn has_begun(&self) -> bool {
-        self.is_open() && self.gate.is_durable(self.local.began)
-    }
-
-    /// The view is over. Whoever submitted what no cut is known to cover is told, and asks in the next one.
-    pub(super) fn stop_local_log(&mut self, out: &mut Out) {
-        let local = std::mem::take(&mut self.local);
-        let sessions: BTreeSet<SessionId> =
-            local.chunks.iter().map(|chunk| chunk.names.ids.session).collect();
-        for session in sessions {
-            if let Some(submitter) = local.submitters.get(&session) {
-                send(submitter.client, self.fenced(), out);
-            }
-        }
-    }
-
-    /// Writes up to this ticket are done.
-    pub(super) fn local_persisted(&mut self, ticket: Ticket) {
-        self.local.persisted(ticket);
-    }
-
-    /// A write had no room: it is made again later. Says whether it was one of the local log.
-    pub(super) fn local_failed(&mut self, now: Time, ticket: Ticket, out: &mut Out) {
-        let is_it = |chunk: &&mut Chunk| chunk.stored == Stored::Writing(ticket);
-        let Some(chunk) = self.local.chunks.iter_mut().find(is_it) else { return };
-        chunk.stored = Stored::Failed(now + limits::RESEND_AFTER);
-        let ids = chunk.names.ids;
-        self.unordered.release(ids);
-        if let Some(submitter) = self.local.submitters.get(&ids.session) {
-            let message = Message::Busy { view: self.view_number(), ids, disk_full: true };
-            send(submitter.client, message, out);
-        }
+    fn has_begun(&self, core: &Core) -> bool {
+        core.is_open() && core.gate.is_durable(self.local.began)
     }
 
     /// Cuts up to this position decided the local log below `length`: that is known when they are in the store.
-    pub(super) fn decided_at(&mut self, position: Position, length: u64, out: &mut Out) {
+    pub(super) fn decided_at(&mut self, core: &mut Core, position: Position, length: u64, out: &mut Out) {
         let known = self.local.decisions.entry(position).or_default();
         *known = length.max(*known);
-        self.finish_decided(out);
+        self.finish_decided(core, out);
     }
 
     /// The replica lets go of what is final. A record that a cut passed over will never get a position.
-    pub(super) fn finish_decided(&mut self, out: &mut Out) {
-        for ids in self.local.decide(self.stable) {
-            for passed_over in self.unordered.held(ids) {
+    pub(super) fn finish_decided(&mut self, core: &mut Core, out: &mut Out) {
+        for ids in self.local.decide(core.stable) {
+            for passed_over in self.ids.within(ids) {
                 if self.local.names(passed_over) {
                     // They were submitted twice, and may be ordered yet.
                     continue;
                 }
-                self.unordered.release(passed_over);
-                self.gate.store(StorageCommand::Discard(passed_over), out);
+                self.ids.release(passed_over);
+                core.gate.store(StorageCommand::Discard(passed_over), out);
             }
         }
     }
 
     /// Primary: tells clients where their records are, for good.
-    pub(super) fn answer_submitters(&self, named: impl Iterator<Item = (IdRun, Position)>, out: &mut Out) {
-        let view = self.view_number();
+    pub(super) fn answer_submitters(
+        &self,
+        core: &Core,
+        named: impl Iterator<Item = (IdRun, Position)>,
+        out: &mut Out,
+    ) {
+        let view = core.view_number();
         for (ids, first) in named {
             if let Some(submitter) = self.local.submitters.get(&ids.session) {
                 send(submitter.client, Message::Appended { view, ids, first }, out);
@@ -465,41 +580,9 @@ impl Replica {
         }
     }
 
-    /// When something of the local log is to be reported, written again, or sent again.
-    pub(super) fn local_deadline(&self) -> Option<Time> {
-        if !self.has_local_log() || !self.is_open() {
-            return None;
-        }
-        let report = self.local.report_at(self.memory.config.interval());
-        [report, self.local.retry_at(), self.local.follow_at()].into_iter().flatten().min()
-    }
-
-    pub(super) fn local_timer(&mut self, now: Time, out: &mut Out) {
-        if self.local_deadline().is_none_or(|at| now < at) {
-            return;
-        }
-        for index in 0..self.local.chunks.len() {
-            let chunk = &self.local.chunks[index];
-            if matches!(chunk.stored, Stored::Failed(at) if now >= at) {
-                let (ids, named) = (chunk.names.ids, chunk.named());
-                let ticket = self.gate.store(StorageCommand::Put(named), out);
-                self.hold_submitted(ids);
-                self.local.chunks[index].stored = Stored::Writing(ticket);
-            }
-        }
-        let length = self.local.length;
-        let is_late =
-            |backup: &Backup| backup.followed < length && now >= backup.heard_at + limits::RESEND_AFTER;
-        let late: Vec<NodeId> =
-            self.local.backups.iter().filter(|(_, backup)| is_late(backup)).map(|(node, _)| *node).collect();
-        late.into_iter().for_each(|node| self.send_again(now, node, out));
-        self.local.asked_from = None;
-        self.report(now, out);
-    }
-
     /// Tells the leader how much is durable here, and the primary also whose records they are.
-    fn report(&mut self, now: Time, out: &mut Out) {
-        let interval = self.memory.config.interval();
+    fn report(&mut self, core: &Core, now: Time, out: &mut Out) {
+        let interval = core.memory.config.interval();
         if self.local.report_at(interval).is_none_or(|at| now < at) {
             return;
         }
@@ -509,30 +592,17 @@ impl Replica {
         // The leader's word may be old: it knows whose the records are that were let go of.
         let from = self.local.chunks.front().map_or(from, |chunk| from.max(chunk.index));
         let new = self.local.chunks.iter().filter(|chunk| chunk.index >= from && chunk.end() <= length);
-        let names: Vec<Submitted> = match self.is_primary() {
+        let names: Vec<Submitted> = match core.is_primary() {
             true => new.map(|chunk| chunk.names).collect(),
             false => vec![],
         };
-        self.tell_leader((length, from), names, out);
+        tell_leader(core, (length, from), names, out);
         (self.local.told, self.local.reported, self.local.reported_at) = (length, length, Some(now));
-    }
-
-    fn tell_leader(&self, (length, from): (u64, u64), names: Vec<Submitted>, out: &mut Out) {
-        let Some(view) = self.memory.view.as_ref() else { return };
-        let leader = Address::Node(view.leader, Endpoint::Sequencer);
-        send(leader, Message::Report { view: view.number, length, from, names }, out);
     }
 }
 
-/// Whether a message is about the local log.
-pub(super) fn is_about(message: &Message) -> bool {
-    matches!(
-        message,
-        Message::Submit { .. }
-            | Message::Follow { .. }
-            | Message::Followed { .. }
-            | Message::Decided { .. }
-            | Message::Cover { .. }
-            | Message::ReplicateCover { .. }
-    )
+fn tell_leader(core: &Core, (length, from): (u64, u64), names: Vec<Submitted>, out: &mut Out) {
+    let Some(view) = core.memory.view.as_ref() else { return };
+    let leader = Address::Node(view.leader, Endpoint::Sequencer);
+    send(leader, Message::Report { view: view.number, length, from, names }, out);
 }

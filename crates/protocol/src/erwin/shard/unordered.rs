@@ -7,7 +7,7 @@
 //! for the rest of the view; in the next one the sequencing replicas know, because the sender of a push is
 //! told which of its names are void, and that travels with the sessions.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use seriatim_model::limits::Limits;
@@ -16,10 +16,9 @@ use seriatim_model::{
     Address, IdRun, NodeId, Peer, Position, SessionId, ShardId, Ticket, Time, ViewHistory, ViewNumber, limits,
 };
 
-use super::held::Held;
-use crate::parts::Names;
 use crate::parts::junk;
 use crate::parts::pauses::RESEND_MOST;
+use crate::parts::{HeldIds, Names};
 
 /// How often it is looked for records that nobody named, within the time that they may lie here.
 const LOOKS: u32 = 4;
@@ -30,7 +29,7 @@ const MOST_HEARD: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unordered {
     /// Names whose records are in the store, and that have no final position.
-    held: Held,
+    ids: HeldIds,
     /// Names that became no-ops at positions that are not final yet.
     voids: Names,
     /// Names that became no-ops for good, in this view.
@@ -43,21 +42,14 @@ pub(super) struct Unordered {
     prune_at: usize,
     /// How late records have lately come at most, twice.
     lateness: Duration,
-    /// Above which position nothing of a session was bound as far as this replica can tell: where the session was
-    /// opened, or the stable bound when something of it last came or became final.
-    active: BTreeMap<SessionId, Position>,
     /// The stable bound from which on it follows what sessions do.
     since: Option<Position>,
-    /// Where the next search for sessions that are over is due.
-    sweep_at: Position,
     /// Since when records of a session have been lying here without positions, and nothing came.
     silent: BTreeMap<SessionId, Silence>,
     /// When to look next for such sessions.
     unnamed_at: Time,
     /// In this view: the number that a session ended at, as far as that is worth remembering.
     ended: BTreeMap<SessionId, u64>,
-    /// Names that got positions which are not final yet.
-    placed: BTreeMap<(Position, ViewNumber), Ordered>,
     /// Batches that wait for records.
     pub(super) waiting: BTreeMap<(ViewNumber, Position), Waiting>,
     /// Records that are being looked for, to be given to another replica.
@@ -158,19 +150,17 @@ impl Silence {
 impl Unordered {
     /// The names that a store holds when it is opened again.
     pub(super) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
-        let mut unordered = Self { voids: void.into_iter().collect(), ..Self::default() };
-        put.into_iter().for_each(|names| unordered.hold(names, None));
-        unordered
+        Self { ids: HeldIds::recover(put), voids: void.into_iter().collect(), ..Self::default() }
     }
 
     /// Their records are in the store, or on their way there.
     pub(super) fn hold(&mut self, names: IdRun, from: Option<Peer>) {
-        self.held.add(names, from);
+        self.ids.records_mut().add(names, from);
     }
 
     /// Their records are not in the store any more, or never came to be.
     pub(super) fn release(&mut self, names: IdRun) {
-        self.held.remove(names);
+        self.ids.release(names);
     }
 
     /// Whether nothing of a session is admitted any more, for so many positions have become final without it: what was
@@ -178,7 +168,7 @@ impl Unordered {
     pub(super) fn expires(&mut self, stable: Position, session: SessionId, idle_positions: u64) -> bool {
         let since = *self.since.get_or_insert(stable);
         let last = session.opened_at().max(since);
-        !self.active.contains_key(&session) && stable.since(last) > idle_positions
+        !self.ids.is_active(session) && stable.since(last) > idle_positions
     }
 
     /// Something came of a session.
@@ -191,8 +181,8 @@ impl Unordered {
     ) {
         self.note_active(stable, session, limits.max_sessions);
         self.silent.remove(&session);
-        self.held.hear(session, from);
-        if self.held.count() == 0 {
+        self.ids.records_mut().hear(session, from);
+        if self.ids.records().count() == 0 {
             self.unnamed_at = now + limits.unnamed_for / LOOKS;
         } else if self.is_scarce(limits) {
             self.unnamed_at = self.unnamed_at.min(now + limits.missing_connected / LOOKS);
@@ -210,7 +200,7 @@ impl Unordered {
         for heard in self.heard.values_mut().filter(|heard| heard.from == peer && heard.is_connected) {
             (heard.at, heard.is_connected) = (now, false);
         }
-        self.held.disconnected(peer);
+        self.ids.records_mut().disconnected(peer);
         let soon = now + limits::MISSING_FOR;
         for waiting in self.waiting.values_mut().filter(|waiting| !waiting.is_last_call) {
             waiting.ask_at = waiting.ask_at.min(soon);
@@ -237,7 +227,7 @@ impl Unordered {
 
     /// When to look for records that nobody named.
     pub(super) fn unnamed_at(&self) -> Option<Time> {
-        (self.held.count() > 0).then_some(self.unnamed_at)
+        (self.ids.records().count() > 0).then_some(self.unnamed_at)
     }
 
     /// The sessions of which nothing came for so long although records of theirs have no positions, and of each
@@ -252,7 +242,7 @@ impl Unordered {
         let patience = |is_left: bool| patience(is_left && is_scarce).min(limits.unnamed_for);
         self.unnamed_at = now + patience(true) / LOOKS;
         let mut spans: BTreeMap<SessionId, IdRun> = BTreeMap::new();
-        for names in self.loose() {
+        for names in self.ids.loose() {
             let span = spans.entry(names.session).or_insert(names);
             let end = span.end().max(names.end());
             span.first = span.first.min(names.first);
@@ -262,7 +252,7 @@ impl Unordered {
         let mut overdue = vec![];
         for (session, span) in spans {
             let silence = self.silent.entry(session).or_insert(Silence::since(now));
-            if now >= silence.since + patience(self.held.is_left(session)) && now >= silence.ask_at {
+            if now >= silence.since + patience(self.ids.records().is_left(session)) && now >= silence.ask_at {
                 overdue.push((silence.since, span));
             }
         }
@@ -282,7 +272,7 @@ impl Unordered {
         }
         let below = IdRun { session, first: 0, count: first };
         let above = IdRun { session, first: end, count: u64::MAX - end };
-        let mut orphans = self.loose();
+        let mut orphans = self.ids.loose();
         orphans.retain(|names| names.session == session);
         let decided: Names = [below, above].into_iter().collect();
         let orphans: Vec<IdRun> = orphans.into_iter().flat_map(|names| decided.within(names)).collect();
@@ -290,26 +280,12 @@ impl Unordered {
         orphans
     }
 
-    /// A session is opened at a tail, which may be far above what is final.
+    /// Something of a session came, or became final. Where it is forgotten of others that they are active, this replica is
+    /// then as one that has followed what sessions do since now, and takes none of them to be over.
     fn note_active(&mut self, stable: Position, session: SessionId, max_sessions: usize) {
-        self.active.insert(session, stable.max(session.opened_at()));
-        // No fewer than sequencing replicas remember, and some that are on their way.
-        if self.active.len() > 2 * max_sessions {
-            self.forget_idle(stable, max_sessions);
-        }
-    }
-
-    /// Forgets of as many sessions as can be that they are active, the longest idle first, so that there are not more than
-    /// `most`: such of which nothing is held, and nothing is to be refused. This replica is then as one that has followed
-    /// what sessions do since now, and takes none of them to be over.
-    fn forget_idle(&mut self, stable: Position, most: usize) {
-        let refused: BTreeSet<SessionId> = self.refused.iter().map(|names| names.session).collect();
-        let is_idle = |session: &SessionId| !self.held.has(*session) && !refused.contains(session);
-        let active = self.active.iter().filter(|(session, _)| is_idle(session));
-        let mut idle: Vec<(Position, SessionId)> = active.map(|(session, at)| (*at, *session)).collect();
-        idle.sort_unstable();
-        for (_, session) in idle.into_iter().take(self.active.len() - most) {
-            self.active.remove(&session);
+        self.ids.note_active(stable, session);
+        let refused = || self.refused.iter().map(|names| names.session).collect();
+        for session in self.ids.forget_idle(max_sessions, refused) {
             self.decided.remove(&session);
             self.since = self.since.max(Some(stable));
         }
@@ -334,30 +310,30 @@ impl Unordered {
 
     /// How many more records a client may put here.
     pub(super) fn room(&self, client: Peer, limits: Limits) -> u64 {
-        self.held.room(client, limits.held_records)
+        self.ids.records().room(client, limits.held_records)
     }
 
     /// The same for such names, which may fill gaps.
     pub(super) fn room_for(&self, client: Peer, names: IdRun, limits: Limits) -> u64 {
-        match self.held.fill_a_gap(names) {
-            true => self.held.reserve(client, limits.held_records),
+        match self.ids.records().fill_a_gap(names) {
+            true => self.ids.records().reserve(client, limits.held_records),
             false => self.room(client, limits),
         }
     }
 
     /// Whether what is held by clients that are gone is missing to others.
     fn is_scarce(&self, limits: Limits) -> bool {
-        self.held.count() > limits.held_records / 2
+        self.ids.records().count() > limits.held_records / 2
     }
 
     /// The given names whose records are here.
     pub(super) fn held(&self, names: IdRun) -> Vec<IdRun> {
-        self.held.names().within(names)
+        self.ids.within(names)
     }
 
     /// The given names whose records are not here.
     pub(super) fn missing(&self, names: IdRun) -> Vec<IdRun> {
-        self.held.names().missing(names)
+        self.ids.missing(names)
     }
 
     /// The given names that became no-ops, and those that did not.
@@ -416,7 +392,6 @@ impl Unordered {
 
     /// Takes note that names got the positions from `first` on.
     pub(super) fn place(&mut self, view: ViewNumber, first: Position, shard: ShardId, runs: &[Ordered]) {
-        let mut position = first;
         for run in runs {
             if junk::is_of_nobody(run.ids.session) {
                 // Nobody submits that.
@@ -426,9 +401,8 @@ impl Unordered {
                 // An attempt that died may have held it to be void.
                 self.voids.remove(run.ids);
             }
-            self.placed.insert((position, view), *run);
-            position += run.ids.count;
         }
+        self.ids.place(view, first, runs);
     }
 
     /// Positions below `stable` are final: forgets their names, and returns those that were put for nothing:
@@ -441,20 +415,9 @@ impl Unordered {
         max_sessions: usize,
     ) -> Vec<IdRun> {
         let mut orphans = vec![];
-        while let Some(((first, view), run)) = self.placed.first_key_value().map(|(at, run)| (*at, *run))
-            && first < stable
-        {
-            self.placed.pop_first();
-            let end = first + run.ids.count;
-            let decided_to = history.cover_end(first).map_or(end, |next| next.min(end)).min(stable);
-            let count = decided_to - first;
-            if count < run.ids.count {
-                self.placed.insert((decided_to, view), Ordered { ids: run.ids.tail(count), ..run });
-            }
-            if history.cover(first) == Some(view) && !junk::is_of_nobody(run.ids.session) {
-                self.note_active(stable, run.ids.session, max_sessions);
-                orphans.extend(self.finish_run(shard, Ordered { ids: run.ids.head(count), ..run }));
-            }
+        while let Some(run) = self.ids.next_final(stable, history) {
+            self.note_active(stable, run.ids.session, max_sessions);
+            orphans.extend(self.finish_run(shard, run));
         }
         orphans
     }
@@ -463,27 +426,13 @@ impl Unordered {
     /// replica admits anything of theirs any more, whatever comes. Returns the names that were put and now never
     /// get a position. Looks at most every sixteenth of that.
     pub(super) fn sweep(&mut self, stable: Position, idle_positions: u64) -> Vec<IdRun> {
-        if stable < self.sweep_at {
-            return vec![];
-        }
-        self.sweep_at = stable + idle_positions / 16;
-        // Names that a store brought back count from now on.
-        for names in self.held.names().iter() {
-            self.active.entry(names.session).or_insert(stable.max(names.session.opened_at()));
-        }
-        let over = |at: &Position| stable.since(*at) > idle_positions;
-        let mut orphans = self.loose();
-        orphans.retain(|names| self.active.get(&names.session).is_some_and(over));
-        orphans.iter().for_each(|names| self.release(*names));
-        let is_over = |session: &SessionId| self.active.get(session).is_none_or(over);
-        self.decided.retain(|session, _| !is_over(session));
-        self.ended.retain(|session, _| !is_over(session));
+        let Some(orphans) = self.ids.sweep(stable, idle_positions) else { return vec![] };
+        self.decided.retain(|session, _| self.ids.is_active(*session));
+        self.ended.retain(|session, _| self.ids.is_active(*session));
         // A name is refused by itself until all of its session is.
         let is_whole = |session| self.is_refused_whole(stable, session, idle_positions);
-        let refused = self.refused.iter();
-        self.refused =
-            refused.filter(|names| !(is_over(&names.session) && is_whole(names.session))).collect();
-        self.active.retain(|_, at| !over(at));
+        let is_over = |session| !self.ids.is_active(session) && is_whole(session);
+        self.refused = self.refused.iter().filter(|names| !is_over(names.session)).collect();
         orphans
     }
 
@@ -491,17 +440,11 @@ impl Unordered {
         let ids = run.ids;
         let decided = self.decided.entry(ids.session).or_default();
         *decided = (*decided).max(ids.end());
-        if run.shard == shard {
-            self.release(ids);
-        }
         if run.shard == shard && run.is_void {
             self.refused.add(ids);
         }
-        let before = IdRun { first: 0, count: ids.end(), ..ids };
-        let orphans = self.held(before);
-        orphans.iter().for_each(|names| self.release(*names));
-        self.voids.remove(before);
-        orphans
+        self.voids.remove(IdRun { first: 0, count: ids.end(), ..ids });
+        self.ids.finish(shard, run)
     }
 
     /// Forgets what belongs to one view: a new one begins, and from `first` on this replica is told of all names. What was
@@ -516,29 +459,13 @@ impl Unordered {
     /// This replica is no member of the registered view: what it knows may be out of date, whatever it holds.
     /// Returns the names whose records it held and that got no position.
     pub(super) fn leave(&mut self) -> Vec<IdRun> {
-        let loose = self.loose();
+        let loose = self.ids.loose();
         *self = Self { last_find: self.last_find, ..Self::default() };
         loose
     }
 
-    /// Names at positions that no view counts are as if they had none.
-    pub(super) fn forget_placed(&mut self) {
-        self.placed.clear();
-    }
-
-    /// The position after the last that names got here.
-    pub(super) fn placed_end(&self) -> Position {
-        self.placed.last_key_value().map_or(Position::ZERO, |((first, _), run)| *first + run.ids.count)
-    }
-
-    /// The names that are held and have no position.
-    fn loose(&self) -> Vec<IdRun> {
-        let placed: Names = self.placed.values().map(|run| run.ids).collect();
-        self.held.names().iter().flat_map(|names| placed.missing(names)).collect()
-    }
-
     pub(super) fn loose_count(&self) -> u64 {
-        self.loose().iter().map(|names| names.count).sum()
+        self.ids.loose_count()
     }
 
     /// Forgets what others are waited for: whoever asked does not count any more.

@@ -1,6 +1,6 @@
 //! Positions that a view's end finds vacant, and the clients that were about to write there.
 //!
-//! A shard that flushes itself writes junk where nothing is (see `writing`). A record that was on its way there when its view
+//! A shard that flushes itself writes junk where nothing is. A record that was on its way there when its view
 //! ended would lose its position, and its append would fail if a later one of its session is in the log. So the clients that
 //! wrote here in that view are asked first: each offers what it has for the vacant positions, and that is flushed as if it had
 //! arrived in time. It is safe because a position has one client, which uses it for one record; because that client, once it
@@ -16,10 +16,9 @@ use std::time::Duration;
 use seriatim_model::storage::{Run, Stored};
 use seriatim_model::{Address, Peer, Position, Record, RecordId, Time, ViewNumber, limits};
 
-use super::message::{Message, Span};
-use super::primary_backup::send;
 use crate::parts::junk::{self, junk};
 use crate::roles::RoleEffect;
+use crate::shard::{Message, Span, send};
 
 /// The clients that wrote here in the present view.
 #[derive(Clone, Debug, Default)]

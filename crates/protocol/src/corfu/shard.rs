@@ -1,0 +1,745 @@
+//! Positions that clients write themselves, down the chain of replicas (Corfu §3).
+//!
+//! The *chain* of a shard are its replicas from the last to the first: its *head* is the last backup, its other end
+//! the primary, which answers reads. Whoever writes goes from one to the next. So what the primary has, all have, and
+//! nothing but what the head took can be at a position in that view: the head decides.
+//!
+//! A position is written once. Which positions are written, from the stable bound on, is in memory: a view begins
+//! with everything below its start written, and a replica that restarts takes part in nothing before the next view.
+//! The replica looks up in the store what was written below the stable bound.
+//!
+//! The primary knows what is *stable*: every position of the shard below it is written here, durably, and so on all
+//! replicas. Where a position was given out long ago and is not written, the primary asks the head: what is there goes
+//! down the chain, and where nothing is the head writes junk. Readers take junk for a no-op.
+
+mod seeking;
+mod vacancies;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use seriatim_model::storage::{Run, StorageCommand, Stored};
+use seriatim_model::{
+    Address, Endpoint, Member, NodeId, Peer, Placement, Position, RecordId, SessionId, ShardId, Ticket, Time,
+    View, ViewNumber, limits,
+};
+
+use crate::deviation::Deviation;
+use crate::parts::Retransmit;
+use crate::parts::junk::{self, junk};
+use crate::roles::RoleEffect;
+use crate::shard::{Applied, Core, DataPath, Message, OwnOutcome, Span, send};
+use seeking::sought;
+use vacancies::{Vacancy, Writers, by_position, filled};
+
+/// How many positions are filled, or looked at in a flush, at once.
+const MOST_POSITIONS: u64 = limits::READ_RECORDS as u64;
+
+/// The data path of a log whose positions clients write: a replica is a link of its shard's chain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    /// The records that were written from the stable bound on under the present claim, and with which write.
+    at: BTreeMap<Position, (RecordId, Ticket)>,
+    /// A position of some shard that lies right below it is on all replicas of its chain, in this view: no later
+    /// view places anything below anew.
+    settled: Position,
+    /// Writes on their way, with who is told if they fail.
+    writes: VecDeque<(Ticket, Address, ViewNumber, Vec<Span>)>,
+    /// The replica's reads for itself.
+    reads: BTreeMap<u64, OwnRead>,
+    last_read: u64,
+    filling: Option<Filling>,
+    /// How long the head may take to answer.
+    fill_timer: Retransmit,
+    flushing: Option<Flushing>,
+    /// The claim that it was fenced for since the process started. What is flushed under a claim is decided once.
+    fenced: ViewNumber,
+    writers: Writers,
+    /// The stable bound that the backups were told last.
+    passed_on: Position,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum OwnRead {
+    /// A client writes what is final already.
+    Check { client: Address, view: ViewNumber, wanted: Vec<(Position, RecordId)> },
+    /// The primary wants to know what is here.
+    Fill { primary: Address, view: ViewNumber },
+    /// A client looks for the records of a session, from a position on.
+    Seek { client: Address, view: ViewNumber, session: SessionId, from: Position },
+    /// A controller wants it flushed.
+    Flush,
+}
+
+/// Primary: holes that are being filled.
+#[derive(Clone, Debug)]
+struct Filling {
+    /// Nothing is filled anew before everything below is written, or the head is silent for too long.
+    end: Position,
+    /// Runs that go down the chain, and the replicas that have not got them.
+    runs: Vec<(Run, BTreeSet<NodeId>)>,
+}
+
+/// The records that are written again under a claim.
+#[derive(Clone, Debug)]
+struct Flushing {
+    claim: ViewNumber,
+    controller: Address,
+    /// Which positions are the shard's.
+    placement: Placement,
+    backups: Vec<Member>,
+    next: Position,
+    end: Position,
+    stage: Stage,
+}
+
+/// How far the part at `next` is.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// It is read.
+    Reads,
+    /// Clients are asked what they have for its vacant positions.
+    Asks(Vacancy),
+    /// It is on its way to all replicas, and ends there.
+    Writes(Position, Vec<Run>),
+}
+
+impl DataPath for Chain {
+    fn boxed(&self) -> Box<dyn DataPath> {
+        Box::new(self.clone())
+    }
+
+    fn receive(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: Address,
+        message: Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match message {
+            Message::Write { view, runs } => {
+                self.note_writer(now, from, out);
+                self.write(core, from, view, runs, out);
+            }
+            Message::Offer { claim, upto, runs } => {
+                self.offered(core, now, from, claim, (upto, runs), out);
+            }
+            Message::Written { view, spans, .. } => self.filled_at(core, from, view, &spans, out),
+            Message::Overdue { view, settled, overdue } if serves(core, from, view, out) => {
+                self.overdue(core, now, from, (settled, overdue), out);
+            }
+            Message::Fill { view, spans } if serves(core, from, view, out) => {
+                self.fill_as_head(core, from, view, &spans, out);
+            }
+            Message::Filled { view, run } if serves(core, from, view, out) => {
+                self.filled(core, view, run, out)
+            }
+            Message::Flush { claim, incarnation, first, end, placement, backups }
+                if claim == core.memory.claim && incarnation == core.me().incarnation =>
+            {
+                if self.fenced != claim {
+                    // It may have flushed a part before it was started anew, and clients may offer something else now.
+                    return send(from, Message::Unflushed { claim }, out);
+                }
+                if self.flushing.is_none() {
+                    let (controller, next, stage) = (from, first, Stage::Reads);
+                    let flushing = Flushing { claim, controller, placement, backups, next, end, stage };
+                    self.flushing = Some(flushing);
+                }
+                self.flush_on(core, out);
+            }
+            Message::Flush { .. } => {
+                // The controller may be at another attempt by now, and take this for its answer.
+                let fenced = core.fenced();
+                core.gate.confirm(from, fenced, out);
+            }
+            Message::Bound { view, batch, .. } => self.flush_bound(core, view, batch, out),
+            Message::Confirm { request, view } if serves(core, from, view, out) => {
+                send(from, Message::Confirmed { request, view }, out);
+            }
+            Message::Seek { view, session, from: first, end } if serves(core, from, view, out) => {
+                self.seek(core, from, (view, session), (first, end), out);
+            }
+            // The rest are answers to others, or belong to another view.
+            _ => {}
+        }
+    }
+
+    /// Writes up to this ticket are durable.
+    fn persisted(&mut self, core: &mut Core, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        while self.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
+            let (.., spans) = self.writes.pop_front().expect("the front was just seen");
+            let end = spans.into_iter().map(Span::end).max().unwrap_or_default();
+            if core.is_primary() {
+                // All replicas have what the primary has.
+                self.settled = self.settled.max(end);
+            }
+        }
+        self.advance_written(core, out);
+    }
+
+    /// A write had no room: nothing of it is there.
+    fn failed(&mut self, _: &mut Core, _: Time, ticket: Ticket, out: &mut Vec<RoleEffect>) {
+        let Some(index) = self.writes.iter().position(|(written, ..)| *written == ticket) else {
+            return;
+        };
+        let Some((_, from, view, spans)) = self.writes.remove(index) else { return };
+        for position in spans.iter().flat_map(|span| span.positions()) {
+            if self.at.get(&position).is_some_and(|(_, written)| *written == ticket) {
+                self.at.remove(&position);
+            }
+        }
+        send(from, Message::Later { view, spans, disk_full: true }, out);
+    }
+
+    fn taken_back(&mut self, core: &mut Core, _: Option<Applied>) {
+        // The replica's reads for itself may be wrong.
+        self.reads.clear();
+        core.sit_out();
+    }
+
+    /// Nothing that was begun under another claim goes on.
+    fn stopped(&mut self, _: &mut Core, _: &mut Vec<RoleEffect>) {
+        self.at.clear();
+        self.writes.clear();
+        self.reads.clear();
+        (self.filling, self.flushing) = (None, None);
+    }
+
+    fn learned(&mut self, view: &View) {
+        (self.settled, self.passed_on) = (view.start, Position::ZERO);
+        self.flushing = None;
+        self.writers.begin();
+    }
+
+    fn fenced(&mut self, claim: ViewNumber) {
+        self.fenced = claim;
+    }
+
+    /// Positions below are final: the store knows what is there.
+    fn stable_raised(&mut self, core: &mut Core, _: &mut Vec<RoleEffect>) {
+        if self.at.first_key_value().is_some_and(|(first, _)| *first < core.stable) {
+            self.at = self.at.split_off(&core.stable);
+        }
+    }
+
+    /// How far the shard's positions are written here, whatever the others have.
+    fn written_below(&self, core: &Core) -> Position {
+        let Some(view) = core.memory.view.as_ref() else { return core.stable };
+        let end = core.end_under(view.number);
+        self.first_unwritten((core.shard, &view.placement), (core.stable, end), |_| true)
+    }
+
+    /// When clients that were asked are not waited for any more.
+    fn deadline(&self, core: &Core) -> Option<Time> {
+        match &self.flushing {
+            Some(Flushing { stage: Stage::Asks(vacancy), .. }) => {
+                Some(vacancy.deadline(core.options.limits.missing_connected))
+            }
+            _ => None,
+        }
+    }
+
+    fn timer(&mut self, core: &mut Core, now: Time, out: &mut Vec<RoleEffect>) {
+        self.decide_vacant(core, now, out);
+    }
+
+    /// A client is gone: nothing that it may have for vacant positions is waited for.
+    fn disconnected(&mut self, _: Time, peer: Peer) {
+        self.writers.disconnected(peer);
+        if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) = &mut self.flushing {
+            vacancy.disconnected(peer);
+        }
+    }
+
+    /// The store answered a question of the replica itself.
+    fn looked_up(&mut self, core: &mut Core, question: u64, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        match (self.reads.remove(&question), outcome) {
+            (Some(OwnRead::Check { client, view, wanted }), outcome) => {
+                checked(client, view, wanted, outcome, out);
+            }
+            (Some(OwnRead::Fill { primary, view }), Ok((records, _))) => {
+                let mut runs = vec![];
+                for Stored { position, id, record } in records {
+                    junk::push(&mut runs, position, (id, record));
+                }
+                for run in runs {
+                    core.gate.confirm(primary, Message::Filled { view, run }, out);
+                }
+            }
+            (Some(OwnRead::Seek { client, view, session, from }), outcome) => {
+                sought(core, client, (view, session), from, outcome, out);
+            }
+            (Some(OwnRead::Flush), outcome) => self.flush_read(core, outcome, out),
+            (Some(OwnRead::Fill { .. }), Err(_)) | (None, _) => {}
+        }
+    }
+}
+
+impl Chain {
+    /// The number of a question that a client has the replica ask itself; none if there are so many already.
+    pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
+        (self.reads.len() < most).then(|| self.read(read))
+    }
+
+    fn read(&mut self, read: OwnRead) -> u64 {
+        self.last_read += 1;
+        self.reads.insert(self.last_read, read);
+        self.last_read
+    }
+
+    /// The first of the shard's positions from `from` on that is not written, if `counts` says so of a write; at most
+    /// the `end` up to which positions are placed for good.
+    fn first_unwritten(
+        &self,
+        (shard, placement): (ShardId, &Placement),
+        (from, end): (Position, Position),
+        counts: impl Fn(Ticket) -> bool,
+    ) -> Position {
+        let is_written =
+            |position: Position| self.at.get(&position).is_some_and(|(_, ticket)| counts(*ticket));
+        own_positions(placement, shard, from, end)
+            .find(|position| !is_written(*position))
+            .unwrap_or(end.max(from))
+    }
+
+    /// Somebody writes. What is there already is not written again.
+    fn write(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        runs: Vec<Run>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if !serves(core, from, view, out) {
+            if view == core.memory.claim {
+                // Where the view starts, and so what is written already, will be known in a moment.
+                let spans = runs.iter().map(span_of).collect();
+                send(from, Message::Later { view, spans, disk_full: false }, out);
+            }
+            return;
+        }
+        let named = runs.iter().flat_map(|run| &run.records);
+        if named.clone().any(|(_, record)| core.memory.config.is_too_large(record)) {
+            // A sender of records that the log does not take is no client of ours.
+            return;
+        }
+        let (mut fresh, mut written, mut others, mut wanted) = (vec![], vec![], vec![], vec![]);
+        // Positions far ahead wait: a client that makes positions up must not have all those below filled.
+        let too_far = core.stable + limits::MOST_AHEAD;
+        let (runs, far): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.end() <= too_far);
+        if !far.is_empty() {
+            let spans = far.iter().map(span_of).collect();
+            send(from, Message::Later { view, spans, disk_full: false }, out);
+        }
+        for run in runs {
+            for (position, (id, record)) in (run.first.0..).map(Position).zip(run.records) {
+                if position < core.stable {
+                    wanted.push((position, id));
+                    continue;
+                }
+                if !owns(core, position) {
+                    // It is another shard's.
+                    continue;
+                }
+                written.push(position);
+                match self.at.get(&position) {
+                    None => junk::push(&mut fresh, position, (id, record)),
+                    Some((other, _)) if *other != id => others.push((position, *other)),
+                    Some(_) => {}
+                }
+            }
+        }
+        self.check(core, from, view, wanted, out);
+        if core.pressed && !fresh.is_empty() && matches!(from, Address::Client(..)) {
+            send(from, Message::Pressed { view }, out);
+        }
+        self.take(core, from, view, fresh, out);
+        if !written.is_empty() {
+            let spans = Span::of(written.into_iter());
+            core.gate.confirm(from, Message::Written { view, spans, others }, out);
+        }
+    }
+
+    /// Holds what is new. Whose write it is, is told if there is no room.
+    fn take(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        runs: Vec<Run>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if runs.is_empty() {
+            return;
+        }
+        let spans: Vec<Span> = runs.iter().map(span_of).collect();
+        let named: Vec<(Position, RecordId)> = runs
+            .iter()
+            .flat_map(|run| (run.first.0..).map(Position).zip(run.records.iter().map(|(id, _)| *id)))
+            .collect();
+        let end = runs.iter().map(Run::end).max().unwrap_or_default();
+        let ticket = core.gate.store(StorageCommand::Bind { view, runs }, out);
+        self.at.extend(named.into_iter().map(|(position, id)| (position, (id, ticket))));
+        core.note_end(view, end);
+        self.writes.push_back((ticket, from, view, spans));
+        if core.gate.is_durable(ticket) {
+            self.persisted(core, ticket, out);
+        }
+    }
+
+    /// Somebody writes what is final already: looks what is there.
+    fn check(
+        &mut self,
+        core: &mut Core,
+        client: Address,
+        view: ViewNumber,
+        wanted: Vec<(Position, RecordId)>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        for part in wanted.chunk_by(|(one, _), (next, _)| one.next() == *next) {
+            let (from, end) = (part[0].0, part[part.len() - 1].0.next());
+            let question = self.read(OwnRead::Check { client, view, wanted: part.to_vec() });
+            core.look_up(question, from, end, out);
+        }
+    }
+
+    /// Primary: what is written here without a gap is on all replicas.
+    fn advance_written(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
+        if !core.is_primary() || !core.is_open() {
+            if core.options.deviates(Deviation::ReadFromHead) {
+                core.feed_readers(self, out);
+            }
+            return;
+        }
+        let Some(view) = core.memory.view.as_ref() else { return };
+        let (place, range) = ((core.shard, &view.placement), (core.stable, self.settled));
+        let stable = self.first_unwritten(place, range, |ticket| core.gate.is_durable(ticket));
+        core.advance_stable(self, stable, out);
+    }
+
+    /// Primary: what was given out long ago is filled, and whoever asks is told how far everything is written.
+    fn overdue(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: Address,
+        (settled, overdue): (Position, Position),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let view = core.view_number();
+        self.settled = self.settled.max(settled);
+        self.advance_written(core, out);
+        if core.stable < overdue {
+            self.fill(core, now, view, overdue, out);
+        }
+        if core.stable > self.passed_on {
+            self.passed_on = core.stable;
+            core.pass_on_stable(view, out);
+        }
+        send(from, Message::StableKnown { view, stable: core.stable }, out);
+    }
+
+    /// Primary: has the head say what is at the positions below `overdue` that are not written here.
+    fn fill(
+        &mut self,
+        core: &Core,
+        now: Time,
+        view: ViewNumber,
+        overdue: Position,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match &self.filling {
+            Some(filling) if core.stable < filling.end => {
+                if !self.fill_timer.expires(now) {
+                    return;
+                }
+            }
+            Some(_) => {
+                self.fill_timer.answered(now);
+                self.fill_timer.start(now);
+            }
+            None => self.fill_timer.start(now),
+        }
+        let Some(known) = core.memory.view.as_ref() else { return };
+        let Some(head) = core.members().and_then(|members| members.replicas.last()).copied() else {
+            return;
+        };
+        let end = overdue.min(core.stable + MOST_POSITIONS);
+        let missing = own_positions(&known.placement, core.shard, core.stable, end)
+            .filter(|position| !self.at.contains_key(position));
+        let spans = Span::of(missing);
+        let Some(last) = spans.last().copied() else { return };
+        self.filling = Some(Filling { end: last.end(), runs: vec![] });
+        let head = Address::Node(head.node, Endpoint::Shard(core.shard));
+        send(head, Message::Fill { view, spans }, out);
+    }
+
+    /// Head: where nothing is, there is junk from now on; and then the primary is told what is there.
+    fn fill_as_head(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        spans: &[Span],
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let over_value = core.options.deviates(Deviation::JunkOverValue);
+        let mut runs = vec![];
+        for position in spans.iter().flat_map(|span| span.positions()) {
+            if position >= core.stable && (over_value || !self.at.contains_key(&position)) {
+                junk::push(&mut runs, position, junk(position));
+            }
+        }
+        self.take(core, from, view, runs, out);
+        for span in spans {
+            let question = self.read(OwnRead::Fill { primary: from, view });
+            core.look_up(question, span.first, span.end(), out);
+        }
+    }
+
+    /// Primary: the head holds this. So will the others.
+    fn filled(&mut self, core: &mut Core, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
+        let Some(members) = core.members() else { return };
+        let middle = members.replicas.iter().skip(1).take(members.replicas.len().saturating_sub(2));
+        let waiting: BTreeSet<NodeId> = middle.map(|member| member.node).collect();
+        if waiting.is_empty() {
+            return self.take_filled(core, view, run, out);
+        }
+        for node in &waiting {
+            let to = Address::Node(*node, Endpoint::Shard(core.shard));
+            send(to, Message::Write { view, runs: vec![run.clone()] }, out);
+        }
+        if let Some(filling) = &mut self.filling {
+            filling.runs.push((run, waiting));
+        }
+    }
+
+    /// Primary: a replica in the middle of the chain has these.
+    fn filled_at(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        view: ViewNumber,
+        spans: &[Span],
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let (Address::Node(node, _), Some(filling)) = (from, &mut self.filling) else { return };
+        let covers = |span: &Span, run: &Run| span.first <= run.first && run.end() <= span.end();
+        let mut done = vec![];
+        filling.runs.retain_mut(|(run, waiting)| {
+            if spans.iter().any(|span| covers(span, run)) {
+                waiting.remove(&node);
+            }
+            if waiting.is_empty() {
+                done.push(run.clone());
+            }
+            !waiting.is_empty()
+        });
+        if serves(core, from, view, out) {
+            done.into_iter().for_each(|run| self.take_filled(core, view, run, out));
+        }
+    }
+
+    /// Primary: takes what all the others have.
+    fn take_filled(&mut self, core: &mut Core, view: ViewNumber, run: Run, out: &mut Vec<RoleEffect>) {
+        let mut fresh = vec![];
+        for (position, named) in (run.first.0..).map(Position).zip(run.records) {
+            if position >= core.stable && !self.at.contains_key(&position) {
+                junk::push(&mut fresh, position, named);
+            }
+        }
+        let me = Address::Node(core.me().node, Endpoint::Shard(core.shard));
+        self.take(core, me, view, fresh, out);
+    }
+
+    /// Goes on with the part of what is to be flushed that is next, or says that there is none. What is on its way is sent
+    /// again.
+    fn flush_on(&mut self, core: &mut Core, out: &mut Vec<RoleEffect>) {
+        let Some(Flushing { claim, controller, next, end, stage, backups, .. }) = &self.flushing else {
+            return;
+        };
+        let (claim, controller, next, end) = (*claim, *controller, *next, *end);
+        send(controller, Message::Flushed { claim, upto: next }, out);
+        match stage {
+            _ if next >= end => {}
+            Stage::Reads => {
+                self.reads.retain(|_, read| !matches!(read, OwnRead::Flush));
+                let question = self.read(OwnRead::Flush);
+                core.look_up(question, next, end.min(next + MOST_POSITIONS), out);
+            }
+            Stage::Asks(vacancy) => vacancy.ask(out),
+            Stage::Writes(_, runs) => {
+                let (backups, runs) = (backups.clone(), runs.clone());
+                self.flush_part(core, claim, next, &backups, runs, out);
+            }
+        }
+    }
+
+    /// A part of what is to be flushed was read: clients are asked what they have where nothing is.
+    fn flush_read(&mut self, core: &mut Core, outcome: OwnOutcome, out: &mut Vec<RoleEffect>) {
+        let old = core.view_number();
+        let Some(flushing) = &mut self.flushing else { return };
+        let (claim, next) = (flushing.claim, flushing.next);
+        let Ok((records, upto)) = outcome else {
+            return send(flushing.controller, Message::Unflushed { claim }, out);
+        };
+        let own = own_positions(&flushing.placement, core.shard, next, upto);
+        let asks = !core.options.deviates(Deviation::VacantUnasked);
+        let writers = Some(&self.writers).filter(|_| asks);
+        let vacancy =
+            writers.and_then(|writers| Vacancy::new((claim, old), (next, upto), &records, own, writers));
+        if let Some(vacancy) = vacancy {
+            vacancy.ask(out);
+            flushing.stage = Stage::Asks(vacancy);
+            return;
+        }
+        let own = own_positions(&flushing.placement, core.shard, next, upto);
+        let runs = filled(own, by_position(&records));
+        self.flush_decided(core, upto, runs, out);
+    }
+
+    /// A client has these records for positions where nothing is.
+    fn offered(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: Address,
+        claim: ViewNumber,
+        (upto, runs): (Position, Vec<Run>),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let mut named = runs.iter().flat_map(|run| &run.records);
+        if named.any(|(_, record)| core.memory.config.is_too_large(record)) {
+            // A sender of records that the log does not take is no client of ours.
+            return;
+        }
+        if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) =
+            self.flushing.as_mut().filter(|flushing| flushing.claim == claim)
+        {
+            vacancy.offered(now, from, upto, runs);
+            self.decide_vacant(core, now, out);
+        }
+    }
+
+    fn note_writer(&mut self, now: Time, from: Address, out: &mut Vec<RoleEffect>) {
+        self.writers.note(from);
+        if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) = &mut self.flushing {
+            vacancy.comes(now, from, out);
+        }
+    }
+
+    /// Once all have answered that may be waited for, it is decided what is flushed.
+    fn decide_vacant(&mut self, core: &mut Core, now: Time, out: &mut Vec<RoleEffect>) {
+        let patience = core.options.limits.missing_connected;
+        let Some(flushing) = &mut self.flushing else { return };
+        let Stage::Asks(vacancy) = &mut flushing.stage else { return };
+        vacancy.begin(now);
+        if !vacancy.is_decided(now, patience) {
+            return;
+        }
+        let Stage::Asks(vacancy) = std::mem::replace(&mut flushing.stage, Stage::Reads) else { return };
+        let own = own_positions(&flushing.placement, core.shard, flushing.next, flushing.end);
+        let (upto, runs) = vacancy.decide(own);
+        self.flush_decided(core, upto, runs, out);
+    }
+
+    /// It is decided what is at the part of what is to be flushed that is next, up to there.
+    fn flush_decided(&mut self, core: &mut Core, upto: Position, runs: Vec<Run>, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = &mut self.flushing else { return };
+        let (claim, first, backups) = (flushing.claim, flushing.next, flushing.backups.clone());
+        flushing.stage = Stage::Writes(upto, runs.clone());
+        self.flush_part(core, claim, first, &backups, runs, out);
+    }
+
+    fn flush_part(
+        &mut self,
+        core: &mut Core,
+        claim: ViewNumber,
+        first: Position,
+        backups: &[Member],
+        runs: Vec<Run>,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        if runs.is_empty() {
+            return self.flush_bound(core, claim, first, out);
+        }
+        let me = Address::Node(core.me().node, Endpoint::Shard(core.shard));
+        core.bind(self, me, (claim, first), backups, runs, out);
+    }
+
+    /// A part of what is to be flushed is on all replicas.
+    fn flush_bound(&mut self, core: &mut Core, view: ViewNumber, batch: Position, out: &mut Vec<RoleEffect>) {
+        let Some(flushing) = self.flushing.as_mut().filter(|flushing| flushing.claim == view) else {
+            return;
+        };
+        let Stage::Writes(upto, _) = &flushing.stage else { return };
+        if flushing.next != batch {
+            return;
+        }
+        (flushing.next, flushing.stage) = (*upto, Stage::Reads);
+        self.flush_on(core, out);
+    }
+}
+
+/// Whether it takes part in this view, and knows that it is registered. Whoever's view is over is told.
+fn serves(core: &Core, from: Address, view: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
+    let fenced = core.options.deviates(Deviation::WrittenWhileFenced) && view == core.view_number();
+    fenced || core.accepts(from, view, out) && core.is_open() && view == core.view_number()
+}
+
+fn owns(core: &Core, position: Position) -> bool {
+    core.memory.view.as_ref().is_some_and(|view| view.placement.shard_of(position) == core.shard)
+}
+
+/// The replica looked up what is final. It does not know what it lacks or has damaged.
+fn checked(
+    client: Address,
+    view: ViewNumber,
+    wanted: Vec<(Position, RecordId)>,
+    outcome: OwnOutcome,
+    out: &mut Vec<RoleEffect>,
+) {
+    let (records, upto) = outcome.unwrap_or_default();
+    let there: BTreeMap<Position, RecordId> =
+        records.into_iter().map(|stored| (stored.position, stored.id)).collect();
+    let (mut written, mut unreadable, mut others) = (vec![], vec![], vec![]);
+    for (position, id) in wanted {
+        match there.get(&position) {
+            Some(found) => {
+                written.push(position);
+                others.extend((*found != id).then_some((position, *found)));
+            }
+            // Only what fits into one read is answered at once.
+            None if position >= upto && upto > Position::ZERO => {}
+            None => unreadable.push(position),
+        }
+    }
+    let (written, spans) = (Span::of(written.into_iter()), Span::of(unreadable.into_iter()));
+    if !written.is_empty() {
+        send(client, Message::Written { view, spans: written, others }, out);
+    }
+    if !spans.is_empty() {
+        send(client, Message::Unreadable { view, spans }, out);
+    }
+}
+
+fn span_of(run: &Run) -> Span {
+    Span { first: run.first, count: run.records.len() as u64 }
+}
+
+/// The positions in `from..end` that are the shard's.
+pub(super) fn own_positions(
+    placement: &Placement,
+    shard: ShardId,
+    from: Position,
+    end: Position,
+) -> impl Iterator<Item = Position> + use<'_> {
+    let mut next = from;
+    std::iter::from_fn(move || {
+        let position = placement.first_of(shard, next, end)?;
+        next = position.next();
+        Some(position)
+    })
+}

@@ -1,0 +1,66 @@
+//! Where the records of a session are, for a run that goes on with another one's session where nobody remembers what that
+//! was given.
+//!
+//! A replica looks at what is final only, and reads it: names are with the records. It tells how far it has everything.
+
+use seriatim_model::{Address, Position, SessionId, ViewNumber};
+
+use super::{Chain, OwnRead, own_positions};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+use crate::shard::{Core, Message, OwnOutcome, send};
+
+impl Chain {
+    /// A client looks for the records of a session. While what it asks about is not final, it asks again.
+    pub(super) fn seek(
+        &mut self,
+        core: &mut Core,
+        client: Address,
+        (view, session): (ViewNumber, SessionId),
+        (from, end): (Position, Position),
+        out: &mut Vec<RoleEffect>,
+    ) {
+        let is_early = end > core.stable && !core.options.deviates(Deviation::SoughtEarly);
+        if is_early || from >= end {
+            return;
+        }
+        let (trim, found) = (core.trim, vec![]);
+        if end <= trim {
+            return send(client, Message::Sought { view, session, from, upto: end, trim, found }, out);
+        }
+        let read = OwnRead::Seek { client, view, session, from };
+        if let Some(question) = self.read_for_client(read, core.options.limits.waiting_reads) {
+            core.look_up(question, from.max(trim), end, out);
+        }
+    }
+}
+
+/// The replica read what a client looks for. It does not know what it lacks or has damaged.
+pub(super) fn sought(
+    core: &Core,
+    client: Address,
+    (view, session): (ViewNumber, SessionId),
+    from: Position,
+    outcome: OwnOutcome,
+    out: &mut Vec<RoleEffect>,
+) {
+    let Some(known) = core.memory.view.as_ref() else { return };
+    let (mut upto, mut found, trim) = (from, vec![], core.trim);
+    if let Ok((records, end)) = outcome {
+        let mut there = records.into_iter().map(|stored| (stored.position, stored.id)).peekable();
+        upto = end;
+        for position in own_positions(&known.placement, core.shard, from.max(trim), end) {
+            while there.next_if(|(earlier, _)| *earlier < position).is_some() {}
+            match there.next_if(|(at, _)| *at == position) {
+                Some((at, id)) if id.session == session => found.push((at, id)),
+                Some(_) => {}
+                None if core.options.deviates(Deviation::SoughtEarly) => {}
+                None => {
+                    upto = position;
+                    break;
+                }
+            }
+        }
+    }
+    send(client, Message::Sought { view, session, from, upto, trim, found }, out);
+}

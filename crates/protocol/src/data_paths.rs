@@ -1,0 +1,52 @@
+//! Which data path a shard replica has, by the ordering of its log.
+
+use seriatim_model::storage::{ShardMemory, ShardRecovery};
+use seriatim_model::{LogConfig, Member, Order, Position, ShardId, TimeIndex, ViewHistory, ViewNumber};
+
+use crate::corfu::shard::Chain;
+use crate::deviation::Options;
+use crate::erwin::shard::{ById, Pushed};
+use crate::scalog::shard::LocalLog;
+use crate::shard::{Core, DataPath, Replica};
+
+impl Replica {
+    /// A replica that never held anything.
+    #[must_use]
+    pub fn new(me: Member, shard: ShardId, config: LogConfig, options: Options) -> Self {
+        let memory = ShardMemory {
+            incarnation: me.incarnation,
+            config,
+            claim: ViewNumber::NONE,
+            view: None,
+            history: ViewHistory::default(),
+        };
+        let (stable, trim) = (Position::ZERO, Position::ZERO);
+        let (memory, put, void, ends) = (Some(memory), vec![], vec![], vec![]);
+        let times = TimeIndex::default();
+        let recovery = ShardRecovery { memory, stable, trim, lacks: None, put, void, ends, times };
+        Self::recover(me, shard, recovery, options).expect("it has its memory")
+    }
+
+    /// Rebuilds a replica from its store. It answers reads below what it knows to be stable, and waits
+    /// for a new view. `me` names a new life if the store may have lost something; then what it holds
+    /// below `stable` is all that it is good for.
+    ///
+    /// Nothing, if the store remembers nothing.
+    #[must_use]
+    pub fn recover(
+        me: Member,
+        shard: ShardId,
+        mut recovery: ShardRecovery,
+        options: Options,
+    ) -> Option<Self> {
+        let (put, void) = (std::mem::take(&mut recovery.put), std::mem::take(&mut recovery.void));
+        let core = Core::recover(me, shard, recovery, options)?;
+        let path: Box<dyn DataPath> = match core.memory.config.order {
+            Order::ErwinBb => Box::new(Pushed),
+            Order::ErwinSt => Box::new(ById::recover(put, void)),
+            Order::Corfu => Box::new(Chain::default()),
+            Order::Scalog => Box::new(LocalLog::recover(put, core.stable)),
+        };
+        Some(Self::of(core, path))
+    }
+}

@@ -1,0 +1,536 @@
+//! Binding records that clients put themselves: how a replica obeys an order of names, and what it does
+//! about records that it lacks (LazyLog §5.2, §5.4; docs/design/erwin.md, "Append").
+//!
+//! ```text
+//! client          primary          backup         leader
+//!   |--- Put ------->|                |              |
+//!   |--- Put --------|--------------->|              |
+//!   |<-- Stored -----|                |              |
+//!   |<-- Stored -----|----------------|              |
+//!   |                |<-- Order -------|-------------|
+//!   |                |- ReplicateOrder>|             |
+//!   |                |<- Replicated ---|             |
+//!   |                |--- Bound -------|------------>|
+//! ```
+//!
+//! A primary that lacks a record waits for a while, then asks its backups. What none of them has becomes a no-op, on all of
+//! them, but not while its client is still sending or connected. A backup that lacks a record gets it from any of the
+//! others. A record that a batch waits for is taken however little room there is: everything behind it waits, too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use seriatim_model::storage::{Ordered, StorageCommand};
+use seriatim_model::{
+    Address, Endpoint, IdRun, Member, NodeId, Peer, Position, Record, RecordId, SessionId, ShardId, Ticket,
+    Time, ViewNumber, limits,
+};
+
+use super::unordered::{Part, Question, Unordered, Waiting};
+use crate::deviation::Deviation;
+use crate::parts::held_ids::not_below;
+use crate::parts::pauses::RESEND_MOST;
+use crate::parts::{HeldIds, Names};
+use crate::roles::RoleEffect;
+use crate::shard::{Batch, Core, DataPath, Message, Write, send};
+
+/// How long a backup waits for a record that its client may just have put everywhere.
+const BACKUP_WAITS: Duration = Duration::from_millis(10);
+
+type Out = Vec<RoleEffect>;
+
+/// The data path of a log whose records are put on the shards by their clients: orders give them positions by name.
+#[derive(Clone, Debug)]
+pub(crate) struct ById {
+    unordered: Unordered,
+}
+
+impl ById {
+    /// The names that a store holds when it is opened again.
+    pub(crate) fn recover(put: Vec<IdRun>, void: Vec<IdRun>) -> Self {
+        Self { unordered: Unordered::recover(put, void) }
+    }
+}
+
+impl DataPath for ById {
+    fn boxed(&self) -> Box<dyn DataPath> {
+        Box::new(self.clone())
+    }
+
+    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: Message, out: &mut Out) {
+        match message {
+            Message::Put { view, session, first, records } => {
+                self.put(core, now, from, (view, session), (first, records), out);
+            }
+            Message::Order { view, batch, backups, stable, runs } if core.accepts(from, view, out) => {
+                // First, so that it goes on to the backups with the names.
+                core.learn_stable(self, view, stable, out);
+                self.order(core, now, (view, batch), Part::Primary { leader: from, backups }, runs, out);
+            }
+            Message::ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
+                if incarnation == core.memory.incarnation && core.accepts(from, view, out) =>
+            {
+                let others = replicas.into_iter().filter(|node| *node != core.me().node).collect();
+                self.order(core, now, (view, batch), Part::Backup { primary: from, others }, runs, out);
+                core.learn_stable(self, view, stable, out);
+            }
+            Message::Want { view, batch, ids } => self.wanted(core, from, (view, batch), &ids, out),
+            Message::Have { view, batch, records, lacks, voids } => {
+                self.given(core, now, from, (view, batch), (records, lacks, voids), out);
+            }
+            Message::Undecided { view, session, first, end }
+                if core.is_open() && view == core.view_number() =>
+            {
+                self.discard_decided(core, session, first, end, out);
+            }
+            // The rest are answers to others.
+            _ => {}
+        }
+    }
+
+    fn persisted(&mut self, _: &mut Core, ticket: Ticket, _: &mut Out) {
+        self.unordered.stored(ticket);
+    }
+
+    /// A write of records failed: whoever put them is told, and puts them again.
+    fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
+        match self.unordered.failed(ticket) {
+            Some((client @ Address::Client(..), ids)) => {
+                send(client, Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
+            }
+            // Another replica gave it: to ask for it again at once would be to be refused at once.
+            Some(_) => self.unordered.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
+            None => {}
+        }
+    }
+
+    fn stopped(&mut self, _: &mut Core, _: &mut Out) {
+        self.unordered.stop_waiting();
+    }
+
+    fn discard_unplaced(&mut self, core: &mut Core, out: &mut Out) {
+        for names in self.unordered.leave() {
+            core.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+
+    fn entering(&mut self, first: Position) {
+        self.unordered.enter_view(first);
+    }
+
+    /// The replica forgets the names that became final, and the records that were put for nothing.
+    fn stable_raised(&mut self, core: &mut Core, out: &mut Out) {
+        let max_sessions = core.options.limits.max_sessions;
+        let history = &core.memory.history;
+        let mut orphans = self.unordered.finish(core.shard, core.stable, history, max_sessions);
+        let idle = match core.options.deviation {
+            Some(Deviation::ScrubbedEarly) => 0,
+            Some(Deviation::OwnIdlePositions) => 20,
+            _ => HeldIds::over_after(&core.memory.config, core.options.limits),
+        };
+        orphans.extend(self.unordered.sweep(core.stable, idle));
+        for names in orphans {
+            core.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+
+    fn unplaced(&self) -> u64 {
+        self.unordered.loose_count()
+    }
+
+    fn deadline(&self, core: &Core) -> Option<Time> {
+        let missing = self.unordered.waiting.values().map(|waiting| waiting.ask_at).min();
+        let unnamed = self.unordered.unnamed_at().filter(|_| core.is_open());
+        [missing, unnamed].into_iter().flatten().min()
+    }
+
+    fn timer(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        self.ask_for_missing(core, now, out);
+        self.report_unnamed(core, now, out);
+    }
+
+    fn disconnected(&mut self, now: Time, peer: Peer) {
+        self.unordered.disconnected(now, peer);
+    }
+
+    /// The store found records that another replica wants.
+    fn found(
+        &mut self,
+        core: &mut Core,
+        ticket: Ticket,
+        mut records: Vec<(RecordId, Record)>,
+        out: &mut Out,
+    ) {
+        let Some(question) = self.unordered.questions.remove(&ticket) else { return };
+        let (mut bytes, batch_bytes) = (0, core.options.limits.batch_bytes);
+        let fits = records.iter().take_while(|(_, record)| {
+            let is_first = bytes == 0;
+            bytes += record.size();
+            is_first || bytes <= batch_bytes
+        });
+        let count = fits.count();
+        records.truncate(count);
+        answer(question, records, out);
+    }
+
+    /// The store holds records that this replica does not know any more: it left a view in which they had positions that no
+    /// later view counts. They would keep their segments for ever. What has a position still, the store keeps.
+    fn measured(&mut self, core: &mut Core, ids: Vec<IdRun>, out: &mut Out) {
+        if !core.is_open() {
+            return;
+        }
+        for unknown in ids.into_iter().flat_map(|ids| self.unordered.missing(ids)).collect::<Vec<_>>() {
+            core.gate.store(StorageCommand::Discard(unknown), out);
+        }
+    }
+}
+
+impl ById {
+    /// A client's records. They are taken whatever the view, so that a view change costs nobody an append;
+    /// but they are acknowledged only in a view that this replica takes part in.
+    fn put(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        client: Address,
+        (view, session): (ViewNumber, SessionId),
+        (first, records): (u64, Vec<Record>),
+        out: &mut Out,
+    ) {
+        let names = IdRun { session, first, count: records.len() as u64 };
+        let config = &core.memory.config;
+        if records.iter().any(|record| config.is_too_large(record)) {
+            // No client of ours sends that.
+            return;
+        }
+        if !core.is_named() || core.is_closed() {
+            return send(client, core.fenced(), out);
+        }
+        if self.unordered.expires(
+            core.stable,
+            session,
+            HeldIds::over_after(&core.memory.config, core.options.limits),
+        ) {
+            // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
+            return;
+        }
+        let from = (client.peer(), session);
+        self.unordered.hear(now, core.stable, from, core.options.limits);
+        let mut sorted = self.unordered.sort(names, core.options.deviates(Deviation::RefusedEarly));
+        let takes_voids = core.options.deviates(Deviation::VoidAcknowledged);
+        for ids in self.turn_away(core, client.peer(), &mut sorted.fresh) {
+            send(client, Message::Busy { view, ids, disk_full: false }, out);
+        }
+        for ids in &sorted.fresh {
+            let from = (ids.first - first) as usize;
+            let named = ids.ids().zip(records[from..from + ids.count as usize].iter().cloned());
+            self.store_records(core, client, named.collect(), out);
+        }
+        if !core.is_open() || view != core.view_number() {
+            send(client, core.fenced(), out);
+        } else {
+            let stored = sorted.known.into_iter().chain(sorted.fresh);
+            let voids = sorted.refused.iter().copied().filter(|_| takes_voids);
+            for ids in stored.chain(voids) {
+                core.gate.confirm(client, Message::Stored { view, ids }, out);
+            }
+            for ids in sorted.refused.into_iter().filter(|_| !takes_voids) {
+                send(client, Message::NotAppended { view, ids }, out);
+            }
+        }
+        self.go_on(core, now, out);
+    }
+
+    /// Takes those out for which there is no room, or none in the share of their client.
+    fn turn_away(&self, core: &Core, client: Peer, fresh: &mut Vec<IdRun>) -> Vec<IdRun> {
+        let count: u64 = fresh.iter().map(|names| names.count).sum();
+        let limits = core.options.limits;
+        if count == 0 || !core.pressed && count <= self.unordered.room(client, limits) {
+            return vec![];
+        }
+        let wanted = self.unordered.wanted(core.shard);
+        let (mut away, mut before) = (vec![], 0);
+        for names in std::mem::take(fresh) {
+            let room = self.unordered.room_for(client, names, limits).saturating_sub(before);
+            let taken = if core.pressed { 0 } else { names.count.min(room) };
+            before += taken;
+            let (within, rest) = (names.head(taken), names.tail(taken));
+            away.extend(wanted.missing(rest));
+            fresh.extend(Some(within).filter(|within| within.count > 0));
+            fresh.extend(wanted.within(rest));
+        }
+        away
+    }
+
+    /// Writes records of one session with consecutive numbers.
+    fn store_records(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        records: Vec<(RecordId, Record)>,
+        out: &mut Out,
+    ) {
+        let Some((RecordId { session, number }, _)) = records.first() else { return };
+        let ids = IdRun { session: *session, first: *number, count: records.len() as u64 };
+        let ticket = core.gate.store(StorageCommand::Put(records), out);
+        self.unordered.hold(ids, Some(from.peer()));
+        self.unordered.puts.push_back((ticket, from, ids));
+    }
+
+    /// Names get positions: the leader orders them, or the primary passes that on.
+    fn order(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        (view, batch): (ViewNumber, Position),
+        part: Part,
+        runs: Vec<Ordered>,
+        out: &mut Out,
+    ) {
+        let (first, runs) = not_below(core.stable, batch, runs);
+        if runs.is_empty() {
+            return done(core, view, batch, &part, out);
+        }
+        let is_answered = match &part {
+            Part::Primary { leader, .. } => core.answers_again(*leader, (view, batch), out),
+            Part::Backup { primary, .. } => core.replicated_again(*primary, (view, batch), out),
+        };
+        if is_answered {
+            return;
+        }
+        if let Some(waiting) = self.unordered.waiting.get_mut(&(view, batch)) {
+            waiting.part = part;
+            return;
+        }
+        // While a view is being formed clients are turned away: what is missing comes from another replica or, as good as
+        // always, not before the view is there.
+        let patience = match part {
+            _ if !core.is_open() => BACKUP_WAITS,
+            Part::Primary { .. } => self.unordered.patience(limits::MISSING_FOR),
+            Part::Backup { .. } => self.unordered.patience(BACKUP_WAITS),
+        };
+        let waiting = Waiting {
+            part,
+            first,
+            runs,
+            since: now,
+            ask_at: now + patience,
+            pause: limits::RESEND_AFTER,
+            at_most: now + limits::MISSING_MOST,
+            is_last_call: false,
+            turn: 0,
+            lacks: BTreeMap::new(),
+        };
+        self.unordered.waiting.insert((view, batch), waiting);
+        self.go_on(core, now, out);
+    }
+
+    /// Places the batches of which nothing is missing any more.
+    fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        let names: Vec<_> = self.unordered.waiting.keys().copied().collect();
+        for name in names {
+            self.give_up_lacking(core.shard, name);
+            let waiting = &self.unordered.waiting[&name];
+            let resolved = self.unordered.resolve(core.shard, waiting);
+            if resolved.missing.is_empty() {
+                let waiting = self.unordered.waiting.remove(&name).expect("just seen");
+                if core.is_open() && !resolved.runs.iter().any(|run| run.is_void) {
+                    self.unordered.completes(now, &waiting, core.options.limits);
+                }
+                self.place(core, name, waiting, resolved.runs, out);
+            }
+        }
+    }
+
+    /// Primary: what no replica has, and no client is about to put, becomes a no-op.
+    fn give_up_lacking(&mut self, shard: ShardId, name: (ViewNumber, Position)) {
+        let waiting = &self.unordered.waiting[&name];
+        if !waiting.is_last_call || matches!(waiting.part, Part::Backup { .. }) {
+            return;
+        }
+        let lost = waiting.lacked_by_all(self.unordered.resolve(shard, waiting).missing);
+        self.unordered.make_void(lost);
+    }
+
+    fn place(
+        &mut self,
+        core: &mut Core,
+        (view, batch): (ViewNumber, Position),
+        waiting: Waiting,
+        runs: Vec<Ordered>,
+        out: &mut Out,
+    ) {
+        let Waiting { part, first, .. } = waiting;
+        self.unordered.place(view, first, core.shard, &runs);
+        let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
+        let command = StorageCommand::Order { view, first, runs: runs.clone() };
+        match part {
+            Part::Primary { leader, backups } => {
+                let own = runs.iter().filter(|run| run.shard == core.shard && run.is_void);
+                let voids: Vec<IdRun> = own.map(|run| run.ids).collect();
+                let alone = !voids.is_empty() && core.options.deviates(Deviation::VoidNotReplicated);
+                let backups = if alone { vec![] } else { backups };
+                let held_here = core.begin_batch(leader, (view, batch), &backups, voids);
+                pass_on(core, (view, batch), &backups, &runs, out);
+                if !held_here {
+                    core.hold(self, Write::Primary(view, batch), end, command, out);
+                }
+            }
+            Part::Backup { primary, .. } => {
+                core.hold(self, Write::Backup(primary, view, batch), end, command, out);
+            }
+        }
+    }
+
+    /// Asks the other replicas for records that are missing for too long.
+    fn ask_for_missing(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        let due = |(_, waiting): &(_, &Waiting)| now >= waiting.ask_at;
+        let due: Vec<_> = self.unordered.waiting.iter().filter(due).map(|(name, _)| *name).collect();
+        for (view, batch) in &due {
+            let waiting = &self.unordered.waiting[&(*view, *batch)];
+            let ids = self.unordered.resolve(core.shard, waiting).missing;
+            let until = self.unordered.sending_until(waiting, &ids, core.options.limits);
+            let sending_until = until.min(waiting.at_most);
+            let is_primary = matches!(waiting.part, Part::Primary { .. });
+            let waiting = self.unordered.waiting.get_mut(&(*view, *batch)).expect("just seen");
+            waiting.is_last_call = is_primary && now >= sending_until;
+            for node in waiting.next_asked() {
+                let message = Message::Want { view: *view, batch: *batch, ids: ids.clone() };
+                send(Address::Node(node, Endpoint::Shard(core.shard)), message, out);
+            }
+            waiting.ask_at = now + waiting.pause;
+            if is_primary && !waiting.is_last_call {
+                waiting.ask_at = waiting.ask_at.min(sending_until);
+            }
+            waiting.pause = (waiting.pause * 2).min(RESEND_MOST);
+        }
+        if !due.is_empty() {
+            self.go_on(core, now, out);
+        }
+    }
+
+    /// Another replica lacks records.
+    fn wanted(
+        &mut self,
+        core: &Core,
+        asker: Address,
+        (view, batch): (ViewNumber, Position),
+        ids: &[IdRun],
+        out: &mut Out,
+    ) {
+        if !core.accepts(asker, view, out) {
+            return;
+        }
+        let mut question = Question { asker, view, batch, lacks: vec![], voids: vec![] };
+        let mut held = vec![];
+        for names in ids {
+            let (voids, rest) = self.unordered.split_void(*names);
+            question.voids.extend(voids);
+            for names in rest {
+                held.extend(self.unordered.held(names));
+                question.lacks.extend(self.unordered.missing(names));
+            }
+        }
+        if held.is_empty() {
+            return answer(question, vec![], out);
+        }
+        self.unordered.last_find.0 += 1;
+        let ticket = self.unordered.last_find;
+        self.unordered.questions.insert(ticket, question);
+        out.push(RoleEffect::Find { ticket, ids: held });
+    }
+
+    /// Another replica says what it has of what is missing here.
+    fn given(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: Address,
+        name: (ViewNumber, Position),
+        (records, lacks, voids): (Vec<(RecordId, Record)>, Vec<IdRun>, Vec<IdRun>),
+        out: &mut Out,
+    ) {
+        let Address::Node(node, _) = from else { return };
+        let Some(waiting) = self.unordered.waiting.get_mut(&name) else { return };
+        waiting.lacks.insert(node, lacks.into_iter().collect());
+        let is_primary = matches!(waiting.part, Part::Primary { .. });
+        let waiting = &self.unordered.waiting[&name];
+        let wanted: Names = self.unordered.resolve(core.shard, waiting).missing.into_iter().collect();
+        if is_primary {
+            self.unordered.make_void(voids);
+        }
+        let mut helps = false;
+        for (id, record) in records.into_iter().filter(|(id, _)| wanted.contains(*id)) {
+            self.store_records(core, from, vec![(id, record)], out);
+            helps = true;
+        }
+        self.go_on(core, now, out);
+        if let Some(waiting) = self.unordered.waiting.get_mut(&name) {
+            waiting.was_answered(now, node, helps);
+        }
+    }
+
+    /// Asks the leader about records that have been lying here for long. It is asked again until there are none:
+    /// question and answer may get lost.
+    fn report_unnamed(&mut self, core: &mut Core, now: Time, out: &mut Out) {
+        let is_due = self.unordered.unnamed_at().is_some_and(|at| now >= at);
+        if !core.is_open() || !is_due {
+            return;
+        }
+        let names = self.unordered.unnamed(now, core.options.limits);
+        if core.options.deviates(Deviation::ScrubbedByTime) {
+            for run in names {
+                self.discard_decided(core, run.session, u64::MAX, u64::MAX, out);
+            }
+        } else if let Some(view) = core.memory.view.as_ref().filter(|_| !names.is_empty()) {
+            let leader = Address::Node(view.leader, Endpoint::Sequencer);
+            send(leader, Message::Unnamed { view: view.number, names }, out);
+        }
+    }
+
+    /// The leader knows which numbers of a session may still get positions: what is held of the others is discarded.
+    fn discard_decided(&mut self, core: &mut Core, session: SessionId, first: u64, end: u64, out: &mut Out) {
+        for names in self.unordered.decide(session, first, end) {
+            core.gate.store(StorageCommand::Discard(names), out);
+        }
+    }
+}
+
+/// All of a batch is final here: whoever asks had no answer.
+fn done(core: &Core, view: ViewNumber, batch: Position, part: &Part, out: &mut Out) {
+    match part {
+        Part::Primary { leader, .. } => {
+            let message = Message::Bound { view, batch, stable: core.stable, voids: vec![] };
+            send(*leader, message, out);
+        }
+        Part::Backup { primary, .. } => send(*primary, Message::Replicated { view, batch }, out),
+    }
+}
+
+/// Primary: tells the backups that have not answered.
+fn pass_on(
+    core: &Core,
+    (view, batch): (ViewNumber, Position),
+    backups: &[Member],
+    runs: &[Ordered],
+    out: &mut Out,
+) {
+    let Some(Batch { backups: unanswered, .. }) = core.batches.get(&(view, batch)) else { return };
+    let replicas: Vec<NodeId> = backups.iter().map(|member| member.node).chain([core.me().node]).collect();
+    for backup in backups.iter().filter(|backup| unanswered.contains(&backup.node)) {
+        let message = Message::ReplicateOrder {
+            view,
+            batch,
+            incarnation: backup.incarnation,
+            stable: core.stable,
+            runs: runs.to_vec(),
+            replicas: replicas.clone(),
+        };
+        send(Address::Node(backup.node, Endpoint::Shard(core.shard)), message, out);
+    }
+}
+
+fn answer(question: Question, records: Vec<(RecordId, Record)>, out: &mut Out) {
+    let Question { asker, view, batch, lacks, voids } = question;
+    send(asker, Message::Have { view, batch, records, lacks, voids }, out);
+}

@@ -1,0 +1,116 @@
+//! The part of a replica that an ordering decides: how records come to it, and when they are final.
+
+use std::fmt::Debug;
+
+use seriatim_model::storage::Lacking;
+use seriatim_model::{
+    Address, IdRun, Peer, Position, Record, RecordId, Ticket, Time, View, ViewHistory, ViewNumber,
+};
+
+use super::applied::Applied;
+use super::core::Core;
+use super::message::Message;
+use super::readers::OwnOutcome;
+use crate::roles::RoleEffect;
+
+type Out = Vec<RoleEffect>;
+
+/// The way that records take into a replica of a shard, in one ordering.
+///
+/// The [`Core`] of the replica does what is the same for all: fence and claim, the stable bound, trims, what is missing,
+/// catch-up, readers, and batches that a primary shares with its backups. It asks its path, and tells it. A path that
+/// keeps nothing needs no method but the first: batches of records at their positions are the core's.
+pub trait DataPath: Debug + Send + Sync {
+    /// A copy.
+    fn boxed(&self) -> Box<dyn DataPath>;
+
+    /// A message that only some orderings have. Of those that are not its own it takes no notice: no client of ours
+    /// sends them.
+    fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: Message, _: &mut Out) {}
+
+    /// All writes up to this ticket are as durable as the log promises.
+    fn persisted(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
+
+    /// All writes up to this ticket are in the store, whatever the log promises.
+    fn stored(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
+
+    /// Nothing of this write is in the store: there was no room.
+    fn failed(&mut self, _: &mut Core, _now: Time, _: Ticket, _: &mut Out) {}
+
+    /// A change of what the replica remembers is taken back. It had `applied` so much before.
+    fn taken_back(&mut self, _: &mut Core, _applied: Option<Applied>) {}
+
+    /// A claim that is higher than the view, or a view without the replica: what was begun under another does not go on.
+    fn stopped(&mut self, _: &mut Core, _: &mut Out) {}
+
+    /// The replica obeys this claim from now on, and has not since its process started.
+    fn fenced(&mut self, _claim: ViewNumber) {}
+
+    /// Records without positions are not counted on here: none of them will ever get one.
+    fn discard_unplaced(&mut self, _: &mut Core, _: &mut Out) {}
+
+    /// The replica is fenced for a view change in which it is no member of the view that ends.
+    fn passed_over(&mut self, core: &mut Core, out: &mut Out) {
+        self.discard_unplaced(core, out);
+    }
+
+    /// The positions that it lacks as a member of this view, which the shard joined at `begins`, whatever is trimmed.
+    fn missing(&self, core: &Core, view: &View, history: &ViewHistory, begins: Position) -> Option<Lacking> {
+        // Where the shard had not joined, there is nothing that it could lack.
+        core.held().lacks_from(history, view.first).filter(|_| begins < view.first)
+    }
+
+    /// It is known that a view was registered that the replica is a member of. It may be over already.
+    fn learned(&mut self, _: &View) {}
+
+    /// The replica is about to take part in a view whose flush began at `first`.
+    fn entering(&mut self, _first: Position) {}
+
+    /// The replica takes part in a view from now on, if no higher claim came.
+    fn entered(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
+
+    /// More is final.
+    fn stable_raised(&mut self, _: &mut Core, _: &mut Out) {}
+
+    /// How far its own store has everything, if each replica gives out what it has itself. Otherwise it believes its
+    /// leader what is final.
+    fn applied(&self) -> Option<&Applied> {
+        None
+    }
+
+    /// How far everything is written here, whatever the others have.
+    fn written_below(&self, core: &Core) -> Position {
+        core.stable
+    }
+
+    /// How many records are held that have no positions.
+    fn unplaced(&self) -> u64 {
+        0
+    }
+
+    /// When [`timer`](Self::timer) is due.
+    fn deadline(&self, _: &Core) -> Option<Time> {
+        None
+    }
+
+    /// Time passed.
+    fn timer(&mut self, _: &mut Core, _now: Time, _: &mut Out) {}
+
+    /// A connection closed.
+    fn disconnected(&mut self, _now: Time, _: Peer) {}
+
+    /// The store found records by their ids.
+    fn found(&mut self, _: &mut Core, _: Ticket, _: Vec<(RecordId, Record)>, _: &mut Out) {}
+
+    /// The store answered a question that the replica asked itself.
+    fn looked_up(&mut self, _: &mut Core, _question: u64, _: OwnOutcome, _: &mut Out) {}
+
+    /// The store holds records without positions under these ids.
+    fn measured(&mut self, _: &mut Core, _: Vec<IdRun>, _: &mut Out) {}
+}
+
+impl Clone for Box<dyn DataPath> {
+    fn clone(&self) -> Self {
+        self.boxed()
+    }
+}

@@ -1,0 +1,207 @@
+//! The views of a log as one of its replicas sees them: it is fenced for one, learns that it is registered, and takes part
+//! in it. What it remembers of that is written before anything is said that relies on it.
+
+use seriatim_model::storage::{Lacking, StorageCommand};
+use seriatim_model::{Address, Ticket, Time, ViewNumber};
+
+use super::answered::Answered;
+use super::core::Core;
+use super::former::NEEDED_FOR;
+use super::path::DataPath;
+use super::unstored::Before;
+use crate::control::{self, behind};
+use crate::deviation::Deviation;
+use crate::roles::RoleEffect;
+
+type Out = Vec<RoleEffect>;
+
+impl Core {
+    /// A controller forms another view: nothing below its claim is obeyed from now on.
+    pub(super) fn fence(
+        &mut self,
+        path: &mut dyn DataPath,
+        now: Time,
+        from: Address,
+        claim: ViewNumber,
+        entry: &control::LogEntry,
+        out: &mut Out,
+    ) {
+        let known = self.view_number().max(self.reports.cannot_start());
+        if claim >= self.memory.claim && behind::is_shown_by(claim, entry.view_number(), known) {
+            // The register was set back: what it would have in place of that view is older.
+            let message = control::Message::Ahead { claim, view: known };
+            return out.push(RoleEffect::Send { to: from, message: message.into() });
+        }
+        self.reports.be_patient(now);
+        if claim > self.memory.claim {
+            self.trim_as_wanted(out);
+            let before = self.before(path);
+            // A view that was registered, and that it did not see start, is the old view now.
+            self.learn(path, now, entry, out);
+            let is_fresh = entry.view.as_ref().is_none_or(|view| view.shard(self.shard).is_none());
+            let was_member = is_fresh || self.is_named() && self.view_number() == entry.view_number();
+            if !was_member {
+                // A replica that is away may also miss a trim.
+                self.lacks.get_or_insert(Lacking { from: self.stable, end: self.stable });
+                path.passed_over(self, out);
+            }
+            self.memory.claim = claim;
+            self.memory.config = entry.config.clone();
+            self.stop_batches(path, out);
+            path.fenced(claim);
+            self.drop_unstable();
+            self.remember(before, out);
+        }
+        let fenced = self.fenced();
+        self.gate.confirm(from, fenced, out);
+    }
+
+    /// The replicas that pushed batches do not count any more.
+    fn stop_batches(&mut self, path: &mut dyn DataPath, out: &mut Out) {
+        self.batches.clear();
+        self.answered = Answered::default();
+        self.writes.clear();
+        path.stopped(self, out);
+    }
+
+    /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
+    /// one to take note of. To be remembered by the caller.
+    fn learn(
+        &mut self,
+        path: &mut dyn DataPath,
+        now: Time,
+        entry: &control::LogEntry,
+        out: &mut Out,
+    ) -> bool {
+        let Some(view) = &entry.view else { return false };
+        let Some(members) = view.shard(self.shard) else { return false };
+        let named = members.replicas.contains(&self.me());
+        if view.number <= self.view_number() || !named || self.memory.claim < view.number {
+            return false;
+        }
+        if !self.is_named() {
+            self.copying.newborn(now, self.options);
+        }
+        // A replica that was away may also have missed a trim: one that the history tells of, and later ones.
+        self.trim_below(entry.history.start(), out);
+        self.raise_stable(path, entry.history.start(), out);
+        // Where the shard had not joined, there is nothing that it could lack.
+        let from = self.trim.max(members.begins);
+        let lacks = path.missing(self, view, &entry.history, members.begins);
+        self.lacks = lacks.map(|range| range.not_below(from));
+        self.ends = self.ends.split_off(&view.number);
+        path.learned(view);
+        if let Some((known, before)) =
+            self.memory.view.as_ref().and_then(|known| Some((known, known.shard(self.shard)?)))
+        {
+            self.copying.former.succeed(known.number, before, members);
+        }
+        self.memory.view = Some(view.clone());
+        self.memory.history = entry.history.clone();
+        self.memory.history.forget_below(self.trim);
+        self.leave_gaps();
+        self.copying.restart();
+        true
+    }
+
+    /// No replica has to give what is lost.
+    pub(super) fn leave_gaps(&mut self) {
+        let gaps = self.memory.history.gaps_of(self.shard);
+        self.lacks = self.lacks.map(|range| range.without(gaps.clone()));
+    }
+
+    /// The defect: versions at or above the stable bound count for nothing any more.
+    fn drop_unstable(&mut self) {
+        if self.options.deviates(Deviation::FenceDrops) {
+            self.memory.history.push(self.memory.claim, self.stable);
+        }
+    }
+
+    /// A view is registered.
+    pub(super) fn registered(
+        &mut self,
+        path: &mut dyn DataPath,
+        now: Time,
+        entry: &control::LogEntry,
+        out: &mut Out,
+    ) {
+        let Some(view) = &entry.view else { return };
+        if view.number < self.view_number() || view.number == self.view_number() && !self.restarted {
+            return;
+        }
+        let before = self.before(path);
+        if !self.learn(path, now, entry, out) {
+            // It is not counted on there: only a new view can bring it back. Those in its place may need it first.
+            if view.number > self.reports.cannot_start() {
+                self.needed_until = now + NEEDED_FOR;
+            }
+            self.reports.note(now, view.number);
+            if view.number > self.memory.claim {
+                // Nobody fenced it, but its view is over: it is as if somebody had.
+                self.memory.claim = view.number;
+                self.stop_batches(path, out);
+                self.remember(before, out);
+            }
+            return;
+        }
+        path.entering(view.first);
+        self.drop_unstable();
+        self.restarted = false;
+        self.reports.started();
+        self.remember(before, out);
+        // That the view's start is stable is part of what was just remembered.
+        self.raise_stable(path, view.start, out);
+        path.entered(self, now, out);
+        if self.is_closed() {
+            // A record that was put and is not bound by now never will be: no replica admits names of this shard any more.
+            path.discard_unplaced(self, out);
+        }
+    }
+
+    /// Nothing of this write is there: it is not answered, and comes again. A change of what is
+    /// remembered is taken back: what the replica does with records, its store has to know.
+    pub(super) fn store_failed(&mut self, path: &mut dyn DataPath, now: Time, ticket: Ticket, out: &mut Out) {
+        path.failed(self, now, ticket, out);
+        self.copying.failed(now, ticket);
+        self.writes.retain(|(written, _)| *written != ticket);
+        self.gate.failed(ticket);
+        self.trim_refused |= self.trim_write == ticket;
+        if let Some(before) = self.unstored.failed(ticket) {
+            let Before { memory, stable, restarted, lacks, applied } = before;
+            // Positions that were trimmed meanwhile were final.
+            (self.memory, self.stable) = (memory, stable.max(self.trim));
+            self.restarted = restarted;
+            self.lacks = lacks.map(|range| range.not_below(self.trim));
+            self.leave_gaps();
+            self.readers.discard_reads();
+            path.taken_back(self, applied);
+        }
+    }
+
+    /// Writes what is remembered, as it is now, in place of what it was `before`.
+    pub(super) fn remember(&mut self, before: Before, out: &mut Out) {
+        self.write_refused_trim(out);
+        let memory = self.memory.clone();
+        let command = match (before.lacks, self.lacks) {
+            (None, None) => StorageCommand::Remember(memory),
+            (_, lacks) => StorageCommand::RememberLacking { memory, lacks },
+        };
+        let ticket = self.gate.store(command, out);
+        self.unstored.left(ticket, before);
+    }
+
+    pub(super) fn before(&self, path: &dyn DataPath) -> Before {
+        Before {
+            memory: self.memory.clone(),
+            stable: self.stable,
+            restarted: self.restarted,
+            lacks: self.lacks,
+            applied: path.applied().cloned(),
+        }
+    }
+
+    /// The replica does not know any more what came in this view: it takes part in nothing before the next one.
+    pub(crate) fn sit_out(&mut self) {
+        self.restarted = true;
+    }
+}
