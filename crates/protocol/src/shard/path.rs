@@ -28,10 +28,10 @@ pub trait DataPath: Debug + Send + Sync {
     /// sends them.
     fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: Message, _: &mut Out) {}
 
-    /// All writes up to this ticket are as durable as the log promises.
+    /// All writes up to this ticket are durable. The batches that waited for that are answered after this.
     fn persisted(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
-    /// All writes up to this ticket are in the store, whatever the log promises.
+    /// All writes up to this ticket are in the store. The batches that waited for that were answered before.
     fn stored(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}
 
     /// Nothing of this write is in the store: there was no room.
