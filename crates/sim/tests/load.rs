@@ -60,7 +60,7 @@ fn a_slow_client_is_waited_for() {
 #[test]
 fn a_node_that_dies_fails_no_append() {
     // Positions that were given out, and whose records were on their way, were filled when the view changed.
-    all_clean("a death amid writes", profiles::death_amid_writes, &ORDERS, 0..4);
+    all_clean("a death amid writes", profiles::death_amid_writes, &Order::ALL, 0..4);
 }
 
 #[test]
