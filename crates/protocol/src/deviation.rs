@@ -64,6 +64,8 @@ pub enum Deviation {
     SessionEndLost,
     /// A session is ended at the number that its leader would go on with, whatever the followers hold.
     EndedAtLeadersNumber,
+    /// A client takes the word of one replica that has forgotten its session for the session's end.
+    EndedByOne,
     /// A shard replica answers `Bound` before its backups hold the batch.
     BackupsSkipped,
     /// A fenced backup still obeys the primary of an older view.

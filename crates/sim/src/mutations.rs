@@ -94,6 +94,10 @@ pub const MUTATIONS: [Mutation; 94] = [
     mutation(Deviation::OwnIdlePositions, "durability", 20, profiles::orphans),
     mutation(Deviation::ScrubbedByTime, "durability", 20, profiles::orphans),
     mutation(Deviation::EndedAtLeadersNumber, "session_end", 80, profiles::orphans),
+    // The log passes a session while something of it is repeated, and the member dies that has forgotten it.
+    mutation(Deviation::EndedByOne, "session_end", 1, |seed| {
+        Plan::from_seed(1_900_004_657 + seed).ordered(Order::ErwinSt)
+    }),
     mutation(Deviation::VoidNotReplicated, "no_gap", 10, profiles::lost_records),
     mutation(Deviation::PlacedAnew, "no_gap", 20, profiles::reshaped),
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::reshaped),

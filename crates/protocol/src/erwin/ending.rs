@@ -56,7 +56,7 @@ impl LogClient {
         if let Some(ending) = self.ending.take_if(|ending| ending.session == session) {
             // The appends of this run lie below the end, also if the replicas have forgotten that.
             let at = at.max(ending.below);
-            self.is_over(&ending, Some((session, at)), out);
+            self.finish(&ending, Some((session, at)), out);
         }
     }
 
@@ -66,11 +66,11 @@ impl LogClient {
             return;
         }
         if let Some(ending) = self.ending.take_if(|ending| ending.session == session) {
-            self.is_over(&ending, None, out);
+            self.finish(&ending, None, out);
         }
     }
 
-    fn is_over(&mut self, ending: &Ending, end: Option<(SessionId, u64)>, out: &mut Out) {
+    fn finish(&mut self, ending: &Ending, end: Option<(SessionId, u64)>, out: &mut Out) {
         out.push(reply(ending.token, Reply::Ended(end)));
         if self.session == Session::Open(ending.session) {
             self.leave_session(ending.session, out);

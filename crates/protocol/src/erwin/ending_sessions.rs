@@ -201,7 +201,7 @@ impl Sequencer {
                 let end = self.sessions.end_of(session);
                 let next = end.or(self.sessions.next(session)).unwrap_or(0);
                 if end.is_none() {
-                    // What was said first counts: the leader may have gone by it.
+                    // The first answer counts: the leader may have gone by it.
                     self.frozen.entry(session).or_insert(next);
                 }
                 reply(from, Message::Frozen { view, session, next }, out);
