@@ -206,11 +206,8 @@ impl ById {
         if !core.is_named() || core.is_closed() {
             return send(client, core.fenced(), out);
         }
-        if self.unordered.expires(
-            core.stable,
-            session,
-            HeldIds::over_after(&core.memory.config, core.options.limits),
-        ) {
+        let over_after = HeldIds::over_after(&core.memory.config, core.options.limits);
+        if self.unordered.expires(core.stable, session, over_after) {
             // Its client is told by the sequencing replicas. That a name is void may be forgotten here.
             return;
         }
