@@ -147,7 +147,8 @@ impl Message {
     /// Whether a client may say it.
     #[must_use]
     pub(crate) fn is_from_client(&self) -> bool {
-        matches!(self, Self::Next { .. } | Self::Close { .. } | Self::CheckTail { .. } | Self::Status { .. })
+        let asks = matches!(self, Self::CheckTail { .. } | Self::Status { .. });
+        asks || matches!(self, Self::Next { .. } | Self::Writing { .. } | Self::Close { .. })
     }
 
     /// The answer of a node that does not host the role: the asker should look again where it is.

@@ -15,7 +15,7 @@ use seriatim_protocol::control::controller::Controller;
 use seriatim_protocol::control::register::Register;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::ShardChoice;
-use seriatim_protocol::parts::appending::{LogClientConfig, Request, Terms};
+use seriatim_protocol::parts::appending::{ClientEffect, LogClientConfig, Request, Terms};
 use seriatim_protocol::roles::{
     RoleEffect, RoleInput, SequencingRole, new_sequencing_role, recover_sequencing_role,
 };
@@ -419,6 +419,7 @@ impl World {
         if let Role::Client(client) = &mut machine {
             let mut out = vec![];
             client.step(now, input, &mut out);
+            assert_host_admits(&out);
             out.into_iter().for_each(|effect| self.perform(effect, effects::reply));
         } else {
             let mut out: Vec<RoleEffect> = vec![];
@@ -523,4 +524,13 @@ fn record(words: &mut Words) -> Parsed<Record> {
         None => record,
         Some(key) => Record::build(&record.payload(), 0, Some(key.as_bytes()), &[]),
     })
+}
+
+/// A host takes from a client's connection only what a client may say.
+fn assert_host_admits(effects: &[ClientEffect]) {
+    for effect in effects {
+        if let Effect::Send { to: Address::Node(_, endpoint), message } = effect {
+            assert!(message.is_from_client_to(*endpoint), "no host takes this from a client: {message:?}");
+        }
+    }
 }
