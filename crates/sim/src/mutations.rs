@@ -46,7 +46,7 @@ const fn mutation(
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 94] = [
+pub const MUTATIONS: [Mutation; 95] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::quiet),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::churn),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::half_seen),

@@ -9,7 +9,8 @@ use seriatim_model::storage::{Lacking, Owned, ReadFailure, ReadOutcome, ReadRang
 use seriatim_model::{Address, Gap, Peer, Placement, Position, Ticket, Time, ViewNumber, limits};
 
 use super::core::send;
-use super::message::{Message, ReadError};
+use super::message::Message;
+use super::read_error::ReadError;
 use crate::parts::Shares;
 use crate::roles::RoleEffect;
 

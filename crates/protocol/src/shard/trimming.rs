@@ -4,8 +4,9 @@ use seriatim_model::storage::StorageCommand;
 use seriatim_model::{Address, Endpoint, Position, ViewNumber};
 
 use super::core::{Core, send};
-use super::message::{Message, ReadError};
+use super::message::Message;
 use super::path::DataPath;
+use super::read_error::ReadError;
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
 

@@ -134,7 +134,7 @@ impl Vacancy {
             }
         }
         self.cut(upto);
-        // What is flushed at once is bounded; what is beyond is asked for again.
+        // Little is flushed at once; the rest is asked for again.
         while self.bytes > limits::FLUSHED_BYTES && self.known.len() > 1 {
             let last = *self.known.last_key_value().expect("there are some").0;
             self.cut(last);
