@@ -126,7 +126,7 @@ pub const MUTATIONS: [Mutation; 95] = [
         profiles::resumed(seed).ordered(Order::Corfu)
     }),
     mutation(Deviation::SequencedTooLow, "tail_above_acknowledged", 30, profiles::chains),
-    mutation(Deviation::JunkOverValue, "durability", 30, profiles::chains),
+    mutation(Deviation::JunkOverValue, "total_order", 5, profiles::chains),
     mutation(Deviation::WrittenWhileFenced, "durability", 30, profiles::chains),
     mutation(Deviation::ReadFromHead, "no_unstable_reads", 30, profiles::chains),
     mutation(Deviation::CutUnreplicated, "liveness", 5, profiles::cuts),
@@ -161,8 +161,8 @@ pub const MUTATIONS: [Mutation; 95] = [
     mutation(Deviation::JoinedForgotten, "liveness", 30, |seed| {
         profiles::fleeting_logs(seed).ordered(Order::Corfu)
     }),
-    mutation(Deviation::ReserveSpent, "liveness", 24, |seed| {
-        profiles::small_disks(seed).ordered(Order::Corfu)
+    mutation(Deviation::ReserveSpent, "liveness", 6, |seed| {
+        profiles::small_disks(seed + 42).ordered(Order::Corfu)
     }),
     mutation(Deviation::SetBackUnnoticed, "no_gap", 40, profiles::set_back),
     mutation(Deviation::SnapshotAhead, "no_gap", 20, profiles::power_losses_in_checkpoints),
