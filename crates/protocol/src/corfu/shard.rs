@@ -118,7 +118,7 @@ impl DataPath for Chain {
     ) {
         match message {
             Message::Write { view, runs } => {
-                self.note_writer(now, from, out);
+                self.note_writer(core, now, from, out);
                 self.write(core, from, view, runs, out);
             }
             Message::Offer { claim, upto, runs } => {
@@ -623,10 +623,10 @@ impl Chain {
         }
     }
 
-    fn note_writer(&mut self, now: Time, from: Address, out: &mut Vec<RoleEffect>) {
-        self.writers.note(from);
+    fn note_writer(&mut self, core: &Core, now: Time, from: Address, out: &mut Vec<RoleEffect>) {
+        self.writers.note(from, core.options.limits.waiting_reads);
         if let Some(Flushing { stage: Stage::Asks(vacancy), .. }) = &mut self.flushing {
-            vacancy.comes(now, from, out);
+            vacancy.comes(now, from, &self.writers, out);
         }
     }
 

@@ -29,8 +29,9 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    pub(super) fn note(&mut self, from: Address) {
-        if matches!(from, Address::Client(..)) {
+    /// A client writes. Of more than so many the rest are not asked: one connection may have any number.
+    pub(super) fn note(&mut self, from: Address, most: usize) {
+        if matches!(from, Address::Client(..)) && self.clients.len() < most {
             self.clients.insert(from);
         }
     }
@@ -110,10 +111,10 @@ impl Vacancy {
     }
 
     /// A client writes here now: it is there, and is asked if it was not.
-    pub(super) fn comes(&mut self, now: Time, client: Address, out: &mut Vec<RoleEffect>) {
+    pub(super) fn comes(&mut self, now: Time, client: Address, writers: &Writers, out: &mut Vec<RoleEffect>) {
         if self.waiting.contains(&client) {
             self.heard_at = now;
-        } else if self.may_come && matches!(client, Address::Client(..)) && self.asked.insert(client) {
+        } else if self.may_come && writers.clients.contains(&client) && self.asked.insert(client) {
             self.waiting.insert(client);
             self.ask_one(client, out);
         }
