@@ -16,8 +16,8 @@ use crate::workload::DEADLINE;
 
 /// How often it is looked whether something has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long limits may take to be applied.
-const APPLIED_WITHIN: Duration = Duration::from_secs(60);
+/// How long limits may take to be applied: while nothing is appended, a round that failed is followed by another after a minute.
+const APPLIED_WITHIN: Duration = Duration::from_secs(150);
 
 const MIB: u64 = 1 << 20;
 
