@@ -57,6 +57,8 @@ pub(super) struct Vacancy {
     /// So far it is decided when all have answered.
     upto: Position,
     vacant: BTreeSet<Position>,
+    /// The same, as clients are asked for them.
+    spans: Vec<Span>,
     /// The records that are there or offered, and how many bytes they are.
     known: BTreeMap<Position, (RecordId, Record)>,
     bytes: usize,
@@ -82,6 +84,7 @@ impl Vacancy {
         let (known, asked) = (by_position(there), writers.clients.clone());
         let (waiting, may_come) = (asked.clone(), !writers.are_known);
         let vacant: BTreeSet<Position> = own.filter(|position| !known.contains_key(position)).collect();
+        let spans = Span::of(vacant.iter().copied());
         let bytes = known.values().map(|(_, record)| record.size()).sum();
         let is_needed = !vacant.is_empty() && (may_come || !waiting.is_empty());
         is_needed.then_some(Self {
@@ -90,6 +93,7 @@ impl Vacancy {
             first,
             upto,
             vacant,
+            spans,
             known,
             bytes,
             asked,
@@ -106,8 +110,8 @@ impl Vacancy {
     }
 
     fn ask_one(&self, client: Address, out: &mut Vec<RoleEffect>) {
-        let spans = Span::of(self.vacant.iter().copied());
-        send(client, Message::Vacant { claim: self.claim, old: self.old, spans }, out);
+        let (claim, old, spans) = (self.claim, self.old, self.spans.clone());
+        send(client, Message::Vacant { claim, old, spans }, out);
     }
 
     /// A client writes here now: it is there, and is asked if it was not.
