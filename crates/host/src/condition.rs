@@ -82,6 +82,7 @@ impl Host {
             has_register: self.hosts_register(),
             logs: self.log_conditions(now, usage),
             incomplete: self.incomplete(),
+            wanted_bytes: self.has_full_disk().then(|| self.wanted_bytes(now)),
         };
         for (to, request) in asks {
             let condition = condition.clone();

@@ -182,17 +182,19 @@ impl Notices {
     }
 
     /// The disk of this node is full, or is not any more, with so many bytes left.
-    fn disk_is(&mut self, is_full: bool, free: Option<u64>) {
+    /// Takes note of a disk that became full, with how many free bytes it is used again; or that has room again.
+    fn disk_is(&mut self, wanted: Option<u64>, free: Option<u64>) {
         let left = free.map_or("enough".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
-        let text = if is_full {
-            format!(
-                "the disk is full, {left} left: it takes no more records, and the logs go on without it where its other \
-                 replicas suffice; make room: trim logs ('seriatim trim'), delete other files, or use a larger disk"
-            )
-        } else {
-            format!("the disk has room again, {left}: it takes records as before")
+        let text = match wanted {
+            Some(wanted) => format!(
+                "the disk is full, {left} left: it takes no more records until {} MiB are, and the logs go on without it \
+                 where its other replicas suffice; make room: trim logs ('seriatim trim'), delete other files, or use a \
+                 larger disk",
+                wanted.div_ceil(1 << 20)
+            ),
+            None => format!("the disk has room again, {left}: it takes records as before"),
         };
-        self.about_nodes(Notice { is_warning: is_full, log: None, text });
+        self.about_nodes(Notice { is_warning: wanted.is_some(), log: None, text });
     }
 
     /// A view of this log, or a claim to form one, was registered here.
@@ -415,8 +417,9 @@ impl Host {
         self.notices.refused(now, address, cause);
     }
 
-    pub(crate) fn notice_room(&mut self) {
-        self.notices.disk_is(self.has_full_disk(), self.free_bytes());
+    pub(crate) fn notice_room(&mut self, now: Time) {
+        let wanted = self.has_full_disk().then(|| self.wanted_bytes(now));
+        self.notices.disk_is(wanted, self.free_bytes());
     }
 
     /// Takes note of a log that stands, or gets on. One whose view does without this node waits for nothing here.

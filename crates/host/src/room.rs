@@ -90,16 +90,20 @@ impl Room {
     fn found(&mut self, now: Time, free: Option<u64>, needs: u64, limits: &Limits) {
         (self.free, self.given) = (free, 0);
         self.look_at = now + LOOK_EVERY;
-        let has = |bytes| free.is_none_or(|free| free >= bytes + needs);
-        if std::mem::take(&mut self.was_refused) && has(limits.disk_enough_bytes) {
+        let has = |bytes| free.is_none_or(|free| free >= bytes);
+        if std::mem::take(&mut self.was_refused) && has(limits.disk_enough_bytes + needs) {
             self.calm_at = now + CALM_FOR;
         }
-        let (enough, comes_back) = (limits.disk_enough_bytes, self.comes_back(now));
-        if !has(limits.disk_low_bytes) {
+        if !has(limits.disk_low_bytes + needs) {
             self.fills(now, needs);
-        } else if has(enough + comes_back.saturating_sub(needs)) && now >= self.calm_at {
+        } else if has(self.wants(now, needs, limits)) && now >= self.calm_at {
             self.is_full = false;
         }
+    }
+
+    /// With how much room a full disk is used again, while a checkpoint needs so many bytes.
+    fn wants(&self, now: Time, needs: u64, limits: &Limits) -> u64 {
+        limits.disk_enough_bytes + needs.max(self.comes_back(now))
     }
 
     /// It is full from now on, if it was not, while a checkpoint needs so many bytes.
@@ -130,6 +134,11 @@ impl Host {
         self.room.free
     }
 
+    /// How many bytes have to be free for a full disk to be used again, as things are now.
+    pub(crate) fn wanted_bytes(&self, now: Time) -> u64 {
+        self.room.wants(now, self.journal.checkpoint_needs(), &self.config.options.limits)
+    }
+
     /// Looks how much room there is, and tells who has to know if that changes anything.
     pub(crate) fn look_at_room(&mut self, now: Time) {
         // A disk that cannot tell shows when it is written to.
@@ -140,7 +149,7 @@ impl Host {
             self.journal.keep_spares(SPARES_IF_SCARCE);
         }
         self.room.found(now, free, self.journal.checkpoint_needs(), &limits);
-        self.tell_room(before);
+        self.tell_room(now, before);
     }
 
     /// A write found no room.
@@ -148,7 +157,7 @@ impl Host {
         let before = self.room.is_full;
         self.room.fills(now, self.journal.checkpoint_needs());
         (self.room.was_refused, self.room.has_refused) = (true, true);
-        self.tell_room(before);
+        self.tell_room(now, before);
     }
 
     /// The journal was written to, as far as there was room.
@@ -190,10 +199,10 @@ impl Host {
         self.room.is_told
     }
 
-    fn tell_room(&mut self, before: bool) {
+    fn tell_room(&mut self, now: Time, before: bool) {
         if self.room.is_full() != before {
             self.disk_is(self.config.node, self.room.is_full());
-            self.notice_room();
+            self.notice_room(now);
         }
         self.set_disk_full(self.lacks_room());
     }

@@ -321,7 +321,7 @@ drawn! {
     Heartbeat { life, count, heard_life, heard_count, pauses, ailment, taken, disk, durable, remembered }
     Condition {
         suspects, wrong_suspicions, journal_write_us, has_full_disk, free_bytes, version, up_ms, ailment, used_bytes,
-        has_register, logs, incomplete
+        has_register, logs, incomplete, wanted_bytes
     }
     LogCondition { log, sequences, is_open, shards, bytes, stands_ms, lag_ms }
     ReplicaOf { log, shard }

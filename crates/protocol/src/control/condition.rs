@@ -34,6 +34,8 @@ pub struct Condition {
     /// Its shard replicas that take part in no view, or do not hold everything yet that they should, in order; at most as
     /// many.
     pub incomplete: Vec<ReplicaOf>,
+    /// With how many free bytes a node whose disk is full takes records again, as things are now.
+    pub wanted_bytes: Option<u64>,
 }
 
 /// Names a replica of a shard on a node.
@@ -61,13 +63,14 @@ impl Wire for Condition {
         self.has_register.encode(out);
         self.logs.encode(out);
         self.incomplete.encode(out);
+        self.wanted_bytes.encode(out);
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, WireError> {
         let (suspects, wrong_suspicions, journal_write_us) =
             (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         let before = Self { suspects, wrong_suspicions, journal_write_us, ..Self::default() };
-        // Nodes of earlier builds end here, or after the next two, or before the last.
+        // Nodes of earlier builds end here, or after the next two, or before one of the last two.
         if input.remaining() == 0 {
             return Ok(before);
         }
@@ -87,7 +90,11 @@ impl Wire for Condition {
         if input.remaining() == 0 {
             return Ok(before);
         }
-        Ok(Self { incomplete: Wire::decode(input)?, ..before })
+        let before = Self { incomplete: Wire::decode(input)?, ..before };
+        if input.remaining() == 0 {
+            return Ok(before);
+        }
+        Ok(Self { wanted_bytes: Wire::decode(input)?, ..before })
     }
 }
 
@@ -131,6 +138,7 @@ mod tests {
             logs,
             up_ms: 9,
             incomplete,
+            wanted_bytes: Some(6),
             ..Condition::default()
         };
         let encoded = encode_one(&now);
@@ -138,8 +146,11 @@ mod tests {
         // Of a vector of one, two numbers, a flag, and a number that may be missing.
         let first = 4 + 4 + 8 + 8;
         let read = |len| decode_one::<Condition>(encoded.slice(..len));
-        let before = Condition { incomplete: vec![], ..now };
-        assert_eq!(read(encoded.len() - 4 - 8 - 4).unwrap(), before);
+        let wanted = 1 + 8;
+        let before = Condition { wanted_bytes: None, ..now };
+        assert_eq!(read(encoded.len() - wanted).unwrap(), before);
+        let before = Condition { incomplete: vec![], ..before };
+        assert_eq!(read(encoded.len() - wanted - 4 - 8 - 4).unwrap(), before);
         let before = Condition { version: String::new(), logs: vec![], up_ms: 0, ..before };
         assert_eq!(read(first + 1 + 9).unwrap(), before);
         assert_eq!(read(first).unwrap(), Condition { free_bytes: None, ..before });

@@ -119,7 +119,10 @@ fn judge_node(condition: Option<&Condition>, suspected_by: &[NodeId], usual_us: 
     }
     if condition.has_full_disk {
         let left = condition.free_bytes.map_or(String::new(), |bytes| format!(", {} MiB left", bytes >> 20));
-        reasons.push(format!("disk full{left}: make room, it takes no records"));
+        let wanted =
+            condition.wanted_bytes.map(|bytes| format!(" until {} MiB are", bytes.div_ceil(1 << 20)));
+        let until = wanted.unwrap_or_default();
+        reasons.push(format!("disk full{left}: make room, it takes no records{until}"));
         state = state.or(Some("full"));
     }
     if !suspected_by.is_empty() {
@@ -369,6 +372,8 @@ mod tests {
         let full = Condition { has_full_disk: true, free_bytes: Some(3 << 20), ..Condition::default() };
         let told = "disk full, 3 MiB left: make room, it takes no records";
         assert_eq!(judge_node(Some(&full), &[], 0), Health::unwell("full", vec![told.into()]));
+        let tells = Condition { wanted_bytes: Some((97 << 20) + 1), ..full.clone() };
+        assert_eq!(judge_node(Some(&tells), &[], 0).reasons, [format!("{told} until 98 MiB are")]);
         let stalled = Condition { ailment: Some(Ailment::DiskStalled), ..full };
         let health = judge_node(Some(&stalled), &[NodeId(1), NodeId(2)], 0);
         assert_eq!((health.state, health.reasons.len()), ("stalled", 3));

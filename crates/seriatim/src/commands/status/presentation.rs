@@ -169,6 +169,7 @@ fn describe_node(node: &NodeStatus, condition: &Option<Condition>, health: &Heal
                 "wrong_suspicions": condition.wrong_suspicions,
                 "disk_full": condition.has_full_disk,
                 "disk_free_bytes": condition.free_bytes,
+                "disk_wanted_bytes": condition.wanted_bytes,
                 "disk_used_bytes": condition.used_bytes,
                 "journal_write_us": condition.journal_write_us,
                 "version": condition.version,
