@@ -22,12 +22,38 @@ pub struct LogUse {
     pub silent: Vec<NodeId>,
     /// The bytes of all nodes.
     pub bytes: u64,
-    /// The bytes of one replica of each shard, the one that has most: what a limit of bytes is about.
+    /// The bytes of one replica of each shard, the one that has least: what a limit of bytes is about. Others may have some
+    /// records twice for a while, after a restart.
     pub once: u64,
     /// The first position that is kept.
     pub first: Position,
     /// How far it is final, as far as those that answered know.
     pub stable: Position,
+}
+
+impl LogUse {
+    /// Of a log whose replicas answered so, or did not.
+    fn told_by(answers: Vec<((ShardId, NodeId), Option<Surveyed>)>) -> Self {
+        let mut found = Self::default();
+        let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
+        for ((shard, node), answer) in answers {
+            let Some(answer) = answer else {
+                found.silent.push(node);
+                continue;
+            };
+            let bytes = answer.usage.map_or(0, |usage| usage.bytes);
+            *found.nodes.entry(node).or_default() += bytes;
+            found.bytes += bytes;
+            let least = shards.entry(shard).or_insert(bytes);
+            *least = bytes.min(*least);
+            found.first = found.first.max(answer.trim);
+            found.stable = found.stable.max(answer.stable);
+        }
+        found.once = shards.values().sum();
+        found.silent.sort_unstable();
+        found.silent.dedup();
+        found
+    }
 }
 
 impl Client {
@@ -44,25 +70,7 @@ impl Client {
 
     /// Asks the replicas of a log what they take on their disks.
     pub async fn log_use(&self, entry: &LogEntry) -> LogUse {
-        let mut found = LogUse::default();
-        let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
-        for ((shard, node), answer) in self.survey(entry, false, true).await {
-            let Some(answer) = answer else {
-                found.silent.push(node);
-                continue;
-            };
-            let bytes = answer.usage.map_or(0, |usage| usage.bytes);
-            *found.nodes.entry(node).or_default() += bytes;
-            found.bytes += bytes;
-            let most = shards.entry(shard).or_default();
-            *most = bytes.max(*most);
-            found.first = found.first.max(answer.trim);
-            found.stable = found.stable.max(answer.stable);
-        }
-        found.once = shards.values().sum();
-        found.silent.sort_unstable();
-        found.silent.dedup();
-        found
+        LogUse::told_by(self.survey(entry, false, true).await)
     }
 
     /// Asks every replica of the latest view; nothing for one that does not answer within a second.
@@ -129,5 +137,35 @@ impl Log {
             Ok(outcome) => outcome,
             Err(_) => Err(self.read_too_late(deadline).await),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::ViewNumber;
+    use seriatim_model::retention::StoreUse;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_is_about_the_replica_that_has_least() {
+        let answer = |shard, node, bytes| {
+            let answer = Surveyed {
+                request: 1,
+                view: ViewNumber(1),
+                stable: Position(9),
+                trim: Position(2),
+                digest: 0,
+                time_ms: 0,
+                times: None,
+                usage: Some(StoreUse { bytes, extents: vec![] }),
+            };
+            ((ShardId(shard), NodeId(node)), Some(answer))
+        };
+        let silent = ((ShardId(1), NodeId(3)), None);
+        let told = LogUse::told_by(vec![answer(0, 1, 30), answer(0, 2, 50), answer(1, 1, 4), silent]);
+        assert_eq!((told.bytes, told.once), (84, 34));
+        assert_eq!((told.nodes, told.silent), ([(NodeId(1), 34), (NodeId(2), 50)].into(), vec![NodeId(3)]));
+        assert_eq!((told.first, told.stable), (Position(2), Position(9)));
     }
 }
