@@ -319,13 +319,17 @@ impl Controller {
 
     /// Somebody else has claimed, and gets its time, once. As long as its node is heard that is as long as an attempt may
     /// make no progress, for it gives up itself, and says when there is some; else it is a moment.
-    fn stand_back(&mut self, now: Time, entry: &LogEntry) {
+    fn stand_back(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
         self.stood_back_for = entry.claimed;
         let (node, backoff) =
             (entry.claimant_node(), self.pace.backoff_after(entry.claimed, entry.view_number()));
         let is_heard = node != self.node && self.nodes.contains(&node) && !self.silent.contains(&node);
         self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
         self.rival = is_heard.then_some(node);
+        if is_heard {
+            // One that was started anew since has forgotten that it claimed, and has perhaps no other reason to look.
+            send(Address::Node(node, Endpoint::Controller), Message::Get { log: self.log }, out);
+        }
     }
 
     /// Tells the controllers that stand back for this claim, now and then, that it makes progress.
@@ -426,7 +430,7 @@ impl Controller {
             Phase::Attempt(attempt) => {
                 if entry.claimed > attempt.claim() {
                     // Outbid. The winner's attempt makes this one pointless.
-                    self.stand_back(now, &entry);
+                    self.stand_back(now, &entry, out);
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
                 } else if attempt.step == Step::Register && entry.version > attempt.entry.version {
@@ -585,8 +589,10 @@ impl Controller {
             return self.orders.answer(true, false, text, out);
         }
         self.wanted = Some(entry.view_number());
-        if entry.claimed > entry.view_number().max(self.stood_back_for) {
-            return self.stand_back(now, &entry);
+        // A claim of this node that is not this controller's died with the one before it: nobody is to wait for that.
+        let is_alive = entry.claimant_node() != self.node;
+        if is_alive && entry.claimed > entry.view_number().max(self.stood_back_for) {
+            return self.stand_back(now, &entry, out);
         }
         let (claimed, claimant) = (entry.claimed.next(), self.pace.attempt(self.node));
         let wanted = LogEntry { claimed, claimant, ..entry };
