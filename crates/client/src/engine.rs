@@ -1,12 +1,13 @@
 //! The task behind a client: it owns the connections and the machines, and drives both.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use seriatim_delivery::{Fetch, Subscriber, fetch, subscriber};
+use seriatim_delivery::{Fetch, Subscriber, Trim, fetch, subscriber, trim};
 use seriatim_model::timers::Timers;
 use seriatim_model::{
     Address, Effect, Endpoint, Input, LogId, Machine, NodeId, Peer, Position, Record, SessionId, Time, limits,
@@ -96,6 +97,12 @@ pub(crate) enum Command {
         records: u64,
         bytes: u64,
     },
+    Trim {
+        control: NodeId,
+        entry: Box<LogEntry>,
+        position: Position,
+        waiter: oneshot::Sender<trim::Outcome>,
+    },
     /// Ask a role something, again until it answers.
     Ask {
         to: (NodeId, Endpoint),
@@ -182,6 +189,7 @@ enum Kind {
     Appender(Box<Appender>),
     Reading(Box<Reading>),
     Subscriber(Box<Subscriber>, mpsc::Sender<subscriber::Event>),
+    Trim(Box<Trim>, oneshot::Sender<trim::Outcome>),
     Ask(Ask),
 }
 
@@ -318,6 +326,13 @@ impl Engine {
             Command::Want { handle, records, bytes } => {
                 let request = subscriber::Request::Want { records, bytes };
                 self.step_subscriber(now, handle, Input::Request { token: 0, request });
+            }
+            Command::Trim { control, entry, position, waiter } => {
+                let log = entry.id;
+                let trim = Trim::new(now, control, self.newest(*entry), position, Options::default());
+                let trim = Box::new(trim);
+                let handle = self.add(Slot { log, kind: Kind::Trim(trim, waiter) });
+                self.step_trim(now, handle, Input::Timer);
             }
             Command::Ask { to, log, question, waiter } => {
                 let ask = Ask { to, question, look_at: now + ASK_AGAIN, waiter: Some(waiter) };
@@ -514,6 +529,7 @@ impl Engine {
             Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Message { from, message }),
             Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Message { from, message }),
             Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Message { from, message }),
+            Some(Kind::Trim(..)) => self.step_trim(now, handle, Input::Message { from, message }),
             Some(Kind::Ask(ask)) => {
                 if let Some(waiter) = ask.waiter.take() {
                     let _ = waiter.send(message);
@@ -562,6 +578,7 @@ impl Engine {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Disconnected(peer)),
+                Some(Kind::Trim(..)) => self.step_trim(now, handle, Input::Disconnected(peer)),
                 Some(Kind::Ask(_)) | None => {}
             }
         }
@@ -657,6 +674,33 @@ impl Engine {
         self.send_all(log, handle, sends);
     }
 
+    fn step_trim(&mut self, now: Time, handle: u64, input: Input<Message, Infallible>) {
+        let Some(Slot { log, kind: Kind::Trim(machine, waiter) }) = self.machines.get_mut(&handle) else {
+            return;
+        };
+        let log = *log;
+        let (mut effects, mut sends) = (vec![], vec![]);
+        machine.step(now, input, &mut effects);
+        // A caller that stops waiting for the outcome does not say so.
+        let (mut outcome, is_forgotten) = (None, waiter.is_closed());
+        for effect in effects {
+            match effect {
+                Effect::Reply { reply, .. } => outcome = Some(reply),
+                Effect::Send { to, message } => sends.push((to, message)),
+                // A client has no disk.
+                _ => {}
+            }
+        }
+        if outcome.is_some() || is_forgotten {
+            let slot = self.machines.remove(&handle);
+            if let (Some(outcome), Some(Slot { kind: Kind::Trim(_, waiter), .. })) = (outcome, slot) {
+                let _ = waiter.send(outcome);
+            }
+        }
+        self.update_timer(handle);
+        self.send_all(log, handle, sends);
+    }
+
     fn send_all(&mut self, log: LogId, handle: u64, sends: Vec<(Address, Message)>) {
         for (to, message) in sends {
             self.send(log, handle, to, &message);
@@ -699,6 +743,7 @@ impl Engine {
                 Some(Kind::Appender(_)) => self.step_appender(now, handle, Input::Timer),
                 Some(Kind::Reading(_)) => self.step_reading(now, handle, Input::Timer),
                 Some(Kind::Subscriber(..)) => self.step_subscriber(now, handle, Input::Timer),
+                Some(Kind::Trim(..)) => self.step_trim(now, handle, Input::Timer),
                 Some(Kind::Ask(ask)) => {
                     ask.look_at = now + ASK_AGAIN;
                     if ask.waiter.as_ref().is_none_or(oneshot::Sender::is_closed) {
@@ -728,6 +773,7 @@ impl Slot {
             Kind::Appender(appender) => appender.machine.deadline(),
             Kind::Reading(reading) => reading.machine.deadline(),
             Kind::Subscriber(machine, _) => machine.deadline(),
+            Kind::Trim(machine, _) => machine.deadline(),
             Kind::Ask(ask) => Some(ask.look_at),
         }
     }

@@ -10,29 +10,22 @@ use std::time::Duration;
 use rand::random;
 use seriatim_delivery::fetch;
 use seriatim_model::storage::Stored;
-use seriatim_model::{
-    Durability, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, ViewNumber, limits,
-};
+use seriatim_model::{Durability, Position, RecordId, SessionId, ShardId, limits};
+use seriatim_protocol::Options;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::ShardChoice;
 use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply};
-use seriatim_protocol::{Message, Options, shard};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::{Client, LogOptions};
-use crate::engine::{Answer, Command, Question};
+use crate::engine::{Answer, Command};
 use crate::error::{AppendError, ControlError, ReadError};
 use crate::record::Record;
 use crate::subscription::{SubscribeOptions, Subscription, WINDOW};
 
 /// The window of appends in flight is counted in units of so many bytes; a small record takes one.
 const UNIT_BYTES: usize = limits::MAX_IN_FLIGHT_BYTES / limits::MAX_IN_FLIGHT;
-/// How often a trim is tried again while the position is not final.
-const TRIM_AGAIN: Duration = Duration::from_millis(10);
-/// How long to wait for the replicas of one view before looking whether there is a newer one.
-const TRIM_ROUND: Duration = Duration::from_secs(1);
-
 /// How an append is made.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
@@ -360,65 +353,18 @@ impl Log {
         if position > tail {
             return Err(ReadError::PastTail { position, tail });
         }
-        let deadline = self.inner.client.inner.options.deadline;
-        match tokio::time::timeout(deadline, self.trim_everywhere(position)).await {
-            Ok(outcome) => outcome,
+        let Inner { client, entry, .. } = &*self.inner;
+        let deadline = client.inner.options.deadline;
+        let (waiter, outcome) = oneshot::channel();
+        let (control, entry) = (client.inner.control, Box::new(entry.clone()));
+        let command = Command::Trim { control, entry, position, waiter };
+        client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
+        match tokio::time::timeout(deadline, outcome).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(seriatim_delivery::Failure::Deleted(name)))) => Err(ReadError::Deleted(name)),
+            Ok(Ok(Err(failure))) => Err(failure.into()),
+            Ok(Err(_)) => Err(ReadError::Stopped),
             Err(_) => Err(self.read_too_late(deadline).await),
-        }
-    }
-
-    /// Trims every replica of the latest view; of a newer one if not all of them answer.
-    async fn trim_everywhere(&self, position: Position) -> Result<(), ReadError> {
-        loop {
-            let entry = match self.inner.client.lookup(self.name()).await {
-                Ok(entry) => entry,
-                Err(ControlError::NoSuchLog { name }) => return Err(ReadError::Deleted(name)),
-                Err(ControlError::DeadlineExceeded { seconds, waiting_for }) => {
-                    return Err(ReadError::DeadlineExceeded { seconds, waiting_for });
-                }
-                Err(_) => return Err(ReadError::Stopped),
-            };
-            let round = tokio::time::timeout(TRIM_ROUND, self.trim_members(&entry, position));
-            match round.await {
-                Ok(outcome) => return outcome,
-                Err(_) => continue,
-            }
-        }
-    }
-
-    async fn trim_members(&self, entry: &LogEntry, position: Position) -> Result<(), ReadError> {
-        let view = entry.view_number();
-        for members in entry.view.iter().flat_map(|view| &view.shards) {
-            for replica in &members.replicas {
-                self.trim_replica(replica.node, Endpoint::Shard(members.shard), view, position).await?;
-            }
-        }
-        // A log without a view has nobody to trim: it gets a view, and this is tried again.
-        if entry.view.is_some() { Ok(()) } else { std::future::pending().await }
-    }
-
-    async fn trim_replica(
-        &self,
-        node: NodeId,
-        endpoint: Endpoint,
-        view: ViewNumber,
-        position: Position,
-    ) -> Result<(), ReadError> {
-        let mut again = tokio::time::interval(TRIM_AGAIN);
-        loop {
-            again.tick().await;
-            let (waiter, answer) = oneshot::channel();
-            let question: Question =
-                Box::new(move |request| shard::Message::Trim { request, view, position }.into());
-            let log = self.inner.entry.id;
-            let command = Command::Ask { to: (node, endpoint), log, question, waiter };
-            self.inner.client.inner.commands.send(command).await.map_err(|_| ReadError::Stopped)?;
-            // Anything but a confirmation passes: the position becomes final, the view is replaced.
-            if let Message::Shard(shard::Message::Trimmed { .. }) =
-                answer.await.map_err(|_| ReadError::Stopped)?
-            {
-                return Ok(());
-            }
         }
     }
 }

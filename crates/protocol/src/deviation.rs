@@ -78,6 +78,8 @@ pub enum Deviation {
     FormerNotAsked,
     /// A shard replica that was away does not ask how far the log was trimmed meanwhile.
     TrimForgotten,
+    /// A client that trims takes the first replica that confirms for all of them.
+    TrimHalfConfirmed,
     /// Where positions come first, a view may write anew what some replica has trimmed.
     TrimmedFlushed,
     /// Which appends became no-ops is lost in a view change.

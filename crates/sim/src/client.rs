@@ -4,21 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{
-    Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, ShardMembers, Time,
-    View, ViewNumber,
-};
+use seriatim_model::{Address, Effect, Input, Machine, NodeId, Peer, Record, SessionId, Time};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
-use seriatim_protocol::{LogClient, Message, shard};
+use seriatim_protocol::{LogClient, Message};
 
 use crate::farewell::Farewell;
-use crate::history::{History, Outcome, TailCheck, Trim};
+use crate::history::{History, Outcome, TailCheck};
 use crate::lookups::Lookups;
 use crate::plan::Workload;
 use crate::random::Random;
 use crate::reader::Reader;
 use crate::subscription::Subscription;
+use crate::trimmer::Trimmer;
 
 /// The number of a client's reader, among its machines.
 pub const READER: u64 = 100;
@@ -85,23 +83,6 @@ impl Legacy {
     pub fn session(&self) -> Option<(SessionId, u64)> {
         self.noted.map(|(session, number, _)| (session, number))
     }
-}
-
-/// How long a trim may take before more is trimmed.
-const TRIMS_FURTHER_AFTER: Duration = Duration::from_secs(3);
-
-/// Tells every replica of every shard to trim, and waits for all of them.
-#[derive(Debug, Default)]
-pub struct Trimmer {
-    goal: Option<Position>,
-    missing: BTreeSet<Address>,
-    view: ViewNumber,
-    requests: u64,
-    say_at: Time,
-    /// When more is trimmed than that, if it is not confirmed.
-    raise_at: Time,
-    next_at: Time,
-    done: Position,
 }
 
 /// A message to send: the number of the machine that sends it, its address, and the message.
@@ -478,81 +459,6 @@ fn piece(history: &History, workload: &Workload, random: &mut Random) -> Bytes {
     bytes.into()
 }
 
-impl Trimmer {
-    /// Whether it waits for no replica.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.goal.is_none()
-    }
-
-    /// When it wants to be woken.
-    #[must_use]
-    pub fn deadline(&self) -> Time {
-        if self.goal.is_some() { self.say_at } else { self.next_at }
-    }
-
-    /// Trims up to some position below `read`, now and then.
-    pub fn wake(&mut self, now: Time, reader: &Reader, random: &mut Random, out: &mut Vec<Post>) {
-        let (entry, read) = (reader.entry(), reader.frontier());
-        if self.goal.is_none() && now >= self.next_at {
-            self.next_at = now + random.millis(10, 200);
-            let Some(view) = entry.view.as_ref().filter(|_| read > self.done) else { return };
-            let goal = Position(random.between(self.done.0 + 1, read.0));
-            self.goal = Some(goal);
-            self.requests += 1;
-            (self.say_at, self.raise_at) = (now, now + TRIMS_FURTHER_AFTER);
-            self.missing = replicas_of(view);
-            self.view = view.number;
-        }
-        if self.goal.is_some_and(|goal| goal < read) && now >= self.raise_at {
-            // A trim that goes on for so long lacks room, and this is how an operator would make more.
-            (self.goal, self.raise_at) = (Some(read), now + TRIMS_FURTHER_AFTER);
-            self.requests += 1;
-            self.missing = entry.view.as_ref().map(replicas_of).unwrap_or_default();
-        }
-        if let Some(position) = self.goal.filter(|_| now >= self.say_at) {
-            self.say_at = now + Duration::from_millis(200);
-            if let Some(view) = entry.view.as_ref().filter(|view| view.number != self.view) {
-                // Everyone who may tell those that join later has to know.
-                self.missing = replicas_of(view);
-                self.view = view.number;
-                self.requests += 1;
-            }
-            let (request, view) = (self.requests, self.view);
-            for to in &self.missing {
-                out.push((TRIMMER, *to, shard::Message::Trim { request, view, position }.into()));
-            }
-        }
-    }
-
-    /// Takes an answer.
-    pub fn receive(&mut self, from: Address, message: &Message, history: &mut History) {
-        let Message::Shard(shard::Message::Trimmed { request, first }) = message else { return };
-        if *request != self.requests || self.goal.is_none_or(|goal| *first < goal) {
-            return;
-        }
-        self.missing.remove(&from);
-        self.finish_if_confirmed(history);
-    }
-
-    fn finish_if_confirmed(&mut self, history: &mut History) {
-        if let Some(first) = self.goal.filter(|_| self.missing.is_empty()) {
-            self.goal = None;
-            self.done = first;
-            let confirmed = history.tick();
-            history.trims.push(Trim { confirmed, first });
-        }
-    }
-}
-
-fn replicas_of(view: &View) -> BTreeSet<Address> {
-    let of_shard = |members: &ShardMembers| {
-        let shard = Endpoint::Shard(members.shard);
-        members.replicas.iter().map(move |member| Address::Node(member.node, shard)).collect::<Vec<_>>()
-    };
-    view.shards.iter().flat_map(of_shard).collect()
-}
-
 /// A client process.
 #[derive(Debug)]
 pub struct Client {
@@ -606,7 +512,9 @@ impl Client {
             lookups.receive(now, from, message, history, &mut sends);
             out.extend(sends.into_iter().map(|(to, message)| (LOOKUPS, to, message)));
         } else if let (TRIMMER, Some(trimmer)) = (machine, &mut self.trimmer) {
-            trimmer.receive(from, &message, history);
+            let mut sends = vec![];
+            trimmer.receive(now, from, message, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (TRIMMER, to, message)));
         }
     }
 
@@ -627,6 +535,11 @@ impl Client {
             let mut sends = vec![];
             lookups.disconnected(now, node, history, &mut sends);
             out.extend(sends.into_iter().map(|(to, message)| (LOOKUPS, to, message)));
+        }
+        if let Some(trimmer) = &mut self.trimmer {
+            let mut sends = vec![];
+            trimmer.disconnected(now, node, history, &mut sends);
+            out.extend(sends.into_iter().map(|(to, message)| (TRIMMER, to, message)));
         }
     }
 
@@ -659,7 +572,9 @@ impl Client {
             }
             out.extend(sends.into_iter().map(|(to, message)| (READER, to, message)));
             if let Some(trimmer) = &mut self.trimmer {
-                trimmer.wake(now, reader, random, out);
+                let mut sends = vec![];
+                trimmer.wake(now, reader, random, history, &mut sends);
+                out.extend(sends.into_iter().map(|(to, message)| (TRIMMER, to, message)));
             }
         }
     }
@@ -677,7 +592,7 @@ impl Client {
     pub fn deadline(&self) -> Option<Time> {
         let producers = self.producers.values().filter_map(Producer::deadline).min();
         let reader = self.reader.as_ref().and_then(Reader::deadline);
-        let trimmer = self.trimmer.as_ref().filter(|_| self.reader.is_some()).map(Trimmer::deadline);
+        let trimmer = self.trimmer.as_ref().filter(|_| self.reader.is_some()).and_then(Trimmer::deadline);
         let subscription = self.subscription.as_ref().and_then(Subscription::deadline);
         let lookups = self.lookups.as_ref().and_then(Lookups::deadline);
         [producers, reader, subscription, lookups, trimmer].into_iter().flatten().min()

@@ -22,4 +22,5 @@ pub mod reader;
 pub mod run;
 pub mod subscription;
 pub mod trace;
+pub mod trimmer;
 pub mod world;

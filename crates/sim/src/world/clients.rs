@@ -11,11 +11,12 @@ use seriatim_protocol::parts::appending::LogClientConfig;
 use super::nodes::{Brief, frame, open};
 use super::second::{history_of, workload_of};
 use super::{CONTROL, Happening, World};
-use crate::client::{Client, Legacy, Post, Producer, READER, Trimmer};
+use crate::client::{Client, Legacy, Post, Producer, READER};
 use crate::lookups::Lookups;
 use crate::network::{Lane, Party};
 use crate::reader::{Reader, Style};
 use crate::subscription::Subscription;
+use crate::trimmer::Trimmer;
 
 /// Clients that live on have numbers above.
 const SURVIVORS: u32 = 20_000;
@@ -64,7 +65,7 @@ impl World {
                 .then(|| Lookups::new(CONTROL, entry.clone(), self.plan.options, self.random.fork())),
             reader: self.plan.workload.reads.then(reader),
             trimmer: (number == 0 && self.plan.workload.trims && self.history.accepted.is_none())
-                .then(Trimmer::default),
+                .then(|| Trimmer::new(CONTROL, self.plan.options)),
             wake_at: None,
         };
         self.clients.insert(number, client);

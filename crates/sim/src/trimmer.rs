@@ -1,0 +1,140 @@
+//! A client that trims what its reader has read, now and then, by the machine that programs trim with.
+
+use std::time::Duration;
+
+use seriatim_delivery::Trim;
+use seriatim_model::{Address, Effect, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_protocol::{Message, Options};
+
+use crate::history::{self, History};
+use crate::random::Random;
+use crate::reader::Reader;
+
+/// How long a trim may take before more is trimmed.
+const FURTHER_AFTER: Duration = Duration::from_secs(3);
+
+/// Trims, one trim after another.
+#[derive(Debug)]
+pub struct Trimmer {
+    control: NodeId,
+    options: Options,
+    under_way: Option<Trim>,
+    /// When more is trimmed than that, if it is not confirmed.
+    further_at: Time,
+    next_at: Time,
+    done: Position,
+}
+
+impl Trimmer {
+    /// One that asks the register of this node.
+    #[must_use]
+    pub fn new(control: NodeId, options: Options) -> Self {
+        Self {
+            control,
+            options,
+            under_way: None,
+            further_at: Time::ZERO,
+            next_at: Time::ZERO,
+            done: Position::ZERO,
+        }
+    }
+
+    /// Whether it waits for no replica.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.under_way.is_none()
+    }
+
+    /// When it wants to be woken.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        match &self.under_way {
+            Some(trim) => trim.deadline().map(|at| at.min(self.further_at)).or(Some(self.further_at)),
+            None => Some(self.next_at),
+        }
+    }
+
+    /// Trims up to some position below what was read, now and then.
+    pub fn wake(
+        &mut self,
+        now: Time,
+        reader: &Reader,
+        random: &mut Random,
+        history: &mut History,
+        out: &mut Vec<(Address, Message)>,
+    ) {
+        let read = reader.frontier();
+        let goal = match &self.under_way {
+            // A trim that goes on for so long lacks room, and this is how an operator would make more.
+            Some(_) if now >= self.further_at => {
+                self.further_at = now + FURTHER_AFTER;
+                Some(read)
+            }
+            None if now >= self.next_at => {
+                self.next_at = now + random.millis(10, 200);
+                let has_more = reader.entry().view.is_some() && read > self.done;
+                has_more.then(|| Position(random.between(self.done.0 + 1, read.0)))
+            }
+            _ => None,
+        };
+        if let Some(goal) =
+            goal.filter(|goal| self.under_way.as_ref().is_none_or(|trim| trim.position() < *goal))
+        {
+            self.further_at = now + FURTHER_AFTER;
+            self.under_way = Some(Trim::new(now, self.control, reader.entry().clone(), goal, self.options));
+        }
+        if self.under_way.as_ref().and_then(Machine::deadline).is_some_and(|at| now >= at) {
+            self.step(now, Input::Timer, history, out);
+        }
+    }
+
+    /// A message arrived.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        from: Address,
+        message: Message,
+        history: &mut History,
+        out: &mut Vec<(Address, Message)>,
+    ) {
+        self.step(now, Input::Message { from, message }, history, out);
+    }
+
+    /// The connection to a node is gone.
+    pub fn disconnected(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        history: &mut History,
+        out: &mut Vec<(Address, Message)>,
+    ) {
+        self.step(now, Input::Disconnected(Peer::Node(node)), history, out);
+    }
+
+    fn step(
+        &mut self,
+        now: Time,
+        input: Input<Message, std::convert::Infallible>,
+        history: &mut History,
+        out: &mut Vec<(Address, Message)>,
+    ) {
+        let Some(trim) = &mut self.under_way else { return };
+        let (first, mut effects) = (trim.position(), vec![]);
+        trim.step(now, input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Send { to, message } => out.push((to, message)),
+                Effect::Reply { reply, .. } => {
+                    self.under_way = None;
+                    if reply.is_ok() {
+                        self.done = first;
+                        let confirmed = history.tick();
+                        history.trims.push(history::Trim { confirmed, first });
+                    }
+                }
+                // A client has no disk.
+                _ => {}
+            }
+        }
+    }
+}
