@@ -5,9 +5,9 @@
 //! Nothing here knows the clock, a socket or a file: see [`seriatim_model::machine`].
 
 pub mod client;
+mod constructors;
 pub mod control;
 pub mod corfu;
-mod data_paths;
 pub mod deviation;
 pub mod erwin;
 pub mod parts;

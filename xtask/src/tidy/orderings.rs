@@ -17,7 +17,7 @@ const PROTOCOL: &str = "crates/protocol/src/";
 const CONSTRUCTORS: &[&str] = &[
     "crates/model/src/order.rs",
     "crates/protocol/src/client.rs",
-    "crates/protocol/src/data_paths.rs",
+    "crates/protocol/src/constructors.rs",
     "crates/protocol/src/lib.rs",
     "crates/protocol/src/roles.rs",
 ];

@@ -9,6 +9,9 @@ use seriatim_model::{
 };
 
 use super::ended::EndedSessions;
+use super::evidence::Evidence;
+use super::flush::{Flush, FlushRange, Outcome};
+use super::handover::Handover;
 use super::loss::Trouble;
 use super::message::{LogEntry, Message, SealedState};
 use super::parting::{Group, Partings};
@@ -19,41 +22,30 @@ use crate::parts::Sessions;
 use crate::roles::RoleEffect;
 use crate::shard::{self, Held};
 
-/// An attempt to form the view `entry.claimed`.
+/// An attempt to form the view that was claimed.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
-    /// The entry that the claim put into the register.
-    pub(super) entry: LogEntry,
+    /// The answers to seals and fences, under the entry that the claim put into the register.
+    pub(super) evidence: Evidence,
+    /// The judgement of the log's ordering on that.
+    pub(super) handover: &'static dyn Handover,
     pub(super) step: Step,
     /// When the step began.
     since: Time,
-    sealed: BTreeMap<NodeId, (Incarnation, Option<SealedState>)>,
-    pub(super) fenced: BTreeMap<(ShardId, NodeId), (Incarnation, Held)>,
     /// Nodes that are asked although they are not meant to host a replica of the shard: too few that are
     /// meant to answer.
     pub(super) spares: BTreeMap<ShardId, BTreeSet<NodeId>>,
     /// The same for sequencing replicas.
     spare_sequencers: BTreeSet<NodeId>,
-    pub(super) chosen: Option<Member>,
-    pub(super) shards: Vec<ShardMembers>,
+    shards: Vec<ShardMembers>,
     /// The positions that none of them holds.
     gaps: Vec<Gap>,
-    /// How far the flush is known to be.
-    flushing: Position,
-    pub(super) flushed: Option<Flushed>,
-    /// Where each shard flushes itself: who does it, and how far that is.
-    pub(super) flushes: BTreeMap<ShardId, (Member, Position)>,
+    /// The flush, once the fence is complete.
+    flush: Option<Flush>,
     staged: BTreeMap<NodeId, Incarnation>,
     /// Nodes that fell silent while the view was being registered, which may name them.
     left: BTreeSet<NodeId>,
     pub(super) purpose: Purpose,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Flushed {
-    pub(super) first: Position,
-    pub(super) end: Position,
-    pub(super) sessions: Sessions,
 }
 
 /// The step that an attempt waits for.
@@ -131,72 +123,54 @@ pub(super) struct Purpose {
     pub(super) joins: bool,
     /// How long answers are gathered beyond those that are needed.
     pub(super) gather_for: Duration,
-    /// The defect of counting on replicas that lack something.
-    pub(super) counts_lacking: bool,
-    /// The defect of writing anew what was trimmed.
-    pub(super) flushes_trimmed: bool,
-    /// How often a shard's replica could not read what it was to flush: then it is another's turn.
-    pub(super) turns: BTreeMap<ShardId, usize>,
 }
 
 impl Attempt {
-    pub(super) fn new(now: Time, entry: LogEntry, purpose: Purpose) -> Self {
-        let step = if entry.config.order.places_first() { Step::Fence } else { Step::Seal };
+    pub(super) fn new(now: Time, evidence: Evidence, purpose: Purpose) -> Self {
+        let handover = <dyn Handover>::of(evidence.entry().config.order);
         Self {
-            entry,
-            step,
+            evidence,
+            handover,
+            step: if handover.seals() { Step::Seal } else { Step::Fence },
             since: now,
-            sealed: BTreeMap::new(),
-            fenced: BTreeMap::new(),
             spares: BTreeMap::new(),
             spare_sequencers: BTreeSet::new(),
-            chosen: None,
             shards: vec![],
             gaps: vec![],
-            flushing: Position::ZERO,
-            flushed: None,
-            flushes: BTreeMap::new(),
+            flush: None,
             staged: BTreeMap::new(),
             left: BTreeSet::new(),
             purpose,
         }
     }
 
+    /// The entry that the claim put into the register.
+    pub(super) fn entry(&self) -> &LogEntry {
+        self.evidence.entry()
+    }
+
     pub(super) fn claim(&self) -> ViewNumber {
-        self.entry.claimed
+        self.entry().claimed
     }
 
     pub(super) fn old(&self) -> ViewNumber {
-        self.entry.view_number()
-    }
-
-    fn old_members(&self) -> impl Iterator<Item = Member> {
-        self.entry.view.iter().flat_map(|view| view.sequencers.iter().copied())
-    }
-
-    pub(super) fn old_replicas(&self, shard: ShardId) -> impl Iterator<Item = Member> {
-        let members = self.entry.view.as_ref().and_then(|view| view.shard(shard));
-        members.into_iter().flat_map(|members| members.replicas.iter().copied())
+        self.evidence.old()
     }
 
     /// Nodes that may hold what the old view left, and nodes that are to be members.
     fn sequencers(&self) -> BTreeSet<NodeId> {
-        let assigned = self.entry.sequencers.iter().copied();
+        let assigned = self.entry().sequencers.iter().copied();
         assigned
-            .chain(self.old_members().map(|member| member.node))
+            .chain(self.evidence.old_sequencers().map(|member| member.node))
             .chain(self.spare_sequencers.clone())
             .collect()
     }
 
     pub(super) fn replicas(&self, shard: ShardId) -> BTreeSet<NodeId> {
-        let assigned = self.entry.shards[shard.0 as usize].iter().copied();
+        let assigned = self.entry().shards[shard.0 as usize].iter().copied();
         let spares = self.spares.get(&shard).into_iter().flatten().copied();
-        assigned.chain(self.old_replicas(shard).map(|member| member.node)).chain(spares).collect()
-    }
-
-    /// Whether nothing was pushed to the shard in any view that was registered.
-    pub(super) fn is_fresh(&self, shard: ShardId) -> bool {
-        self.old() == ViewNumber::NONE || shape::joins(&self.entry, shard)
+        let old = self.evidence.old_replicas(shard).map(|member| member.node);
+        assigned.chain(old).chain(spares).collect()
     }
 
     /// A replica is sealed. Says whether that is news, as do the other answers: what is only repeated is no
@@ -207,8 +181,7 @@ impl Attempt {
         incarnation: Incarnation,
         state: Option<SealedState>,
     ) -> bool {
-        let answer = (incarnation, state);
-        self.sealed.insert(node, answer) != Some(answer)
+        self.evidence.note_sealed(node, incarnation, state)
     }
 
     /// The replicas of the shards that take part; none before the flush.
@@ -223,23 +196,22 @@ impl Attempt {
         incarnation: Incarnation,
         held: Held,
     ) -> bool {
-        let answer = (incarnation, held);
-        self.step < Step::Register && self.fenced.insert((shard, node), answer) != Some(answer)
+        self.step < Step::Register && self.evidence.note_fenced(shard, node, incarnation, held)
     }
 
     pub(super) fn note_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
-        let awaited = self.step == Step::Flush;
-        if awaited {
-            self.flushed = Some(Flushed { first, end, sessions });
-        }
-        awaited
+        let flush = self.flush.as_mut().filter(|_| self.step == Step::Flush);
+        flush.is_some_and(|flush| flush.note_flushed(FlushRange::new(first, end), sessions))
     }
 
     /// The chosen replica is on its way.
     pub(super) fn note_flushing(&mut self, bound: Position) -> bool {
-        let further = bound > self.flushing;
-        self.flushing = self.flushing.max(bound);
-        further
+        self.flush.as_mut().is_some_and(|flush| flush.note_bound(bound))
+    }
+
+    /// A shard got further with its flush.
+    pub(super) fn note_shard_flushed(&mut self, shard: ShardId, node: NodeId, upto: Position) -> bool {
+        self.flush.as_mut().is_some_and(|flush| flush.note_shard_flushed(shard, node, upto))
     }
 
     pub(super) fn note_staged(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
@@ -253,10 +225,9 @@ impl Attempt {
             self.left.insert(node);
             return false;
         }
-        self.sealed.remove(&node);
+        self.evidence.forget(node);
         self.staged.remove(&node);
-        self.fenced.retain(|(_, fenced), _| *fenced != node);
-        let chosen = self.chosen.is_some_and(|chosen| chosen.node == node);
+        let chosen = self.evidence.chosen().is_some_and(|chosen| chosen.node == node);
         let holds =
             self.shards.iter().flat_map(|members| &members.replicas).any(|member| member.node == node);
         match self.step {
@@ -280,9 +251,10 @@ impl Attempt {
 
     /// The defect of choosing another replica when the first takes long, under the same number.
     pub(super) fn choose_another(&mut self, now: Time) {
-        if let (Step::Flush, Some(chosen), true) = (self.step, self.chosen, now >= self.gathers_until()) {
-            self.sealed.remove(&chosen.node);
-            self.chosen = self.choose().or(self.chosen);
+        let chosen = self.evidence.chosen();
+        if let (Step::Flush, Some(before), true) = (self.step, chosen, now >= self.gathers_until()) {
+            self.evidence.forget_sealed(before.node);
+            self.evidence.choose(self.evidence.candidate().or(chosen));
         }
     }
 
@@ -325,11 +297,11 @@ impl Attempt {
         match self.step {
             Step::Seal => self.after_seal(now, around),
             Step::Fence if options.deviates(Deviation::FenceSkipped) && self.old() != ViewNumber::NONE => {
-                self.shards = self.entry.view.as_ref().map(|view| view.shards.clone()).unwrap_or_default();
-                Ok(Some(Step::Flush))
+                self.shards = self.evidence.old_view().map(|view| view.shards.clone()).unwrap_or_default();
+                Ok(Some(self.plan_flush()))
             }
             Step::Fence => self.after_fence(now, around, options),
-            Step::Flush if self.flushed.is_some() && self.have_shards_flushed() => {
+            Step::Flush if self.flush.as_ref().is_some_and(Flush::is_done) => {
                 self.replace_sequencers(around);
                 Ok(Some(Step::Stage))
             }
@@ -340,34 +312,22 @@ impl Attempt {
     }
 
     fn after_seal(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
-        let chosen = self.choose();
+        let chosen = self.evidence.candidate();
         let fresh = self.old() == ViewNumber::NONE;
         let candidates = self.sequencers();
         // Before the first view there is nothing to choose: it only matters who can be staged.
         let go_on = chosen.is_some() || fresh;
-        if !self.has_gathered(now, around, &candidates, |node| self.sealed.contains_key(&node), go_on) {
+        let answered = |node| self.evidence.is_sealed(node);
+        if !self.has_gathered(now, around, &candidates, answered, go_on) {
             return Ok(None);
         }
         if !fresh && chosen.is_none() && !self.purpose.accepts_loss {
-            let nodes = self.old_members().map(|member| member.node);
-            let answered = |node| self.sealed.contains_key(&node);
+            let nodes = self.evidence.old_sequencers().map(|member| member.node);
             // If all of them answered, none has its memory.
             need(around, nodes, "sequencing replicas", answered)?;
         }
-        self.chosen = chosen;
+        self.evidence.choose(chosen);
         Ok(Some(Step::Fence))
-    }
-
-    /// Step 3: a sealed replica that the old view names, this life of it. The one that got furthest has
-    /// the least to flush.
-    fn choose(&self) -> Option<Member> {
-        let view = self.entry.view.as_ref()?;
-        let candidates = self.sealed.iter().filter_map(|(node, (incarnation, state))| {
-            let member = Member { node: *node, incarnation: *incarnation };
-            let state = state.as_ref()?;
-            view.names_sequencer(member).then_some((state.ordered, *node == view.leader, member))
-        });
-        candidates.max().map(|(_, _, member)| member)
     }
 
     pub(super) fn after_fence(
@@ -376,15 +336,15 @@ impl Attempt {
         around: Around<'_>,
         options: Options,
     ) -> Result<Option<Step>, Trouble> {
-        for shard in shape::shards(&self.entry) {
+        for shard in shape::shards(self.entry()) {
             let (candidates, go_on) = (self.replicas(shard), self.needs_no_more(shard, around));
-            let answered = |node| self.fenced.contains_key(&(shard, node));
+            let answered = |node| self.evidence.is_fenced(shard, node);
             if !self.has_gathered(now, around, &candidates, answered, go_on) {
                 return Ok(None);
             }
         }
         let mut asks_more = false;
-        for shard in shape::shards(&self.entry).collect::<Vec<_>>() {
+        for shard in shape::shards(self.entry()).collect::<Vec<_>>() {
             asks_more |= self.add_spares(shard, around);
         }
         if asks_more {
@@ -398,59 +358,47 @@ impl Attempt {
         }
         for ShardMembers { shard, replicas, .. } in &shards {
             let what = || (format!("replicas of shard {shard}"), self.replicas(*shard));
-            check_count(around, replicas.len(), self.entry.config.least_replicas(), what)?;
+            check_count(around, replicas.len(), self.entry().config.least_replicas(), what)?;
         }
         self.shards = shards;
         self.gaps = lost.map(|loss| loss.gaps).unwrap_or_default();
-        if self.places_first() {
-            self.plan_flushes();
-            return Ok(Some(Step::Flush));
-        }
-        if self.chosen.is_none() {
-            let (first, end) = (self.first(), self.joins_at());
-            self.flushed = Some(Flushed { first, end, sessions: Sessions::default() });
-            return Ok(Some(Step::Stage));
-        }
-        Ok(Some(Step::Flush))
+        Ok(Some(self.plan_flush()))
     }
 
-    /// Where the new view starts to decide: where the flush starts, if there is one.
-    pub(super) fn first(&self) -> Position {
-        match &self.flushed {
-            Some(flushed) => flushed.first,
-            None if self.places_first() => self.written_everywhere(),
-            None if self.chosen.is_some() => self.chosen_ordered(),
-            None if self.old() == ViewNumber::NONE => Position::ZERO,
-            None if self.has_cuts() => self.lowest_stable(),
-            None => self.highest_stable(),
-        }
+    /// Has the flush planned. Says which step that makes the next.
+    fn plan_flush(&mut self) -> Step {
+        let flush = self.handover.flush(&self.evidence, &self.shards);
+        let chosen = self.evidence.chosen();
+        assert!(chosen.is_none() || self.handover.seals(), "{chosen:?} was chosen, and nobody was sealed");
+        assert!(chosen.is_some() || !flush.is_by_chosen(), "nobody was chosen to flush");
+        let takes_part = |(shard, source): (ShardId, Member)| {
+            let mut members = self.shards.iter().filter(|members| members.shard == shard);
+            members.any(|members| members.replicas.contains(&source))
+        };
+        assert!(flush.sources().all(takes_part), "a replica of the new view flushes its shard");
+        let step = if flush.is_a_step() { Step::Flush } else { Step::Stage };
+        self.flush = Some(flush);
+        step
     }
 
-    /// Where the new view's flush begins: what lies below, the old view's shards held.
+    fn outcome(&self) -> Option<&Outcome> {
+        self.flush.as_ref().and_then(Flush::outcome)
+    }
+
+    /// Where shards join with this view.
+    pub(super) fn joins_at(&self) -> Position {
+        let known = self.outcome().map(|outcome| outcome.range);
+        let range = known.unwrap_or_else(|| self.handover.range(&self.evidence));
+        let joins_at = self.handover.joins_at(range);
+        assert!(range.reaches(joins_at), "shards join at {joins_at}, and the flush is {range:?}");
+        joins_at
+    }
+
+    /// Below it, positions stay as they are.
     pub(super) fn certain(&self) -> Position {
-        if self.has_cuts() {
-            return self.cuts_end();
-        }
-        if self.places_first() {
-            return self.written_everywhere();
-        }
-        self.highest_stable().max(self.chosen_ordered())
-    }
-
-    /// How far the chosen replica got: from there on its flush binds what it holds, and below the shards do.
-    fn chosen_ordered(&self) -> Position {
-        self.chosen_state().map_or(Position::ZERO, |state| state.ordered)
-    }
-
-    /// The state that the chosen replica holds.
-    pub(super) fn chosen_state(&self) -> Option<&SealedState> {
-        let (_, state) = self.sealed.get(&self.chosen?.node)?;
-        state.as_ref()
-    }
-
-    pub(super) fn highest_stable(&self) -> Position {
-        let start = self.entry.view.as_ref().map_or(Position::ZERO, |view| view.start);
-        self.fenced.values().map(|(_, held)| held.stable).fold(start, Position::max)
+        let (certain, range) = (self.handover.certain(&self.evidence), self.handover.range(&self.evidence));
+        assert!(certain >= range.first(), "{certain} is certain, and the flush is {range:?}");
+        certain
     }
 
     fn after_stage(&mut self, now: Time, around: Around<'_>) -> Result<Option<Step>, Trouble> {
@@ -458,7 +406,7 @@ impl Attempt {
             self.since = now;
             return Ok(None);
         }
-        let least = self.entry.config.least_sequencers();
+        let least = self.entry().config.least_sequencers();
         let candidates = self.to_stage(around);
         let spare: Vec<NodeId> = around.spares(&candidates).collect();
         let enough = self.staged.len() >= least;
@@ -497,7 +445,7 @@ impl Attempt {
             let take_part: BTreeSet<NodeId> =
                 take_part.into_iter().chain(self.spare_sequencers.clone()).collect();
             let staying = take_part.iter().filter(|node| !around.parts(**node)).count();
-            let lost = (self.entry.config.sequencers as usize).saturating_sub(staying);
+            let lost = (self.entry().config.sequencers as usize).saturating_sub(staying);
             self.spare_sequencers.extend(around.spares(&take_part).take(lost));
         }
         self.spare_sequencers.len() > before
@@ -505,16 +453,17 @@ impl Attempt {
 
     /// The sequencing replicas, where these nodes take part.
     fn orderers(&self, take_part: &BTreeSet<NodeId>, around: Around<'_>) -> Group {
-        Group::of(&self.entry.sequencers, take_part, self.entry.config.sequencers, around.partings)
+        Group::of(&self.entry().sequencers, take_part, self.entry().config.sequencers, around.partings)
     }
 
     /// The nodes that are to host sequencing replicas of the new view: those that are meant to, and spares if
     /// those are too few. Nodes whose disks are full only if the log cannot do without them.
     fn to_stage(&self, around: Around<'_>) -> BTreeSet<NodeId> {
         // One that is to leave stays until others are enough.
-        let leaving = self.old_members().map(|member| member.node).filter(|node| around.parts(*node));
-        let all = self.entry.sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
-        let suffice = around.able() >= self.entry.config.least_sequencers();
+        let old = self.evidence.old_sequencers().map(|member| member.node);
+        let leaving = old.filter(|node| around.parts(*node));
+        let all = self.entry().sequencers.iter().chain(&self.spare_sequencers).copied().chain(leaving);
+        let suffice = around.able() >= self.entry().config.least_sequencers();
         let takes_part = |node: &NodeId| if suffice { around.can_hold(*node) } else { around.answers(*node) };
         all.filter(|node| takes_part(node)).collect()
     }
@@ -525,32 +474,29 @@ impl Attempt {
         let mut sequencers: Vec<Member> =
             staged.map(|(node, incarnation)| Member { node: *node, incarnation: *incarnation }).collect();
         // Spares stand in only as far as they are needed.
-        let place = |member: &Member| self.entry.sequencers.iter().position(|node| *node == member.node);
+        let place = |member: &Member| self.entry().sequencers.iter().position(|node| *node == member.node);
         sequencers.sort_by_key(|member| (around.parts(member.node), place(member).unwrap_or(usize::MAX)));
-        sequencers.truncate(self.entry.config.sequencers as usize);
-        let chosen = self.chosen.map(|chosen| chosen.node);
+        sequencers.truncate(self.entry().config.sequencers as usize);
+        let chosen = self.evidence.chosen().map(|chosen| chosen.node);
         let old_leader = chosen.filter(|chosen| sequencers.iter().any(|member| member.node == *chosen));
         let leader = old_leader.or(sequencers.first().map(|member| member.node)).unwrap_or_default();
-        let (first, start) = self
-            .flushed
-            .as_ref()
-            .map_or((Position::ZERO, Position::ZERO), |flushed| (flushed.first, flushed.end));
-        let first = if options.deviates(Deviation::FirstAfterFlush) { start } else { first };
+        let flushed = self.outcome().map(|outcome| outcome.range).unwrap_or_default();
+        let late = options.deviates(Deviation::FirstAfterFlush);
         View {
             number: self.claim(),
             sequencers,
             leader,
             shards: self.shards.clone(),
-            placement: shape::placement(&self.entry, &self.shards, self.joins_at(), options),
-            first,
-            start,
+            placement: shape::placement(self.entry(), &self.shards, self.joins_at(), options),
+            first: if late { flushed.end() } else { flushed.first() },
+            start: flushed.end(),
         }
     }
 
     /// The register's entry with the new view.
     fn registered_entry(&self, around: Around<'_>, options: Options) -> LogEntry {
         let mut view = self.view(around, options);
-        let mut entry = self.entry.clone();
+        let mut entry = self.entry().clone();
         for members in &view.shards {
             entry.shards[members.shard.0 as usize] = self.assignment(members, around);
         }
@@ -559,33 +505,48 @@ impl Attempt {
             entry.shards[shard.0 as usize].clear();
         }
         entry.leaving.retain(|shard| !has_left(shard));
-        entry.history.push(view.number, if self.has_cuts() { view.start } else { view.first });
+        entry.history.push(view.number, self.decides_from(&view));
         self.gaps.iter().for_each(|gap| entry.history.give_up(*gap));
-        let trimmed = if self.places_first() { self.highest_trim() } else { self.trimmed(&view.shards) };
-        entry.history.forget_views_below(trimmed);
+        entry.history.forget_views_below(self.handover.trimmed(&self.evidence, &view.shards));
         view.placement = view.placement.forget_below(entry.history.start());
         entry.unavailable = None;
         if options.deviates(Deviation::EndsForgotten) {
             entry.ended = EndedSessions::default();
         }
-        let take_part = view.sequencers.iter().map(|member| member.node);
-        if self.places_first() {
-            // Where the sequencer is does not matter: it keeps nothing.
-            entry.sequencers = take_part.collect();
-            // After an accepted loss it may begin below what an ended session was given.
-            entry.ended.cut(view.start);
-        } else if self.purpose.replaces || entry.sequencers.iter().any(|node| around.parts(*node)) {
-            // All that take part hold the same. Those that are away lose their places to others, as far as there are any, and
-            // those that are to leave do so first.
-            let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
-            let away = entry.sequencers.iter().copied().filter(is_away);
-            let mut nodes: Vec<NodeId> = take_part.chain(away).collect();
-            nodes.sort_by_key(|node| around.parts(*node));
-            nodes.truncate(entry.config.sequencers as usize);
-            entry.sequencers = nodes;
-        }
+        // After an accepted loss it may begin below what an ended session was given.
+        entry.ended.cut(view.start);
+        entry.sequencers = self.assigned_sequencers(&view, around);
         entry.view = Some(view);
         entry
+    }
+
+    /// From there on, the new view's versions of positions are valid.
+    fn decides_from(&self, view: &View) -> Position {
+        let range = FlushRange::new(view.first, view.start);
+        let from = self.handover.decides_from(range);
+        assert!(range.reaches(from), "view {} decides from {from}, and its flush was {range:?}", view.number);
+        from
+    }
+
+    /// The nodes that are meant to host sequencing replicas once this view is registered.
+    fn assigned_sequencers(&self, view: &View, around: Around<'_>) -> Vec<NodeId> {
+        let before = &self.entry().sequencers;
+        let take_part = view.sequencers.iter().map(|member| member.node);
+        if !self.handover.seals() {
+            // Nothing was kept where they were.
+            return take_part.collect();
+        }
+        if !self.purpose.replaces && !before.iter().any(|node| around.parts(*node)) {
+            return before.clone();
+        }
+        // All that take part hold the same. Those that are away lose their places to others, as far as there are any, and
+        // those that are to leave do so first.
+        let is_away = |node: &NodeId| view.sequencers.iter().all(|member| member.node != *node);
+        let away = before.iter().copied().filter(is_away);
+        let mut nodes: Vec<NodeId> = take_part.chain(away).collect();
+        nodes.sort_by_key(|node| around.parts(*node));
+        nodes.truncate(self.entry().config.sequencers as usize);
+        nodes
     }
 
     /// Asks whoever has not answered.
@@ -597,38 +558,36 @@ impl Attempt {
         out: &mut Vec<RoleEffect>,
     ) {
         let claim = self.claim();
-        let config = &self.entry.config;
+        let config = &self.entry().config;
         let to_sequencer = |node: NodeId| Address::Node(node, Endpoint::Sequencer);
         match self.step {
             Step::Seal => {
-                for node in self.sequencers().into_iter().filter(|node| !self.sealed.contains_key(node)) {
+                for node in self.sequencers().into_iter().filter(|node| !self.evidence.is_sealed(*node)) {
                     let message = Message::Seal { claim, old: self.old(), config: config.clone() };
                     send(to_sequencer(node), message, out);
                 }
             }
             Step::Fence => {
-                for shard in shape::shards(&self.entry) {
-                    let unanswered = |node: &NodeId| !self.fenced.contains_key(&(shard, *node));
+                for shard in shape::shards(self.entry()) {
+                    let unanswered = |node: &NodeId| !self.evidence.is_fenced(shard, *node);
                     for node in self.replicas(shard).into_iter().filter(unanswered) {
                         let to = Address::Node(node, Endpoint::Shard(shard));
-                        send(to, shard::Message::Fence { claim, entry: self.entry.clone() }, out);
+                        send(to, shard::Message::Fence { claim, entry: self.entry().clone() }, out);
                     }
                 }
             }
-            Step::Flush if self.places_first() => self.ask_shards_to_flush(out),
             Step::Flush => {
-                let Member { node, incarnation } = self.chosen.expect("a flush has a chosen replica");
-                let message =
-                    Message::Flush { claim, old: self.old(), incarnation, view: self.view(around, options) };
-                send(to_sequencer(node), message, out);
+                let flush = self.flush.as_ref().expect("it was planned");
+                flush.ask(&self.evidence, self.view(around, options), out);
             }
             Step::Stage => {
-                let Flushed { end, sessions, .. } = self.flushed.clone().expect("staging follows the flush");
+                let Outcome { range, sessions } = self.outcome().expect("staging follows the flush");
                 let to = self.to_stage(around).into_iter().filter(|node| !self.staged.contains_key(node));
                 for node in to {
                     let sessions = sessions.clone();
                     let config = config.clone();
-                    let message = Message::Stage { claim, old: self.old(), config, ordered: end, sessions };
+                    let (old, ordered) = (self.old(), range.end());
+                    let message = Message::Stage { claim, old, config, ordered, sessions };
                     send(to_sequencer(node), message, out);
                 }
             }

@@ -168,7 +168,9 @@ pub fn with_ended(
     since: Position,
     most: usize,
 ) -> Option<LogEntry> {
-    if !entry.config.order.places_first() || entry.view_number() != view || view == ViewNumber::NONE {
+    // The role that orders remembers it otherwise.
+    let is_kept_here = !entry.config.order.properties().remembers_sessions;
+    if !is_kept_here || entry.view_number() != view || view == ViewNumber::NONE {
         return None;
     }
     let mut entry = entry.clone();

@@ -16,6 +16,7 @@ use seriatim_model::{
 
 use super::attempt::{Around, Attempt, Purpose, Step};
 use super::behind::{Known, Verdict};
+use super::evidence::Evidence;
 use super::growth::Growth;
 use super::loss::Trouble;
 use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
@@ -420,7 +421,8 @@ impl Controller {
                 if won {
                     self.timings.reached(now, "claim");
                     (self.give_up_at, self.told_at) = (now + self.pace.patience(), now);
-                    let attempt = Attempt::new(now, entry, self.purpose(now));
+                    let evidence = Evidence::new(entry, self.unreadable.clone(), self.options);
+                    let attempt = Attempt::new(now, evidence, self.purpose(now));
                     self.enter(now, Phase::Attempt(Box::new(attempt)), out);
                 } else if entry.version > wanted.version {
                     // Someone else changed the entry: look whether a view is still needed.
@@ -433,7 +435,7 @@ impl Controller {
                     self.stand_back(now, &entry, out);
                 } else if entry.view_number() == attempt.claim() {
                     self.registered(now, &entry, out);
-                } else if attempt.step == Step::Register && entry.version > attempt.entry.version {
+                } else if attempt.step == Step::Register && entry.version > attempt.entry().version {
                     self.rest(now, self.pace.backoff());
                 }
             }
@@ -449,9 +451,6 @@ impl Controller {
             drains_early: self.options.deviates(Deviation::DrainedUncopied),
             joins: !self.is_joining_hard,
             gather_for: self.growth.gather_for(self.options.limits.attempt_for),
-            counts_lacking: self.options.deviates(Deviation::LackingCounted),
-            flushes_trimmed: self.options.deviates(Deviation::TrimmedFlushed),
-            turns: self.unreadable.clone(),
         }
     }
 
@@ -661,7 +660,7 @@ impl Controller {
             Message::Ahead { claim, view }
                 if claim == ours && view > attempt.old() && attempt.step < Step::Register =>
             {
-                let entry = attempt.entry.clone();
+                let entry = attempt.entry().clone();
                 let trouble = self.known.prove(now, entry.view_number());
                 return self.cannot_form(now, entry, &trouble, out);
             }
@@ -743,7 +742,7 @@ impl Controller {
                 self.proceed(now, out);
             }
             Err(trouble) => {
-                let entry = attempt.entry.clone();
+                let entry = attempt.entry().clone();
                 self.cannot_form(now, entry, &trouble, out);
             }
         }

@@ -3,7 +3,8 @@
 //! The *register* ([`register::Register`]) keeps one entry per log, which every compare-and-set covers
 //! whole. Its rules, which a keeper of the entries outside of all nodes follows too, are in [`catalog`].
 //! The *controller* of a log ([`controller::Controller`]) drives a view change through the register
-//! (LazyLog §4.5, docs/design/views.md "View change"): it keeps nothing that cannot be lost.
+//! (LazyLog §4.5, docs/design/views.md "View change"): it keeps nothing that cannot be lost. What the view that ends
+//! leaves, who flushes it and where the next one begins is decided by the handover (`handover.rs`) of the log's ordering.
 //!
 //! ```text
 //!  controller      register     sequencers          shard replicas
@@ -37,12 +38,13 @@ mod attempt;
 pub mod audience;
 pub(crate) mod behind;
 pub mod catalog;
-mod chains;
 pub mod condition;
 pub mod controller;
-mod cuts;
 pub mod ended;
+mod evidence;
+mod flush;
 mod growth;
+mod handover;
 mod loss;
 mod members;
 pub mod message;
@@ -58,6 +60,9 @@ mod timings;
 
 pub use condition::{Condition, LogCondition, ReplicaOf};
 pub use ended::{EndedSession, EndedSessions};
+pub(crate) use evidence::Evidence;
+pub(crate) use flush::{Flush, FlushRange};
+pub(crate) use handover::Handover;
 pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
 pub use parting::{NodeParting, Parting, PartingChange, Partings};
 pub use retaining::Trimmed;

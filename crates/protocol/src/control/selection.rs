@@ -17,22 +17,22 @@ impl Attempt {
     /// The shards of the new view, with their replicas.
     pub(super) fn selected(&self, around: Around<'_>, options: Options) -> Vec<ShardMembers> {
         let of = |shard| {
-            let begins = match self.entry.view.as_ref() {
+            let begins = match self.evidence.old_view() {
                 None => Position::ZERO,
                 Some(view) => view.shard(shard).map_or(self.joins_at(), |members| members.begins),
             };
             ShardMembers { shard, begins, replicas: self.select(shard, around) }
         };
-        let mut shards: Vec<ShardMembers> = shape::shards(&self.entry).map(of).collect();
+        let mut shards: Vec<ShardMembers> = shape::shards(self.entry()).map(of).collect();
         // The log goes on without a shard that has nobody yet.
-        let least = self.entry.config.least_replicas();
+        let least = self.entry().config.least_replicas();
         shards.retain(|members| {
-            let is_wanted = self.purpose.joins && !self.entry.leaving.contains(&members.shard);
+            let is_wanted = self.purpose.joins && !self.entry().leaving.contains(&members.shard);
             let can_join = members.replicas.len() >= least && is_wanted;
-            can_join || !shape::joins(&self.entry, members.shard)
+            can_join || !shape::joins(self.entry(), members.shard)
         });
-        let trimmed = self.trimmed(&shards);
-        shards.retain(|members| !shape::has_left(&self.entry, members.shard, trimmed, options));
+        let trimmed = self.evidence.trimmed(&shards);
+        shards.retain(|members| !shape::has_left(self.entry(), members.shard, trimmed, options));
         shards
     }
 
@@ -40,20 +40,10 @@ impl Attempt {
     /// and there are enough replicas, or spares. One whose node is heard may be mute all the same.
     pub(super) fn needs_no_more(&self, shard: ShardId, around: Around<'_>) -> bool {
         let selected = self.select(shard, around);
-        let is_held = self.is_fresh(shard) || self.is_complete(shard, selected.first());
-        let enough = selected.len() >= self.entry.config.least_replicas() || shape::joins(&self.entry, shard);
+        let is_held = self.evidence.is_fresh(shard) || self.evidence.is_complete(shard, selected.first());
+        let enough =
+            selected.len() >= self.entry().config.least_replicas() || shape::joins(self.entry(), shard);
         is_held && (enough || around.spares(&self.replicas(shard)).next().is_some())
-    }
-
-    /// Whether a replica holds everything that the old view's members held, and knows what they trimmed.
-    pub(super) fn is_complete(&self, shard: ShardId, member: Option<&Member>) -> bool {
-        let Some(member) = member else { return false };
-        let Some((incarnation, held)) = self.fenced.get(&(shard, member.node)) else { return false };
-        let was_member = self.old_replicas(shard).any(|old| old == *member)
-            && *incarnation == member.incarnation
-            && held.view == self.old()
-            && (self.purpose.counts_lacking || held.lacks.is_none());
-        self.is_fresh(shard) || was_member
     }
 
     /// The replicas that the new view is to have for a shard: complete ones first, and among those, and
@@ -62,13 +52,11 @@ impl Attempt {
     /// One that is silent although it answered is taken only if nobody else holds everything; one whose disk is full also
     /// if the others are fewer than the log needs.
     pub(super) fn select(&self, shard: ShardId, around: Around<'_>) -> Vec<Member> {
-        let assigned = &self.entry.shards[shard.0 as usize];
-        let old: Vec<Member> = self.old_replicas(shard).collect();
-        let answered = self.fenced.range((shard, NodeId(0))..=(shard, NodeId(u32::MAX)));
-        let answered = answered.map(|((_, node), (incarnation, held))| {
-            let member = Member { node: *node, incarnation: *incarnation };
-            (self.is_complete(shard, Some(&member)), member, held)
-        });
+        let assigned = &self.entry().shards[shard.0 as usize];
+        let old: Vec<Member> = self.evidence.old_replicas(shard).collect();
+        let answered = self.evidence.fenced(shard);
+        let answered =
+            answered.map(|(member, held)| (self.evidence.is_complete(shard, Some(&member)), member, held));
         let all_is_held = answered.clone().any(|(complete, ..)| complete);
         let mut ranked: Vec<_> = answered
             .map(|(complete, member, held)| {
@@ -98,7 +86,7 @@ impl Attempt {
             others.sort_by_key(|member| around.full.contains(&member.node));
         }
         let ranked = self.enough(shard, ranked, around);
-        let suffice = can_hold(&ranked, around) >= self.entry.config.least_replicas();
+        let suffice = can_hold(&ranked, around) >= self.entry().config.least_replicas();
         let takes_part = |(index, member): &(usize, Member)| match suffice {
             _ if *index == 0 => true,
             true => around.can_hold(member.node),
@@ -110,10 +98,11 @@ impl Attempt {
     /// The first of these, as many as the log is to have. Replicas on nodes that are to leave come on top of them, until as
     /// many that stay hold everything.
     fn enough(&self, shard: ShardId, ranked: Vec<Member>, around: Around<'_>) -> Vec<Member> {
-        let wanted = self.entry.config.replicas as usize;
+        let wanted = self.entry().config.replicas as usize;
         let parts = |member: &&Member| around.parts(member.node);
         let staying = ranked.iter().filter(|member| !parts(member)).take(wanted);
-        let is_held = |member: &Member| self.is_complete(shard, Some(member)) && around.can_hold(member.node);
+        let is_held =
+            |member: &Member| self.evidence.is_complete(shard, Some(member)) && around.can_hold(member.node);
         let (count, held) = staying.fold((0, 0), |(count, held), member| {
             (count + 1, held + usize::from(is_held(member) || self.purpose.drains_early))
         });
@@ -143,7 +132,7 @@ impl Attempt {
         let mut left = Lacking { from: Position::ZERO, end: certain };
         let mut ordered = vec![];
         while !ranked.is_empty() {
-            let left_by = |held: &Held| left.meet(self.lacks(held));
+            let left_by = |held: &Held| left.meet(self.handover.lacks(&self.evidence, held));
             let cost = |(member, held): &(Member, Held)| {
                 let left = left_by(held);
                 (!around.answers(member.node), left.end - left.from)
@@ -157,20 +146,20 @@ impl Attempt {
 
     /// Asks spare nodes if too few replicas of a shard answer. Says whether there is somebody to wait for.
     pub(super) fn add_spares(&mut self, shard: ShardId, around: Around<'_>) -> bool {
-        let config = &self.entry.config;
+        let config = &self.entry().config;
         let wanted = if self.purpose.replaces { config.replicas as usize } else { config.least_replicas() };
         let selected = self.select(shard, around);
         let missing = wanted.saturating_sub(can_hold(&selected, around));
         let members = selected.iter().map(|member| member.node).collect();
         let group =
-            Group::of(&self.entry.shards[shard.0 as usize], &members, config.replicas, around.partings);
+            Group::of(&self.entry().shards[shard.0 as usize], &members, config.replicas, around.partings);
         let unfilled = if group.drained.is_empty() { 0 } else { group.unfilled };
         let mut spare: Vec<NodeId> = around.spares(&self.replicas(shard)).collect();
         if missing.max(unfilled) == 0 || spare.is_empty() {
             return false;
         }
         // Not all shards choose the same one.
-        let turn = (catalog::count(self.entry.id) as usize + shard.0 as usize) % spare.len();
+        let turn = (catalog::count(self.entry().id) as usize + shard.0 as usize) % spare.len();
         spare.rotate_left(turn);
         let stand_ins = group.stand_ins(spare.iter().copied(), around.partings).into_iter().take(unfilled);
         let mut asked: BTreeSet<NodeId> = stand_ins.collect();
@@ -191,28 +180,29 @@ impl Attempt {
         if self.old() == ViewNumber::NONE {
             return Ok(None);
         }
-        let is_headless = !self.places_first() && self.chosen.is_none();
+        let (seals, complete_suffices) =
+            (self.handover.seals(), self.handover.complete_suffices(&self.evidence));
+        let is_headless = seals && self.evidence.chosen().is_none();
         let mut loss = Loss { certain: self.certain(), tail: is_headless, ..Loss::default() };
         if is_headless {
             loss.what.push("the sequencing replicas".into());
         }
         for ShardMembers { shard, begins, replicas } in shards {
             let shard = *shard;
-            let is_complete = self.is_complete(shard, replicas.first());
-            if is_complete && !(is_headless && self.has_cuts()) {
+            let is_complete = self.evidence.is_complete(shard, replicas.first());
+            if is_complete && complete_suffices {
                 continue;
             }
             if !is_complete && !self.purpose.accepts_loss {
-                let nodes = self.old_replicas(shard).map(|member| member.node);
-                let answered = |node| self.fenced.contains_key(&(shard, node));
+                let nodes = self.evidence.old_replicas(shard).map(|member| member.node);
+                let answered = |node| self.evidence.is_fenced(shard, node);
                 need(around, nodes, &format!("replicas of shard {shard}"), answered)?;
             }
-            let held = replicas.iter().filter_map(|member| self.fenced.get(&(shard, member.node)));
-            let held: Vec<Held> = held.map(|(_, held)| *held).collect();
+            let held = replicas.iter().filter_map(|member| self.evidence.held(shard, member.node));
             // Where nobody else holds what is not final yet, it goes with the shard's replicas.
-            loss.tail |= self.places_first();
-            let lacks = held.iter().map(|held| self.lacks(held));
-            loss.add_shard((shard, *begins), is_complete, lacks, &self.entry.history);
+            loss.tail |= !seals;
+            let lacks = held.map(|held| self.handover.lacks(&self.evidence, held));
+            loss.add_shard((shard, *begins), is_complete, lacks, &self.entry().history);
         }
         Ok((!loss.what.is_empty()).then_some(loss))
     }
@@ -220,17 +210,18 @@ impl Attempt {
     /// The nodes that are meant to host a shard's replicas from now on. One that is away keeps its place
     /// until another holds everything in its stead.
     pub(super) fn assignment(&self, members: &ShardMembers, around: Around<'_>) -> Vec<NodeId> {
-        let before = &self.entry.shards[members.shard.0 as usize];
-        let is_whole = |member| self.is_complete(members.shard, Some(member)) || self.purpose.drains_early;
+        let before = &self.entry().shards[members.shard.0 as usize];
+        let is_whole =
+            |member| self.evidence.is_complete(members.shard, Some(member)) || self.purpose.drains_early;
         if !members.replicas.iter().all(is_whole) {
             // Records on a node that is to leave may be needed: until they are not, the log does not do without it.
-            let old = self.old_replicas(members.shard).map(|member| member.node);
+            let old = self.evidence.old_replicas(members.shard).map(|member| member.node);
             let needed = old.filter(|node| around.parts(*node) && !before.contains(node));
             return before.iter().copied().chain(needed).collect();
         }
         let (leaving, mut nodes): (Vec<NodeId>, Vec<NodeId>) =
             members.replicas.iter().map(|member| member.node).partition(|node| around.parts(*node));
-        let wanted = self.entry.config.replicas as usize;
+        let wanted = self.entry().config.replicas as usize;
         let others = before.iter().filter(|node| !nodes.contains(node) && !leaving.contains(node));
         let (gone, away): (Vec<NodeId>, Vec<NodeId>) = others.copied().partition(|node| around.parts(*node));
         nodes.extend(away);
@@ -239,17 +230,6 @@ impl Attempt {
         let empty = wanted.saturating_sub(nodes.len());
         nodes.extend(gone.into_iter().take(empty));
         nodes
-    }
-
-    /// Below it, every one of these replicas has trimmed, as far as its shard goes back. One that is away learns so from the history.
-    pub(super) fn trimmed(&self, shards: &[ShardMembers]) -> Position {
-        let trim =
-            |shard, node| self.fenced.get(&(shard, node)).map_or(Position::ZERO, |(_, held)| held.trim);
-        let old = shards.iter().filter(|members| !self.is_fresh(members.shard));
-        let members = old.flat_map(|ShardMembers { shard, replicas, .. }| {
-            replicas.iter().map(|member| trim(*shard, member.node))
-        });
-        members.min().unwrap_or(Position::ZERO)
     }
 }
 

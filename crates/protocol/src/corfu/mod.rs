@@ -42,6 +42,7 @@
 pub mod client;
 mod fences;
 mod grants;
+pub(crate) mod handover;
 mod inquiries;
 pub mod message;
 mod patience;

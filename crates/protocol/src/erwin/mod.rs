@@ -36,6 +36,7 @@ mod ending;
 mod ending_sessions;
 mod expiring;
 mod forwarding;
+pub(crate) mod handover;
 mod memory;
 pub mod message;
 mod orderer;

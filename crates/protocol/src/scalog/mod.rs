@@ -38,6 +38,7 @@ pub mod client;
 mod cut;
 mod cutting;
 mod ending;
+pub(crate) mod handover;
 mod memory;
 pub mod message;
 mod pushing;

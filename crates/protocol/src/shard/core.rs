@@ -223,8 +223,10 @@ impl Core {
     pub(crate) fn held(&self) -> Held {
         let view = if self.is_named() { self.view_number() } else { ViewNumber::NONE };
         let knows = self.view_number();
+        // The role that orders says how far the log goes, unless it does not outlive the view.
+        let is_asked = !self.memory.config.order.properties().keeps_order;
         let end = match &self.memory.view {
-            Some(known) if self.memory.config.order.places_first() => self.end_under(view).max(known.start),
+            Some(known) if is_asked => self.end_under(view).max(known.start),
             _ => Position::ZERO,
         };
         Held { view, stable: self.stable, lacks: self.lacks, trim: self.trim, end, knows }

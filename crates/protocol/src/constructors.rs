@@ -1,11 +1,16 @@
-//! Which data path a shard replica has, by the ordering of its log.
+//! The parts that the ordering of a log gives to the roles that all orderings share: the data path of a shard's replica,
+//! and the handover of a view change.
 
 use seriatim_model::storage::{ShardMemory, ShardRecovery};
 use seriatim_model::{LogConfig, Member, Order, Position, ShardId, TimeIndex, ViewHistory, ViewNumber};
 
+use crate::control::Handover;
+use crate::corfu::handover::Chains;
 use crate::corfu::shard::Chain;
 use crate::deviation::Options;
+use crate::erwin::handover::Unbound;
 use crate::erwin::shard::{ById, Pushed};
+use crate::scalog::handover::Cuts;
 use crate::scalog::shard::LocalLog;
 use crate::shard::{Core, DataPath, Replica};
 
@@ -48,5 +53,16 @@ impl Replica {
             Order::Scalog => Box::new(LocalLog::recover(put, core.stable)),
         };
         Some(Self::of(core, path))
+    }
+}
+
+impl dyn Handover {
+    /// The handover of logs of this ordering.
+    pub(crate) fn of(order: Order) -> &'static dyn Handover {
+        match order {
+            Order::ErwinBb | Order::ErwinSt => &Unbound,
+            Order::Corfu => &Chains,
+            Order::Scalog => &Cuts,
+        }
     }
 }
