@@ -368,9 +368,8 @@ impl Client {
         let mut status = LogStatus { entry, tail: None, stable: None, trim: None, open: 0, sessions: 0 };
         let Some(view) = status.entry.view.clone() else { return status };
         let log = status.entry.id;
-        let order = status.entry.config.order;
         let sequencers = view.sequencers.iter().map(|member| {
-            let question: Question = Box::new(move |request| Message::ask_status(order, request));
+            let question: Question = Box::new(Message::ask_status);
             self.ask_briefly((member.node, Endpoint::Sequencer), log, question)
         });
         let primaries = view.shards.iter().map(|members| {

@@ -11,7 +11,7 @@ use seriatim_model::{
     Position, Record, SessionId, ShardId, Time, View,
 };
 use seriatim_protocol::control::{self, register::Register};
-use seriatim_protocol::parts::Content;
+use seriatim_protocol::parts::{Content, sequencing};
 use seriatim_protocol::roles::RoleEffect;
 use seriatim_protocol::{Message, Options, erwin, shard};
 use seriatim_store::{JournalOptions, MemoryDisk, Secret, ShardOptions};
@@ -208,7 +208,7 @@ impl Cluster {
         self.say(NodeId(node), Endpoint::Sequencer, append);
         self.run(20);
         let reason = self.heard.iter().find_map(|message| match message {
-            Message::Erwin(erwin::Message::Rejected { why, .. }) => why.clone(),
+            Message::Sequencing(sequencing::Message::Rejected { why, .. }) => why.clone(),
             _ => None,
         });
         reason.unwrap_or_else(|| panic!("node {node} says nothing: {:?}", self.heard))

@@ -8,6 +8,7 @@ use seriatim_model::wire::{WireError, wire_enum};
 use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, ViewNumber};
 
 use crate::deviation::Options;
+use crate::parts::sequencing;
 use crate::{control, corfu, erwin, scalog, shard};
 
 /// Any message between two machines.
@@ -23,6 +24,8 @@ pub enum Message {
     Corfu(corfu::Message),
     /// Scalog's ordering layer.
     Scalog(scalog::Message),
+    /// Any role that orders.
+    Sequencing(sequencing::Message),
 }
 
 wire_enum! {
@@ -32,17 +35,18 @@ wire_enum! {
         3 => Erwin(message),
         4 => Corfu(message),
         5 => Scalog(message),
+        6 => Sequencing(message),
     }
 }
 
-/// Asks the same of the messages of each ordering. Those of the contracts that all of them share have no answer.
-macro_rules! sequencing {
-    ($self:ident, $message:ident => $ask:expr) => {
-        match $self {
-            Self::Control(_) | Self::Shard(_) => None,
-            Self::Erwin($message) => $ask,
-            Self::Corfu($message) => $ask,
-            Self::Scalog($message) => $ask,
+/// Asks the same of the messages of each ordering. Those that all orderings share have no answer.
+macro_rules! ask_ordering {
+    ($of:ident, $message:ident => $ask:expr) => {
+        match $of {
+            Self::Control(_) | Self::Shard(_) | Self::Sequencing(_) => None,
+            Self::Erwin($message) => Some($ask),
+            Self::Corfu($message) => Some($ask),
+            Self::Scalog($message) => Some($ask),
         }
     };
 }
@@ -76,6 +80,7 @@ impl Message {
             (Self::Erwin(message), Endpoint::Sequencer) => message.is_from_client(),
             (Self::Corfu(message), Endpoint::Sequencer) => message.is_from_client(),
             (Self::Scalog(message), Endpoint::Sequencer) => message.is_from_client(),
+            (Self::Sequencing(message), Endpoint::Sequencer) => message.is_from_client(),
             (Self::Shard(message), Endpoint::Shard(_)) => matches!(
                 message,
                 Shard::Put { .. }
@@ -97,40 +102,46 @@ impl Message {
         }
     }
 
-    /// The question how the sequencing role of a log of this order is. [`status`](Self::status) reads the answer.
+    /// The question how a sequencing role is. [`status`](Self::status) reads the answer.
     #[must_use]
-    pub fn ask_status(order: Order, request: u64) -> Self {
-        match order {
-            Order::ErwinBb | Order::ErwinSt => erwin::Message::Status { request }.into(),
-            Order::Corfu => corfu::Message::Status { request }.into(),
-            Order::Scalog => scalog::Message::Status { request }.into(),
-        }
+    pub fn ask_status(request: u64) -> Self {
+        sequencing::Message::Status { request }.into()
     }
 
     /// The account that a sequencing role gives of itself, if it is that.
     #[must_use]
     pub fn status(&self) -> Option<SequencingStatus> {
-        sequencing!(self, message => message.status())
+        if let Self::Sequencing(message) = self { message.status() } else { None }
     }
 
     /// The answer of a node that does not host the sequencing role that this is for: the asker should look again where
     /// it is. Nothing if it needs none.
     #[must_use]
     pub fn not_hosted(&self) -> Option<Self> {
-        sequencing!(self, message => message.not_hosted().map(Into::into))
+        let answer = match self {
+            Self::Sequencing(message) => message.not_hosted(),
+            ordering => match ask_ordering!(ordering, message => message.awaits_answer()) {
+                Some(true) => Some(sequencing::Message::not_here()),
+                _ => None,
+            },
+        };
+        answer.map(Into::into)
     }
 
     /// For checkers: the view that a sequencing role's message counts in, and the deed, if nobody outside of that view may
     /// do it.
     #[must_use]
     pub fn deed(&self) -> Option<(ViewNumber, &'static str)> {
-        sequencing!(self, message => message.deed())
+        match self {
+            Self::Sequencing(message) => message.deed(),
+            ordering => ask_ordering!(ordering, message => message.deed()).flatten(),
+        }
     }
 
     /// For checkers: the view in which a sequencing role confirms something that it may not confirm below its claim.
     #[must_use]
     pub fn confirms(&self) -> Option<ViewNumber> {
-        sequencing!(self, message => message.confirms())
+        ask_ordering!(self, message => message.confirms()).flatten()
     }
 }
 
@@ -172,6 +183,12 @@ impl From<corfu::Message> for Message {
 impl From<scalog::Message> for Message {
     fn from(message: scalog::Message) -> Self {
         Self::Scalog(message)
+    }
+}
+
+impl From<sequencing::Message> for Message {
+    fn from(message: sequencing::Message) -> Self {
+        Self::Sequencing(message)
     }
 }
 

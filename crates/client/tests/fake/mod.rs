@@ -13,7 +13,7 @@ use seriatim_model::{
 };
 use seriatim_net::{Accepted, ClusterId, Identity, ListenOptions, Listener, message_frame, open_message};
 use seriatim_protocol::control::{self, NodeAddress, Refusal};
-use seriatim_protocol::parts::Content;
+use seriatim_protocol::parts::{Content, sequencing};
 use seriatim_protocol::{Message, erwin, shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -73,6 +73,12 @@ enum Reaction {
 
 impl From<erwin::Message> for Reaction {
     fn from(message: erwin::Message) -> Self {
+        Self::Answer(Box::new(message.into()))
+    }
+}
+
+impl From<sequencing::Message> for Reaction {
+    fn from(message: sequencing::Message) -> Self {
         Self::Answer(Box::new(message.into()))
     }
 }
@@ -245,6 +251,7 @@ impl State {
                 }
             }
             (Endpoint::Sequencer, Message::Erwin(message)) => self.sequence(node, message),
+            (Endpoint::Sequencer, Message::Sequencing(message)) => self.asked(node, message),
             (Endpoint::Shard(_), Message::Shard(message)) => {
                 self.reads.push(node);
                 self.shard(message)
@@ -287,19 +294,21 @@ impl State {
         }
     }
 
+    /// The number of the registered view, and whether it names this node as a sequencing replica.
+    fn registered(&self, node: NodeId) -> (ViewNumber, bool) {
+        let view = self.entry.as_ref().and_then(|entry| entry.view.as_ref());
+        let is_member = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == node));
+        (view.map_or(ViewNumber::NONE, |view| view.number), is_member)
+    }
+
     fn sequence(&mut self, node: NodeId, message: erwin::Message) -> Reaction {
-        let registered = self.entry.as_ref().and_then(|entry| entry.view.clone());
-        let current = registered.as_ref().map_or(ViewNumber::NONE, |view| view.number);
-        let is_member =
-            registered.is_some_and(|view| view.sequencers.iter().any(|member| member.node == node));
+        let (current, is_member) = self.registered(node);
         let replica = self.replicas.get_mut(&node).expect("every node has one");
         match message {
-            erwin::Message::Append { view, .. }
-            | erwin::Message::CheckTail { view, .. }
-            | erwin::Message::Locate { view, .. }
+            erwin::Message::Append { view, .. } | erwin::Message::Locate { view, .. }
                 if view != current || !is_member =>
             {
-                erwin::Message::Rejected { view: current, why: None }.into()
+                sequencing::Message::Rejected { view: current, why: None }.into()
             }
             erwin::Message::Append { view, session, first, entries, .. } => {
                 let record = |entry| match entry {
@@ -307,10 +316,6 @@ impl State {
                     Content::Put { .. } => panic!("these logs are of another order"),
                 };
                 replica.append(view, session, first, entries.into_iter().map(record).collect())
-            }
-            erwin::Message::CheckTail { request, view } => {
-                let held = replica.held.len() as u64;
-                erwin::Message::Tail { request, view, count: Position(held), held, seen: held }.into()
             }
             erwin::Message::Locate { session, number, .. } => {
                 let id = RecordId { session, number };
@@ -321,10 +326,23 @@ impl State {
                     None => Reaction::Ignore,
                 }
             }
-            erwin::Message::Status { request } => {
-                let ordered = Position(replica.held.len() as u64);
-                erwin::Message::StatusIs { request, view: current, open: true, ordered, held: 0, sessions: 1 }
-                    .into()
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn asked(&mut self, node: NodeId, message: sequencing::Message) -> Reaction {
+        let (current, is_member) = self.registered(node);
+        let held = self.replicas[&node].held.len() as u64;
+        match message {
+            sequencing::Message::CheckTail { view, .. } if view != current || !is_member => {
+                sequencing::Message::Rejected { view: current, why: None }.into()
+            }
+            sequencing::Message::CheckTail { request, view } => {
+                erwin::Message::Tail { request, view, count: Position(held), held, seen: held }.into()
+            }
+            sequencing::Message::Status { request } => {
+                let (view, tail) = (current, Position(held));
+                sequencing::Message::StatusIs { request, view, open: true, tail, held: 0, sessions: 1 }.into()
             }
             other => panic!("{other:?}"),
         }

@@ -2,6 +2,7 @@
 //!
 //! A message or a field that is not named here does not compile.
 
+use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::{Message, control, corfu, erwin, scalog, shard};
 
 use crate::draw::{Draw, Drawn};
@@ -36,9 +37,13 @@ pub(crate) fn all() -> Vec<Kind> {
         | Message::Shard(_)
         | Message::Erwin(_)
         | Message::Corfu(_)
-        | Message::Scalog(_) => {}
+        | Message::Scalog(_)
+        | Message::Sequencing(_) => {}
     };
-    [of_control(), of_shard(), of_erwin(), of_corfu(), of_scalog()].into_iter().flatten().collect()
+    [of_control(), of_shard(), of_erwin(), of_corfu(), of_scalog(), of_sequencing()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 kinds! {
@@ -176,15 +181,12 @@ kinds! {
         Expired { session }
         Stale { session, number }
         TooLarge { session, number, limit }
-        Rejected { view, why }
         Locate { view, session, number }
         Located { session, number, position }
-        CheckTail { request, view }
         Tail { request, view, count, held, seen }
         Forward { view, session, first, entries }
         Drop { view, from, runs }
         Dropped { view, ordered }
-        Status { request }
         ForwardExpired { view, session, ordered }
         Floor { view, floor }
         End { view, session, at, successor }
@@ -194,7 +196,6 @@ kinds! {
         Close { view, session, successor }
         Freeze { view, session }
         Frozen { view, session, next }
-        StatusIs { request, view, open, ordered, held, sessions }
     }
 }
 
@@ -203,11 +204,6 @@ kinds! {
         Next { view, session, take, untold, first, count, patience_ms, since }
         Given { view, session, take, first, spans }
         OutOfOrder { view, session, take, expected }
-        Rejected { view, why }
-        CheckTail { request, view }
-        Tail { request, view, tail }
-        Status { request }
-        StatusIs { request, view, open, next, unwritten, sessions }
         Close { view, session }
         Closed { view, session, below }
         Expired { view, session }
@@ -223,12 +219,17 @@ kinds! {
         Locate { view, session, first, count }
         Located { view, session, next, places }
         Expired { session }
+        Close { view, session, successor }
+        Ended { view, session, at, successor }
+    }
+}
+
+kinds! {
+    of_sequencing of sequencing {
         Rejected { view, why }
         CheckTail { request, view }
         Tail { request, view, tail }
         Status { request }
-        StatusIs { request, view, open, end, held, sessions }
-        Close { view, session, successor }
-        Ended { view, session, at, successor }
+        StatusIs { request, view, open, tail, held, sessions }
     }
 }

@@ -7,6 +7,7 @@ use seriatim_model::{
     Endpoint, IdRun, Incarnation, LogId, NodeId, Position, Record, SessionId, Settled, ShardId, ViewNumber,
 };
 use seriatim_protocol::control::NodeAddress;
+use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::{Message, control, erwin, shard};
 
 use crate::support::{Cluster, Raw, client, read_range};
@@ -35,9 +36,10 @@ async fn everywhere(cluster: &Cluster) -> Vec<Raw> {
 /// Waits until each node has handled everything that was sent to it.
 async fn all_is_handled(raws: &mut [Raw], log: LogId) {
     for raw in raws {
-        raw.send(log, Endpoint::Sequencer, erwin::Message::Status { request: 4711 });
+        raw.send(log, Endpoint::Sequencer, sequencing::Message::Status { request: 4711 });
         raw.answer_where(|message| {
-            matches!(message, Message::Erwin(erwin::Message::StatusIs { request: 4711, .. })).then_some(())
+            matches!(message, Message::Sequencing(sequencing::Message::StatusIs { request: 4711, .. }))
+                .then_some(())
         })
         .await;
     }
@@ -160,7 +162,7 @@ fn absurd(view: ViewNumber, session: SessionId) -> Vec<Message> {
         .into(),
         erwin::Message::Locate { view, session, number: MAX_NUMBER }.into(),
         erwin::Message::Locate { view, session: SessionId(u128::MAX), number: 0 }.into(),
-        erwin::Message::CheckTail { request: u64::MAX, view: ViewNumber(MAX_NUMBER) }.into(),
+        sequencing::Message::CheckTail { request: u64::MAX, view: ViewNumber(MAX_NUMBER) }.into(),
         read(far, far, u32::MAX).into(),
         read(far, Position(0), 0).into(),
         read(Position(3), Position(1), 1).into(),

@@ -10,6 +10,7 @@ use seriatim_client::{
 };
 use seriatim_model::{Endpoint, Order, Record, SessionId, ShardId};
 use seriatim_net::{Connected, ConnectionOptions, connect, message_frame};
+use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::{Message, erwin, shard};
 
 use crate::support::{Cluster, Raw, eventually, says, within};
@@ -57,9 +58,9 @@ async fn most_held(address: String, log: seriatim_model::LogId, is_over: Arc<Ato
     let mut raw = Raw::connect(&address).await;
     let mut most = 0;
     while !is_over.load(Ordering::Relaxed) {
-        raw.send(log, Endpoint::Sequencer, erwin::Message::Status { request: 1 });
+        raw.send(log, Endpoint::Sequencer, sequencing::Message::Status { request: 1 });
         let held = raw.answer_where(|message| match message {
-            Message::Erwin(erwin::Message::StatusIs { held, .. }) => Some(held),
+            Message::Sequencing(sequencing::Message::StatusIs { held, .. }) => Some(held),
             _ => None,
         });
         most = most.max(held.await);

@@ -164,7 +164,7 @@ async fn a_greeting_for_another_cluster_or_from_another_time() {
     newer.versions = VersionRange { min: 7, max: 8 };
     let newer = refused(&address, &newer).await;
     assert_eq!(newer.code, RefusalCode::VersionUnsupported);
-    says(&newer, &["speaks version 5, not 7 to 8", "upgrade the older side"]);
+    says(&newer, &["speaks version 6, not 7 to 8", "upgrade the older side"]);
     witness.finish().await;
 }
 

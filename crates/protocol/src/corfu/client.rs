@@ -18,7 +18,7 @@ use super::writes::Writes;
 use crate::control::{self, LogEntry};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Request, Terms, reply};
 use crate::parts::known_log::News;
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails, sequencing};
 use crate::roles;
 use crate::shard::{self, Span};
 
@@ -149,6 +149,10 @@ impl Machine for LogClient {
                 from: Address::Node(_, Endpoint::Sequencer),
                 message: roles::Message::Corfu(message),
             } => self.receive(now, message, out),
+            Input::Message {
+                from: Address::Node(_, Endpoint::Sequencer),
+                message: roles::Message::Sequencing(message),
+            } => self.sequencer_answered(now, message, out),
             Input::Message {
                 from: Address::Node(node, Endpoint::Shard(shard)),
                 message: roles::Message::Shard(message),
@@ -327,8 +331,14 @@ impl LogClient {
             Message::Unwritten { view, session, take, spans } if Some(view) == current => {
                 self.is_asked(now, session, take, &spans, out);
             }
-            Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
-            Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
+            _ => {}
+        }
+    }
+
+    fn sequencer_answered(&mut self, now: Time, message: sequencing::Message, out: &mut Out) {
+        match message {
+            sequencing::Message::Tail { request, view, tail } => self.tail_told(request, view, tail, out),
+            sequencing::Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             _ => {}
         }
     }
@@ -601,6 +611,6 @@ impl LogClient {
     }
 }
 
-pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {
+pub(super) fn send(node: NodeId, message: impl Into<roles::Message>) -> ClientEffect {
     ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
 }

@@ -3,7 +3,6 @@
 use seriatim_model::wire::wire_enum;
 use seriatim_model::{Position, SessionId, ViewNumber};
 
-use crate::roles::SequencingStatus;
 use crate::shard::Span;
 
 /// Messages between clients and the sequencer.
@@ -98,84 +97,19 @@ pub enum Message {
         /// the chain what is there, or have them filled.
         left: Vec<Span>,
     },
-    /// Sequencer to anyone: not in that view, or not at all at present.
-    Rejected {
-        /// The latest registered view that it knows.
-        view: ViewNumber,
-        /// Why there is no view, if it was told.
-        why: Option<String>,
-    },
-    /// Client to sequencer: how many positions were given out?
-    CheckTail {
-        /// Names the question.
-        request: u64,
-        /// The view that the client believes in.
-        view: ViewNumber,
-    },
-    /// Sequencer to client: so many, as far as it knows. It does not know whether its view is over.
-    Tail {
-        /// The question answered.
-        request: u64,
-        /// Its view.
-        view: ViewNumber,
-        /// A bound above all positions that it gave out.
-        tail: Position,
-    },
-    /// To a sequencer: how far are you?
-    Status {
-        /// Names the question.
-        request: u64,
-    },
-    /// Sequencer to whoever asked: this far.
-    StatusIs {
-        /// The question answered.
-        request: u64,
-        /// The view that it takes part in.
-        view: ViewNumber,
-        /// Whether it gives out positions.
-        open: bool,
-        /// The next position.
-        next: Position,
-        /// How many of those below may not be written yet.
-        unwritten: u64,
-        /// How many sessions it remembers.
-        sessions: u64,
-    },
 }
 
 impl Message {
     /// Whether a client may say it.
     #[must_use]
     pub(crate) fn is_from_client(&self) -> bool {
-        let asks = matches!(self, Self::CheckTail { .. } | Self::Status { .. });
-        asks || matches!(self, Self::Next { .. } | Self::Writing { .. } | Self::Close { .. })
+        matches!(self, Self::Next { .. } | Self::Writing { .. } | Self::Close { .. })
     }
 
-    /// The answer of a node that does not host the role: the asker should look again where it is.
+    /// Whether its sender waits for an answer, be it that the role is not there.
     #[must_use]
-    pub(crate) fn not_hosted(&self) -> Option<Self> {
-        let view = ViewNumber::NONE;
-        match *self {
-            Self::Next { .. } | Self::CheckTail { .. } | Self::Close { .. } => {
-                Some(Self::Rejected { view, why: None })
-            }
-            Self::Status { request } => {
-                let (open, next, unwritten, sessions) = (false, Position::ZERO, 0, 0);
-                Some(Self::StatusIs { request, view, open, next, unwritten, sessions })
-            }
-            _ => None,
-        }
-    }
-
-    /// The account that the role gives of itself, if it is that.
-    #[must_use]
-    pub(crate) fn status(&self) -> Option<SequencingStatus> {
-        match *self {
-            Self::StatusIs { open, next, sessions, .. } => {
-                Some(SequencingStatus { open, tail: next, sessions })
-            }
-            _ => None,
-        }
+    pub(crate) fn awaits_answer(&self) -> bool {
+        matches!(self, Self::Next { .. } | Self::Close { .. })
     }
 
     /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
@@ -183,7 +117,6 @@ impl Message {
     pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         match *self {
             Self::Given { view, .. } => Some((view, "gave out positions")),
-            Self::Tail { view, .. } => Some((view, "told the tail")),
             _ => None,
         }
     }
@@ -195,16 +128,12 @@ impl Message {
     }
 }
 
+// 4 to 8 were used before version 6, and are not used again.
 wire_enum! {
     Message {
         1 => Next { view, session, take as number, untold as number, first as first, count as number, patience_ms, since },
         2 => Given { view, session, take as number, first as number, spans },
         3 => OutOfOrder { view, session, take as number, expected as number },
-        4 => Rejected { view, why },
-        5 => CheckTail { request, view },
-        6 => Tail { request, view, tail },
-        7 => Status { request },
-        8 => StatusIs { request, view, open, next, unwritten as number, sessions as number },
         9 => Close { view, session },
         10 => Closed { view, session, below },
         11 => Expired { view, session },

@@ -14,7 +14,7 @@ use super::message::Message;
 use super::tokens::{Answer, Tokens};
 use crate::control::{self, behind};
 use crate::deviation::{Deviation, Options};
-use crate::parts::Reports;
+use crate::parts::{Reports, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
@@ -57,6 +57,7 @@ impl Machine for Sequencer {
         match input {
             Input::Message { from, message } => match message {
                 roles::Message::Corfu(message) => self.receive(now, from, message, out),
+                roles::Message::Sequencing(message) => self.asked(from, message, out),
                 roles::Message::Shard(shard::Message::StableKnown { view, stable }) => {
                     self.note_written(now, from, view, stable);
                 }
@@ -191,23 +192,34 @@ impl Sequencer {
                     self.tell_at = Some(now);
                 }
             }
-            Message::CheckTail { request, view } if self.accepts(view) => {
-                reply(from, Message::Tail { request, view, tail: self.next }, out);
-            }
-            Message::Next { view, .. } | Message::CheckTail { view, .. } | Message::Close { view, .. }
-                if !self.accepts(view) =>
-            {
-                let why = self.unavailable.clone();
-                reply(from, Message::Rejected { view: self.registered_number(), why }, out);
-            }
-            Message::Status { request } => {
-                let (view, open, next) = (self.view_number(), self.is_open(), self.next);
-                let (unwritten, sessions) = (self.unwritten(), self.tokens.len() as u64);
-                reply(from, Message::StatusIs { request, view, open, next, unwritten, sessions }, out);
+            Message::Next { view, .. } | Message::Close { view, .. } if !self.accepts(view) => {
+                reply(from, self.rejection(), out);
             }
             // The rest are answers to others.
             _ => {}
         }
+    }
+
+    /// Anyone asks how the sequencer is, and a client how many positions were given out.
+    fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
+        let answer = match message {
+            sequencing::Message::CheckTail { request, view } if self.accepts(view) => {
+                sequencing::Message::Tail { request, view, tail: self.next }
+            }
+            sequencing::Message::CheckTail { .. } => self.rejection(),
+            sequencing::Message::Status { request } => {
+                let (view, open, tail) = (self.view_number(), self.is_open(), self.next);
+                let (held, sessions) = (self.unwritten(), self.tokens.len() as u64);
+                sequencing::Message::StatusIs { request, view, open, tail, held, sessions }
+            }
+            // The rest are answers to others.
+            _ => return,
+        };
+        reply(from, answer, out);
+    }
+
+    fn rejection(&self) -> sequencing::Message {
+        sequencing::Message::Rejected { view: self.registered_number(), why: self.unavailable.clone() }
     }
 
     /// Positions below `next` are given out. Who got the last ones may take so long to write them, before anybody asks.

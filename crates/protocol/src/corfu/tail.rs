@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, View, ViewNumber};
 
 use super::client::{LogClient, Out, send};
-use super::message::Message;
 use crate::deviation::{Deviation, Options};
 use crate::parts::appending::{ClientEffect, Reply, reply};
+use crate::parts::sequencing::Message::CheckTail;
 use crate::shard;
 
 /// The answers about a tail so far.
@@ -46,7 +46,7 @@ impl LogClient {
     fn send_tail_question(&self, request: u64, out: &mut Out) {
         let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         if answers.tail.is_none() {
-            out.push(send(view.leader, Message::CheckTail { request, view: view.number }));
+            out.push(send(view.leader, CheckTail { request, view: view.number }));
         }
         for node in &answers.missing {
             out.push(confirm(*node, witness(view, request), request, view.number));

@@ -18,7 +18,9 @@ use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::{Askers, Content, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails};
+use crate::parts::{
+    Askers, Content, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails, sequencing,
+};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
@@ -109,6 +111,10 @@ impl Machine for LogClient {
                 from: Address::Node(node, Endpoint::Sequencer),
                 message: roles::Message::Erwin(message),
             } => self.receive(now, node, message, out),
+            Input::Message {
+                from: Address::Node(_, Endpoint::Sequencer),
+                message: roles::Message::Sequencing(sequencing::Message::Rejected { view, why }),
+            } => self.log.was_rejected(now, view, why),
             Input::Message {
                 from: Address::Node(node, Endpoint::Shard(shard)),
                 message: roles::Message::Shard(message),
@@ -311,7 +317,6 @@ impl LogClient {
             }
             Message::Ended { session, at, .. } => self.ended(session, at, out),
             Message::NotEnded { view, session } if view == current => self.not_ended(session, out),
-            Message::Rejected { view, why } => self.log.was_rejected(now, view, why),
             Message::Located { session, number, position } if self.is_mine(session) => {
                 self.located(session, number, position, out);
             }
@@ -419,7 +424,7 @@ impl LogClient {
     }
 
     fn send_tail_question(&self, request: u64, out: &mut Out) {
-        let message = Message::CheckTail { request, view: self.log.view_number() };
+        let message = sequencing::Message::CheckTail { request, view: self.log.view_number() };
         for node in self.members.keys() {
             out.push(send(*node, message.clone()));
         }
@@ -573,6 +578,6 @@ impl LogClient {
     }
 }
 
-pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {
+pub(super) fn send(node: NodeId, message: impl Into<roles::Message>) -> ClientEffect {
     ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
 }

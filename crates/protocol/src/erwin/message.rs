@@ -4,7 +4,6 @@ use seriatim_model::wire::wire_enum;
 use seriatim_model::{IdRun, Position, SessionId, Settled, ViewNumber};
 
 use crate::parts::Content;
-use crate::roles::SequencingStatus;
 
 /// Messages between clients and sequencing replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,13 +84,6 @@ pub enum Message {
         /// The largest payload allowed, in bytes.
         limit: u32,
     },
-    /// Replica to anyone: not in that view, or not at all at present.
-    Rejected {
-        /// The latest registered view that the replica knows.
-        view: ViewNumber,
-        /// Why there is no view, if the replica was told.
-        why: Option<String>,
-    },
     /// Client to leader: where is this number bound? Answered when that is final.
     Locate {
         /// The view that the client believes in.
@@ -110,14 +102,8 @@ pub enum Message {
         /// Its final position.
         position: Position,
     },
-    /// Client to every sequencing replica: how long is the log?
-    CheckTail {
-        /// Names the question.
-        request: u64,
-        /// The view that the client believes in.
-        view: ViewNumber,
-    },
-    /// Replica to client: how long the log is, as far as it knows.
+    /// Replica to client: how long the log is, as far as it knows. The client asked for
+    /// [the tail](crate::parts::sequencing::Message::CheckTail).
     Tail {
         /// The question answered.
         request: u64,
@@ -230,68 +216,19 @@ pub enum Message {
         /// The follower's `ordered`.
         ordered: Position,
     },
-
-    /// Client to replica: how are you?
-    Status {
-        /// Names the question.
-        request: u64,
-    },
-    /// Replica to client: like this.
-    StatusIs {
-        /// The question answered.
-        request: u64,
-        /// Its view.
-        view: ViewNumber,
-        /// Whether it takes part.
-        open: bool,
-        /// Its `ordered`.
-        ordered: Position,
-        /// How many entries it holds.
-        held: u64,
-        /// How many sessions it remembers.
-        sessions: u64,
-    },
 }
 
 impl Message {
     /// Whether a client may say it.
     #[must_use]
     pub(crate) fn is_from_client(&self) -> bool {
-        matches!(
-            self,
-            Self::Append { .. }
-                | Self::Locate { .. }
-                | Self::CheckTail { .. }
-                | Self::Close { .. }
-                | Self::Status { .. }
-        )
+        matches!(self, Self::Append { .. } | Self::Locate { .. } | Self::Close { .. })
     }
 
-    /// The answer of a node that does not host the role: the asker should look again where it is.
+    /// Whether its sender waits for an answer, be it that the role is not there.
     #[must_use]
-    pub(crate) fn not_hosted(&self) -> Option<Self> {
-        let view = ViewNumber::NONE;
-        match *self {
-            Self::Append { .. } | Self::CheckTail { .. } | Self::Locate { .. } => {
-                Some(Self::Rejected { view, why: None })
-            }
-            Self::Status { request } => {
-                let (open, ordered, held, sessions) = (false, Position::ZERO, 0, 0);
-                Some(Self::StatusIs { request, view, open, ordered, held, sessions })
-            }
-            _ => None,
-        }
-    }
-
-    /// The account that the role gives of itself, if it is that.
-    #[must_use]
-    pub(crate) fn status(&self) -> Option<SequencingStatus> {
-        match *self {
-            Self::StatusIs { open, ordered, held, sessions, .. } => {
-                Some(SequencingStatus { open, tail: ordered + held, sessions })
-            }
-            _ => None,
-        }
+    pub(crate) fn awaits_answer(&self) -> bool {
+        matches!(self, Self::Append { .. } | Self::Locate { .. })
     }
 
     /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
@@ -316,6 +253,7 @@ impl Message {
     }
 }
 
+// 8, 11, 16 and 17 were used before version 6, and are not used again.
 wire_enum! {
     Message {
         1 => Append { view, session, first as first, lowest as number, entries },
@@ -325,15 +263,12 @@ wire_enum! {
         5 => Expired { session },
         6 => Stale { session, number as number },
         7 => TooLarge { session, number as number, limit },
-        8 => Rejected { view, why },
         9 => Locate { view, session, number as number },
         10 => Located { session, number as number, position },
-        11 => CheckTail { request, view },
         12 => Tail { request, view, count, held as number, seen },
         13 => Forward { view, session, first as number, entries },
         14 => Drop { view, from, runs },
         15 => Dropped { view, ordered },
-        16 => Status { request },
         18 => ForwardExpired { view, session, ordered },
         19 => End { view, session, at as number, successor },
         20 => Ended { view, session, at as number, successor },
@@ -343,6 +278,5 @@ wire_enum! {
         24 => Frozen { view, session, next as number },
         25 => Floor { view, floor },
         26 => NotEnded { view, session },
-        17 => StatusIs { request, view, open, ordered, held as number, sessions as number },
     }
 }

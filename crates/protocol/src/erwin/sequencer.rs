@@ -17,7 +17,7 @@ use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::membership::{Registered, Staged};
-use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions, Shares};
+use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
@@ -61,6 +61,7 @@ impl Machine for Sequencer {
         match input {
             Input::Message { from, message } => match message {
                 roles::Message::Erwin(message) => self.receive(now, from, message, out),
+                roles::Message::Sequencing(message) => self.asked(from, message, out),
                 roles::Message::Shard(message) => self.shard_answered(now, from, message, out),
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
@@ -166,12 +167,6 @@ impl Sequencer {
                 self.make_room_for(now, session, out);
                 self.append(now, from, run, lowest, entries, out);
             }
-            Message::CheckTail { request, view } if self.membership.accepts(view) => {
-                let count = self.ordered + self.ring.len() as u64;
-                self.tell_floor(from, count, out);
-                let (held, seen) = (self.ring.len() as u64, self.seen.0);
-                reply(from, Message::Tail { request, view, count, held, seen }, out);
-            }
             Message::Locate { view, session, number }
                 if self.membership.accepts(view) && self.orderer.is_some() =>
             {
@@ -180,12 +175,8 @@ impl Sequencer {
             Message::Close { view, session, successor } if self.membership.accepts(view) => {
                 self.close(now, from, session, successor, out);
             }
-            Message::Append { .. }
-            | Message::CheckTail { .. }
-            | Message::Locate { .. }
-            | Message::Close { .. } => {
-                let why = self.membership.unavailable();
-                reply(from, Message::Rejected { view: self.membership.registered_number(), why }, out);
+            Message::Append { .. } | Message::Locate { .. } | Message::Close { .. } => {
+                reply(from, self.membership.rejection(), out);
             }
             Message::Forward { view, session, first, entries } if self.membership.accepts(view) => {
                 let run = IdRun { session, first, count: entries.len() as u64 };
@@ -213,10 +204,29 @@ impl Sequencer {
             {
                 self.end(now, from, message, out);
             }
-            Message::Status { request } => reply(from, self.status(request), out),
             // The rest are answers to others, or belong to another view.
             _ => {}
         }
+    }
+
+    /// Anyone asks how the replica is, and a client how long the log is.
+    fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
+        match message {
+            sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
+                let (count, held) = (self.tail(), self.ring.len() as u64);
+                self.tell_floor(from, count, out);
+                reply(from, Message::Tail { request, view, count, held, seen: self.seen.0 }, out);
+            }
+            sequencing::Message::CheckTail { .. } => reply(from, self.membership.rejection(), out),
+            sequencing::Message::Status { request } => reply(from, self.status(request), out),
+            // The rest are answers to others.
+            _ => {}
+        }
+    }
+
+    /// Where the log ends, as far as it knows.
+    fn tail(&self) -> Position {
+        self.ordered + self.ring.len() as u64
     }
 
     /// Leader: a client asks where a number is bound.
@@ -278,12 +288,12 @@ impl Sequencer {
         entries.iter().all(|entry| entry.suits(self.config.order, open))
     }
 
-    fn status(&self, request: u64) -> Message {
-        Message::StatusIs {
+    fn status(&self, request: u64) -> sequencing::Message {
+        sequencing::Message::StatusIs {
             request,
             view: self.membership.number,
             open: self.is_open(),
-            ordered: self.ordered,
+            tail: self.tail(),
             held: self.ring.len() as u64,
             sessions: self.sessions.len() as u64,
         }

@@ -4,7 +4,7 @@
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
 
-use super::{Reports, Sessions};
+use super::{Reports, Sessions, sequencing};
 use crate::control::{Message, behind};
 use crate::deviation::{Deviation, Options};
 use crate::roles::RoleEffect;
@@ -113,10 +113,10 @@ impl Membership {
         self.number.max(self.reports.cannot_start())
     }
 
-    /// Why no view can be formed, if the controller said so.
+    /// The answer to messages of views that it takes no part in.
     #[must_use]
-    pub fn unavailable(&self) -> Option<String> {
-        self.unavailable.clone()
+    pub fn rejection(&self) -> sequencing::Message {
+        sequencing::Message::Rejected { view: self.registered_number(), why: self.unavailable.clone() }
     }
 
     /// No view can be formed.

@@ -19,6 +19,7 @@ pub mod resuming;
 pub mod retransmit;
 mod ring;
 pub mod seen;
+pub mod sequencing;
 pub mod sessions;
 pub mod shares;
 pub mod tails;

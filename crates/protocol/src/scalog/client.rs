@@ -20,7 +20,7 @@ use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Req
 use crate::parts::known_log::News;
 use crate::parts::lookup::LOOKUP_FIRST;
 use crate::parts::pauses::{RESEND_FIRST, RESEND_MOST};
-use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, ShardChoice, Tails};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, ShardChoice, Tails, sequencing};
 use crate::roles;
 use crate::shard;
 
@@ -96,9 +96,13 @@ impl Machine for LogClient {
                 self.work_is_due = true;
             }
             Input::Message {
-                from: Address::Node(node, Endpoint::Sequencer),
+                from: Address::Node(_, Endpoint::Sequencer),
                 message: roles::Message::Scalog(message),
-            } => self.receive(now, node, message, out),
+            } => self.receive(message, out),
+            Input::Message {
+                from: Address::Node(node, Endpoint::Sequencer),
+                message: roles::Message::Sequencing(message),
+            } => self.member_answered(now, node, message, out),
             Input::Message {
                 from: Address::Node(_, Endpoint::Shard(shard)),
                 message: roles::Message::Shard(message),
@@ -231,7 +235,7 @@ impl LogClient {
         self.base + self.pending.len() as u64
     }
 
-    fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
+    fn receive(&mut self, message: Message, out: &mut Out) {
         if self.earlier_answered(&message, out) {
             return;
         }
@@ -243,9 +247,17 @@ impl LogClient {
                 self.located(next, &places, out);
             }
             Message::Expired { session } if Some(session) == self.session => self.session_lost(out),
-            Message::Tail { request, view, tail } => self.tail_told(node, request, view, tail, out),
-            Message::Rejected { view, why } => {
-                if view < current {
+            _ => {}
+        }
+    }
+
+    fn member_answered(&mut self, now: Time, node: NodeId, message: sequencing::Message, out: &mut Out) {
+        match message {
+            sequencing::Message::Tail { request, view, tail } => {
+                self.tail_told(node, request, view, tail, out)
+            }
+            sequencing::Message::Rejected { view, why } => {
+                if view < self.log.view_number() {
                     // It will know the view in a moment.
                     self.locate_at = self.locate_at.map(|at| at.min(now + LOOKUP_FIRST));
                 }
@@ -548,6 +560,6 @@ impl LogClient {
     }
 }
 
-pub(super) fn send(node: NodeId, message: Message) -> ClientEffect {
+pub(super) fn send(node: NodeId, message: impl Into<roles::Message>) -> ClientEffect {
     ClientEffect::Send { to: Address::Node(node, Endpoint::Sequencer), message: message.into() }
 }

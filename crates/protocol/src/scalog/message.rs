@@ -5,7 +5,6 @@ use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{Position, SessionId, ViewNumber};
 
 pub use super::cut::{Cut, End};
-use crate::roles::SequencingStatus;
 
 /// Consecutive numbers of a session that are in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,86 +85,19 @@ pub enum Message {
         /// The session in which its client went on first.
         successor: SessionId,
     },
-    /// Member to anyone: not in that view, or not at all at present.
-    Rejected {
-        /// The latest registered view that it knows.
-        view: ViewNumber,
-        /// Why there is no view, if it was told.
-        why: Option<String>,
-    },
-    /// Client to every member: how long is the log?
-    CheckTail {
-        /// Names the question.
-        request: u64,
-        /// The view that the client believes in.
-        view: ViewNumber,
-    },
-    /// Member to client: the cuts that it holds reach so far.
-    Tail {
-        /// The question answered.
-        request: u64,
-        /// Its view.
-        view: ViewNumber,
-        /// The position after the last.
-        tail: Position,
-    },
-    /// To a member: how are you?
-    Status {
-        /// Names the question.
-        request: u64,
-    },
-    /// Member to whoever asked: like this.
-    StatusIs {
-        /// The question answered.
-        request: u64,
-        /// Its view.
-        view: ViewNumber,
-        /// Whether it takes part.
-        open: bool,
-        /// Where its cuts end.
-        end: Position,
-        /// How many positions of its cuts are on their way to the shards, if it leads.
-        held: u64,
-        /// How many sessions it remembers.
-        sessions: u64,
-    },
 }
 
 impl Message {
     /// Whether a client may say it.
     #[must_use]
     pub(crate) fn is_from_client(&self) -> bool {
-        matches!(
-            self,
-            Self::Locate { .. } | Self::Close { .. } | Self::CheckTail { .. } | Self::Status { .. }
-        )
+        matches!(self, Self::Locate { .. } | Self::Close { .. })
     }
 
-    /// The answer of a node that does not host the role: the asker should look again where it is.
+    /// Whether its sender waits for an answer, be it that the role is not there.
     #[must_use]
-    pub(crate) fn not_hosted(&self) -> Option<Self> {
-        let view = ViewNumber::NONE;
-        match *self {
-            Self::Locate { .. } | Self::CheckTail { .. } | Self::Close { .. } => {
-                Some(Self::Rejected { view, why: None })
-            }
-            Self::Status { request } => {
-                let (open, end, held, sessions) = (false, Position::ZERO, 0, 0);
-                Some(Self::StatusIs { request, view, open, end, held, sessions })
-            }
-            _ => None,
-        }
-    }
-
-    /// The account that the role gives of itself, if it is that.
-    #[must_use]
-    pub(crate) fn status(&self) -> Option<SequencingStatus> {
-        match *self {
-            Self::StatusIs { open, end, sessions, .. } => {
-                Some(SequencingStatus { open, tail: end, sessions })
-            }
-            _ => None,
-        }
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.is_from_client()
     }
 
     /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
@@ -174,7 +106,6 @@ impl Message {
         match *self {
             Self::Cut { view, .. } => Some((view, "made a cut")),
             Self::Held { view, .. } => Some((view, "held a cut")),
-            Self::Tail { view, .. } => Some((view, "told the tail")),
             _ => None,
         }
     }
@@ -189,6 +120,7 @@ impl Message {
     }
 }
 
+// 6 to 10 were used before version 6, and are not used again.
 wire_enum! {
     Message {
         1 => Cut { view, bound, cut },
@@ -196,11 +128,6 @@ wire_enum! {
         3 => Locate { view, session, first as number, count as number },
         4 => Located { view, session, next as number, places },
         5 => Expired { session },
-        6 => Rejected { view, why },
-        7 => CheckTail { request, view },
-        8 => Tail { request, view, tail },
-        9 => Status { request },
-        10 => StatusIs { request, view, open, end, held as number, sessions as number },
         11 => Close { view, session, successor },
         12 => Ended { view, session, at as number, successor },
     }

@@ -16,7 +16,7 @@ use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::membership::Staged;
-use crate::parts::{Gate, Membership, Sessions};
+use crate::parts::{Gate, Membership, Sessions, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
@@ -47,6 +47,7 @@ impl Machine for Sequencer {
         match input {
             Input::Message { from, message } => match message {
                 roles::Message::Scalog(message) => self.receive(now, from, message, out),
+                roles::Message::Sequencing(message) => self.asked(from, message, out),
                 roles::Message::Shard(message) => self.shard_answered(from, message, out),
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
@@ -150,26 +151,33 @@ impl Sequencer {
             {
                 self.locate(from, session, first, count, out);
             }
-            Message::CheckTail { request, view } if self.membership.accepts(view) => {
-                reply(from, Message::Tail { request, view, tail: self.end() }, out);
-            }
             Message::Close { view, session, successor }
                 if self.membership.accepts(view) && self.leader.is_some() =>
             {
                 self.close(from, session, successor, out);
             }
-            Message::Locate { .. } | Message::CheckTail { .. } | Message::Close { .. } => {
-                let why = self.membership.unavailable();
-                reply(from, Message::Rejected { view: self.membership.registered_number(), why }, out);
-            }
-            Message::Status { request } => {
-                let (view, open, end) = (self.membership.number, self.is_open(), self.end());
-                let (held, sessions) = (self.held(), self.sessions.len() as u64);
-                reply(from, Message::StatusIs { request, view, open, end, held, sessions }, out);
-            }
+            Message::Locate { .. } | Message::Close { .. } => reply(from, self.membership.rejection(), out),
             // The rest are answers to others, or belong to another view.
             _ => {}
         }
+    }
+
+    /// Anyone asks how the member is, and a client how far its cuts reach.
+    fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
+        let answer = match message {
+            sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
+                sequencing::Message::Tail { request, view, tail: self.end() }
+            }
+            sequencing::Message::CheckTail { .. } => self.membership.rejection(),
+            sequencing::Message::Status { request } => {
+                let (view, open, tail) = (self.membership.number, self.is_open(), self.end());
+                let (held, sessions) = (self.held(), self.sessions.len() as u64);
+                sequencing::Message::StatusIs { request, view, open, tail, held, sessions }
+            }
+            // The rest are answers to others.
+            _ => return,
+        };
+        reply(from, answer, out);
     }
 
     /// Follower: holds the next cut.

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use seriatim_model::{NodeId, Position, Time, ViewNumber};
 
 use super::client::{LogClient, Out, send};
-use super::message::Message;
 use crate::deviation::Deviation;
 use crate::parts::appending::{Reply, reply};
+use crate::parts::sequencing::Message::CheckTail;
 
 impl LogClient {
     /// `asker` wants to know; or nobody, if it is for the client's next session.
@@ -25,7 +25,7 @@ impl LogClient {
         let (Some(view), Some(answers)) = (self.log.view(), self.tails.answers(request)) else { return };
         let members = view.sequencers.iter().map(|member| member.node);
         for node in members.filter(|node| !answers.contains_key(node)) {
-            out.push(send(node, Message::CheckTail { request, view: view.number }));
+            out.push(send(node, CheckTail { request, view: view.number }));
         }
     }
 

@@ -44,16 +44,6 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
             let left = unless(String::new(), "left", spans(left));
             format!("writing v{view} {}{left}", session(*of))
         }
-        Rejected { view, why } => {
-            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
-        }
-        CheckTail { request, view } => format!("check-tail v{view} request={request}"),
-        Tail { request, view, tail } => format!("tail v{view} request={request} tail={tail}"),
-        Status { request } => format!("status request={request}"),
-        StatusIs { view, open, next, unwritten, sessions, .. } => {
-            let state = if *open { "open" } else { "not-open" };
-            format!("status-is v{view} {state} next={next} unwritten={unwritten} sessions={sessions}")
-        }
     }
 }
 
@@ -200,16 +190,6 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Messag
             let left = left.map(|left| read_spans(&left)).transpose()?.unwrap_or_default();
             Writing { view, session, left }
         }
-        "rejected" => {
-            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
-            Rejected { view: words.view()?, why }
-        }
-        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
-        "tail" => {
-            let (request, view) = (words.number("request")?, words.view()?);
-            Tail { request, view, tail: words.position("tail")? }
-        }
-        "sequencing-status" => Status { request: words.number("request")? },
         _ => return Ok(None),
     }))
 }

@@ -51,21 +51,11 @@ pub(crate) fn sequencing(message: &scalog::Message) -> String {
             format!("located v{view} {} next={next}{places}", session(*of))
         }
         Expired { session: of } => format!("expired {}", session(*of)),
-        Rejected { view, why } => {
-            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
-        }
         Close { view, session: of, successor } => {
             format!("close v{view} {} successor={}", session(*of), session(*successor))
         }
         Ended { view, session: of, at, successor } => {
             format!("ended v{view} {} at={at} successor={}", session(*of), session(*successor))
-        }
-        CheckTail { request, view } => format!("check-tail v{view} request={request}"),
-        Tail { request, view, tail } => format!("tail v{view} request={request} tail={tail}"),
-        Status { request } => format!("status request={request}"),
-        StatusIs { view, open, end, held, sessions, .. } => {
-            let state = if *open { "open" } else { "not-open" };
-            format!("status-is v{view} {state} end={end} held={held} sessions={sessions}")
         }
     }
 }
@@ -249,16 +239,6 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<scalog::Messa
             Ended { view, session, at, successor: read_successor(words)? }
         }
         "expired" => Expired { session: words.session()? },
-        "rejected" => {
-            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
-            Rejected { view: words.view()?, why }
-        }
-        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
-        "tail" => {
-            let (request, view) = (words.number("request")?, words.view()?);
-            Tail { request, view, tail: words.position("tail")? }
-        }
-        "sequencing-status" => Status { request: words.number("request")? },
         _ => return Ok(None),
     }))
 }

@@ -9,7 +9,7 @@ use seriatim_model::{
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal};
 use seriatim_protocol::erwin::client::{Failure, Reply};
-use seriatim_protocol::parts::Content;
+use seriatim_protocol::parts::{Content, sequencing};
 use seriatim_protocol::shard::{self, ReadError};
 use seriatim_protocol::{Message, erwin};
 
@@ -21,6 +21,7 @@ pub(crate) fn message(message: &Message) -> String {
         Message::Erwin(message) => sequencing(message),
         Message::Corfu(message) => chains::sequencing(message),
         Message::Scalog(message) => cuts::sequencing(message),
+        Message::Sequencing(message) => any_sequencing(message),
         Message::Shard(message) => shard(message),
         Message::Control(message) => view_change(message).unwrap_or_else(|| catalog(message)),
     }
@@ -51,9 +52,6 @@ fn sequencing(message: &erwin::Message) -> String {
         TooLarge { session, number, limit, .. } => {
             format!("too-large {} limit={limit}", id(*session, *number))
         }
-        Rejected { view, why, .. } => {
-            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
-        }
         Locate { view, session, number, .. } => format!("locate v{view} {}", id(*session, *number)),
         Located { session, number, position, .. } => {
             format!("located {} at={position}", id(*session, *number))
@@ -70,7 +68,6 @@ fn sequencing(message: &erwin::Message) -> String {
             format!("ended v{view} {}{}", id(*of, *at), in_which(*successor))
         }
         NotEnded { view, session: of } => format!("not-ended v{view} {}", session(*of)),
-        CheckTail { request, view, .. } => format!("check-tail v{view} request={request}"),
         Tail { request, view, count, .. } => format!("tail v{view} request={request} count={count}"),
         Forward { view, session, first, entries, .. } => {
             format!("forward v{view}{}", following(*session, *first, entries))
@@ -81,10 +78,21 @@ fn sequencing(message: &erwin::Message) -> String {
         }
         Drop { view, from, runs, .. } => format!("drop v{view} from={from}{}", settled(runs)),
         Dropped { view, ordered, .. } => format!("dropped v{view} ordered={ordered}"),
-        Status { request, .. } => format!("status request={request}"),
-        StatusIs { view, open, ordered, held, sessions, .. } => {
+    }
+}
+
+fn any_sequencing(message: &sequencing::Message) -> String {
+    use sequencing::Message::*;
+    match message {
+        Rejected { view, why } => {
+            format!("rejected v{view}{}", if why.is_some() { " unavailable" } else { "" })
+        }
+        CheckTail { request, view } => format!("check-tail v{view} request={request}"),
+        Tail { request, view, tail } => format!("tail v{view} request={request} tail={tail}"),
+        Status { request } => format!("status request={request}"),
+        StatusIs { view, open, tail, held, sessions, .. } => {
             let state = if *open { "open" } else { "not-open" };
-            format!("status-is v{view} {state} ordered={ordered} held={held} sessions={sessions}")
+            format!("status-is v{view} {state} tail={tail} held={held} sessions={sessions}")
         }
     }
 }

@@ -6,8 +6,8 @@ use seriatim_model::{
     SessionId, ShardId, TimeIndex, TimeMark, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry, NodeAddress, Refusal, SealedState};
-use seriatim_protocol::parts::Content;
 use seriatim_protocol::parts::sessions::runs_of;
+use seriatim_protocol::parts::{Content, sequencing};
 use seriatim_protocol::shard::{Held, ReadError};
 use seriatim_protocol::{Message, erwin, shard};
 
@@ -31,6 +31,9 @@ pub(crate) fn read(
     }
     if let Some(message) = cuts::read(kind, words, entry)? {
         return Ok(message);
+    }
+    if let Some(message) = any_sequencing(kind, words, entry)? {
+        return Ok(message.into());
     }
     if let Some(message) = sequencing(kind, words)? {
         return Ok(message.into());
@@ -109,6 +112,24 @@ fn retaining(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<s
     }))
 }
 
+fn any_sequencing(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<sequencing::Message>> {
+    use sequencing::Message::*;
+    Ok(Some(match kind {
+        "rejected" => {
+            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
+            Rejected { view: words.view()?, why }
+        }
+        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
+        // Where an append has no position yet, a count is not enough.
+        "tail" if !entry.config.order.is_lazy() => {
+            let (request, view) = (words.number("request")?, words.view()?);
+            Tail { request, view, tail: words.position("tail")? }
+        }
+        "sequencing-status" => Status { request: words.number("request")? },
+        _ => return Ok(None),
+    }))
+}
+
 fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
     use erwin::Message::*;
     let message = match kind {
@@ -140,10 +161,6 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             let (RecordId { session, number }, _) = words.record()?;
             TooLarge { session, number, limit: words.number("limit")? as u32 }
         }
-        "rejected" => {
-            let why = words.has("unavailable").then(|| "no view can be formed".to_owned());
-            Rejected { view: words.view()?, why }
-        }
         "locate" => {
             let (RecordId { session, number }, _) = words.record()?;
             Locate { view: words.view()?, session, number }
@@ -152,7 +169,6 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             let (RecordId { session, number }, _) = words.record()?;
             Located { session, number, position: words.position("at")? }
         }
-        "check-tail" => CheckTail { request: words.number("request")?, view: words.view()? },
         "tail" => {
             let (request, view) = (words.number("request")?, words.view()?);
             Tail { request, view, count: words.position("count")?, held: 0, seen: 0 }
@@ -173,7 +189,6 @@ fn sequencing(kind: &str, words: &mut Words) -> Parsed<Option<erwin::Message>> {
             Drop { view, from, runs: words.settled() }
         }
         "dropped" => Dropped { view: words.view()?, ordered: words.position("ordered")? },
-        "sequencing-status" => Status { request: words.number("request")? },
         _ => return ending(kind, words),
     };
     Ok(Some(message))

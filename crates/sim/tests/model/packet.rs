@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use seriatim_model::{Position, ViewNumber};
+use seriatim_protocol::parts::sequencing;
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::{Deviation, Message, control, erwin, shard};
 
@@ -86,11 +87,9 @@ impl Packet {
         use {control::Message as Control, erwin::Message as Erwin, shard::Message as Shard};
         match &self.message {
             Message::Erwin(
-                Erwin::Append { view, .. }
-                | Erwin::CheckTail { view, .. }
-                | Erwin::Drop { view, .. }
-                | Erwin::Dropped { view, .. },
+                Erwin::Append { view, .. } | Erwin::Drop { view, .. } | Erwin::Dropped { view, .. },
             )
+            | Message::Sequencing(sequencing::Message::CheckTail { view, .. })
             | Message::Shard(
                 Shard::Bind { view, .. }
                 | Shard::Bound { view, .. }
@@ -114,7 +113,7 @@ impl Packet {
 
     /// Whether it asks for the tail. Another answer to the same question would only take the place of the first.
     pub(crate) fn is_question(&self) -> bool {
-        matches!(self.message, Message::Erwin(erwin::Message::CheckTail { .. }))
+        matches!(self.message, Message::Sequencing(sequencing::Message::CheckTail { .. }))
     }
 
     /// Whether it can never change anything any more, given the one that it goes to: its view or its step
@@ -125,11 +124,9 @@ impl Packet {
         match (&self.message, &to.role) {
             (
                 Message::Erwin(
-                    Erwin::Append { view, .. }
-                    | Erwin::CheckTail { view, .. }
-                    | Erwin::Drop { view, .. }
-                    | Erwin::Dropped { view, .. },
-                ),
+                    Erwin::Append { view, .. } | Erwin::Drop { view, .. } | Erwin::Dropped { view, .. },
+                )
+                | Message::Sequencing(sequencing::Message::CheckTail { view, .. }),
                 Role::Sequencer(replica),
             ) => *view < replica.view_number(),
             (Message::Shard(Shard::Bound { view, .. }), Role::Sequencer(replica)) => {
