@@ -200,7 +200,8 @@ impl Attempt {
     }
 
     pub(super) fn note_flushed(&mut self, first: Position, end: Position, sessions: Sessions) -> bool {
-        let flush = self.flush.as_mut().filter(|_| self.step == Step::Flush);
+        // A range that ends before it begins is nothing that a replica would say.
+        let flush = self.flush.as_mut().filter(|_| self.step == Step::Flush && first <= end);
         flush.is_some_and(|flush| flush.note_flushed(FlushRange::new(first, end), sessions))
     }
 
