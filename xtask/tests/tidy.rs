@@ -48,6 +48,7 @@ checks! {
     protocol_imports,
     orderings_named,
     sizes,
+    impls,
     stubs,
     sleeps,
     commented_code,

@@ -2,6 +2,8 @@
 
 mod dependencies;
 mod documents;
+mod impls;
+mod only_tests;
 mod orderings;
 mod protocols;
 mod purity;
@@ -90,6 +92,11 @@ pub const CHECKS: &[Check] = &[
         about: "no function over 70 lines, no file over 800, but for what shrinks in xtask/ratchet.txt",
         run: sizes::check,
     },
+    Check {
+        name: "impls",
+        about: "no type has over 1,000 lines of `impl`, but for what shrinks in xtask/impls.txt",
+        run: impls::check,
+    },
     Check { name: "stubs", about: "nothing is left to be written, ignored or debugged", run: strings::stubs },
     Check {
         name: "sleeps",
@@ -113,7 +120,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "glossary",
-        about: "docs/glossary.md defines each of the project's words, once",
+        about: "docs/glossary.md defines each of the project's words, once, in alphabetical order",
         run: documents::glossary,
     },
     Check { name: "decisions", about: "a decision is a dated file with a title", run: documents::decisions },
