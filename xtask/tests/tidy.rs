@@ -46,6 +46,7 @@ checks! {
     purity,
     lints,
     protocol_imports,
+    layers,
     orderings_named,
     sizes,
     impls,

@@ -3,6 +3,7 @@
 mod dependencies;
 mod documents;
 mod impls;
+mod layers;
 mod only_tests;
 mod orderings;
 mod protocols;
@@ -81,6 +82,11 @@ pub const CHECKS: &[Check] = &[
         name: "protocol_imports",
         about: "an ordering imports parts, shard, control and itself, never another ordering",
         run: protocols::imports,
+    },
+    Check {
+        name: "layers",
+        about: "no folder of the protocol crate imports from a layer above, but for what shrinks in xtask/upward-imports.txt",
+        run: layers::check,
     },
     Check {
         name: "orderings_named",
