@@ -1,14 +1,15 @@
-//! `cargo xtask tidy | soak | ci`: see [`USAGE`].
+//! `cargo xtask tidy | commits | soak | ci`: see [`USAGE`].
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks on its terminal")]
 
 use std::process::{Command, ExitCode};
 
 use xtask::workspace::Workspace;
-use xtask::{soak, tidy};
+use xtask::{commits, soak, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   tidy                   check the project's shape; the same checks run under cargo test --workspace
+  commits [BASE]         check the subjects of the commits since BASE, or since there is a rule for them
   soak [OPTION VALUE]..  run what is too long for continuous integration
        --seeds N         simulated clusters of each ordering, each from a seed of its own (default 20000)
        --fault-seeds N   simulated clusters of each ordering and each profile of faults (default 1000)
@@ -27,6 +28,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
+        ["commits"] => run_commits(None),
+        ["commits", base] => run_commits(Some(base)),
         ["soak", options @ ..] => match soak::Options::parse(options, soak::seed_from_clock()) {
             Ok(options) => soak::run(&options),
             Err(problem) => usage(&problem),
@@ -63,6 +66,31 @@ fn run_tidy() -> ExitCode {
         0 => ExitCode::SUCCESS,
         _ => {
             eprintln!("xtask: {count} to mend");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Without a history there is nothing to check, which is said and is no failure, unless commits were asked for.
+fn run_commits(base: Option<&str>) -> ExitCode {
+    match commits::check(&Workspace::own_root(), base) {
+        Ok((count, problems)) if problems.is_empty() => {
+            println!("{count} commits have subjects as they should be");
+            ExitCode::SUCCESS
+        }
+        Ok((_, problems)) => {
+            for problem in &problems {
+                println!("  {problem}");
+            }
+            eprintln!("xtask: {} subjects to mend", problems.len());
+            ExitCode::FAILURE
+        }
+        Err(reason) if base.is_none() => {
+            println!("skipped: there are no commits to look at: {reason}");
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
             ExitCode::FAILURE
         }
     }

@@ -136,6 +136,57 @@ pub fn functions(code: &str) -> Vec<Function> {
     functions
 }
 
+/// A block of `impl`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impl {
+    /// The type that it is for, without its path and its parameters.
+    pub of: String,
+    /// The line of its `impl`, from 1.
+    pub line: usize,
+    /// How many lines it has, from `impl` to its closing brace.
+    pub lines: usize,
+}
+
+/// The blocks of `impl` in blanked code, in the order in which they start.
+#[must_use]
+pub fn impls(code: &str) -> Vec<Impl> {
+    let mut impls = Vec::new();
+    for (at, _) in words(code).into_iter().filter(|(_, word)| *word == "impl") {
+        // Elsewhere it stands for a type.
+        let before = code[..at].trim_end();
+        let begins =
+            before.is_empty() || before.ends_with(['}', ';', ']', '{']) || before.ends_with("unsafe");
+        let Some(end) = body_end(code, at).filter(|_| begins) else { continue };
+        let header = code[at + "impl".len()..end].split('{').next().unwrap_or_default();
+        if let Some(of) = implementing(header) {
+            let line = line_of(code, at);
+            impls.push(Impl { of, line, lines: line_of(code, end) - line + 1 });
+        }
+    }
+    impls
+}
+
+/// The type at the end of what stands between `impl` and its body.
+fn implementing(header: &str) -> Option<String> {
+    let mut depth = 0;
+    let mut outside = String::new();
+    let mut before = ' ';
+    for c in header.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' if before != '-' => depth -= 1,
+            _ if depth == 0 => outside.push(c),
+            _ => {}
+        }
+        before = c;
+    }
+    let words = words(&outside);
+    let bounds = words.iter().position(|(_, word)| *word == "where").unwrap_or(words.len());
+    let names = &words[..bounds];
+    let from = names.iter().position(|(_, word)| *word == "for").map_or(0, |at| at + 1);
+    names[from..].iter().map(|(_, word)| *word).rfind(|word| *word != "dyn").map(str::to_owned)
+}
+
 /// The names, keywords and numbers of blanked code, each with the byte at which it starts.
 #[must_use]
 pub fn words(code: &str) -> Vec<(usize, &str)> {
@@ -243,6 +294,29 @@ mod tests {
         assert!(lengths("let r#fn = 1; macro_rules! m { ($n:ident) => { fn $n() {} } }").is_empty());
         assert_eq!(lengths("fn f(a: [u8; 3])\nwhere\n    T: Fn(u8),\n{ }"), [("f".into(), 1, 4)]);
         assert_eq!(lengths("fn f(a: [u8; { 1 + 2 }]) {\n}"), [("f".into(), 1, 2)]);
+    }
+
+    #[test]
+    fn blocks_are_counted_for_the_type_that_they_are_for() {
+        let of = |text: &str| -> Vec<(String, usize, usize)> {
+            impls(&blank(text)).into_iter().map(|block| (block.of, block.line, block.lines)).collect()
+        };
+        assert_eq!(of("impl A {\n    fn f() {}\n}\nimpl B {}"), [("A".into(), 1, 3), ("B".into(), 4, 1)]);
+        for text in [
+            "impl A {}",
+            "unsafe impl Send for A {}",
+            "impl<'a, T: Fn(u8) -> u8> fmt::Display for a::A<'a, T> where T: Copy {}",
+            "struct B;\nimpl From<B> for A {}",
+            "#[allow(x)]\nimpl<D: Disk> A<D> {}",
+            "mod m { impl dyn A {} }",
+            "impl<T> A for &mut [A<T>] {}",
+        ] {
+            let blocks = of(text);
+            assert_eq!(blocks.first().map(|(of, ..)| of.as_str()), Some("A"), "{text}");
+            assert_eq!(blocks.len(), 1, "{text}");
+        }
+        assert!(of("fn f(a: impl Fn(u8)) -> impl Iterator<Item = u8> { g(a) }").is_empty());
+        assert!(of("impl A {").is_empty());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub mod wire;
 
 pub use config::{Durability, LogConfig};
 pub use machine::{Address, ConnectionId, Effect, Endpoint, Input, Machine, Peer, Ticket};
-pub use order::{Announced, Order};
+pub use order::{Announced, Order, Properties};
 pub use position::{Placement, PlacementStep, Position};
 pub use record::{IdRun, Record, RecordId, SessionId, Settled};
 pub use retention::{Retention, RetentionChange, TimeIndex, TimeMark};

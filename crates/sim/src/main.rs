@@ -7,14 +7,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, ValueEnum};
 use seriatim_model::Order;
 use seriatim_protocol::Deviation;
 use seriatim_sim::coverage::Coverage;
 use seriatim_sim::mutations::MUTATIONS;
-use seriatim_sim::plan::Plan;
-use seriatim_sim::profiles;
+use seriatim_sim::profiles::{self, Profile};
 use seriatim_sim::run::{Outcome, run};
 
 /// From how many seeds on every kind of fault must have struck at every step.
@@ -43,7 +42,7 @@ struct Arguments {
     #[arg(long)]
     deviation: Option<String>,
     /// Run plans of this kind instead of any.
-    #[arg(long, value_enum, default_value = "any")]
+    #[arg(long, default_value = profiles::ANY.name, value_parser = profile())]
     profile: Profile,
     /// Go on after a failure, and list the failing seeds.
     #[arg(long)]
@@ -56,141 +55,10 @@ fn ordering() -> impl TypedValueParser<Value = Order> {
         .try_map(|name| name.parse::<Order>())
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Profile {
-    Any,
-    Quiet,
-    Churn,
-    LeaderCutOff,
-    CutOff,
-    LostForGood,
-    FullForGood,
-    SmallDisks,
-    OneFault,
-    ShardRestarts,
-    DyingAttempts,
-    Disorder,
-    DyingLeaders,
-    Forgetful,
-    HalfSeen,
-    LostRecords,
-    AppendedAgain,
-    Lookups,
-    Orphans,
-    Resumed,
-    ShutOut,
-    UndecidedRecords,
-    RacingControllers,
-    Absences,
-    DiskLosses,
-    SetBack,
-    BitRot,
-    Mending,
-    PowerLosses,
-    PowerLossesInCheckpoints,
-    Chains,
-    Cuts,
-    Endings,
-    ManySessions,
-    AcceptedLosses,
-    TrimmedAbsences,
-    HalfTrimmed,
-    Copies,
-    Reshaped,
-    TakingTime,
-    ResumedLosses,
-    WithinCapacity,
-    Overload,
-    SlowClients,
-    DeathAmidWrites,
-    OneSession,
-    Burst,
-    LongViewChange,
-    OverloadCrash,
-    OverloadSlowDisk,
-    LargeRecords,
-    OverloadResets,
-    TwoLogs,
-    Mute,
-    LongLog,
-    PartLosses,
-    LyingDisks,
-    OwnBytes,
-    Echoes,
-    LongFaults,
-    FleetingLogs,
-    Limited,
-    Departures,
-}
-
-impl Profile {
-    fn plan(self, seed: u64) -> Plan {
-        match self {
-            Self::Any => Plan::from_seed(seed),
-            Self::Quiet => profiles::quiet(seed),
-            Self::Churn => profiles::churn(seed),
-            Self::LeaderCutOff => profiles::leader_cut_off(seed),
-            Self::CutOff => profiles::cut_off(seed),
-            Self::LostForGood => profiles::lost_for_good(seed),
-            Self::FullForGood => profiles::full_for_good(seed),
-            Self::SmallDisks => profiles::small_disks(seed),
-            Self::OneFault => profiles::one_fault(seed),
-            Self::ShardRestarts => profiles::shard_restarts(seed),
-            Self::DyingAttempts => profiles::dying_attempts(seed),
-            Self::Disorder => profiles::disorder(seed),
-            Self::DyingLeaders => profiles::dying_leaders(seed),
-            Self::Forgetful => profiles::forgetful(seed),
-            Self::HalfSeen => profiles::half_seen(seed),
-            Self::LostRecords => profiles::lost_records(seed),
-            Self::AppendedAgain => profiles::appended_again(seed),
-            Self::Lookups => profiles::lookups(seed),
-            Self::Orphans => profiles::orphans(seed),
-            Self::Resumed => profiles::resumed(seed),
-            Self::ShutOut => profiles::shut_out(seed),
-            Self::UndecidedRecords => profiles::undecided_records(seed),
-            Self::RacingControllers => profiles::racing_controllers(seed),
-            Self::Absences => profiles::absences(seed),
-            Self::DiskLosses => profiles::disk_losses(seed),
-            Self::SetBack => profiles::set_back(seed),
-            Self::BitRot => profiles::bit_rot(seed),
-            Self::Mending => profiles::mending(seed),
-            Self::PowerLosses => profiles::power_losses(seed),
-            Self::PowerLossesInCheckpoints => profiles::power_losses_in_checkpoints(seed),
-            Self::Chains => profiles::chains(seed),
-            Self::Cuts => profiles::cuts(seed),
-            Self::Endings => profiles::endings(seed),
-            Self::ManySessions => profiles::many_sessions(seed),
-            Self::AcceptedLosses => profiles::accepted_losses(seed),
-            Self::TrimmedAbsences => profiles::trimmed_absences(seed),
-            Self::HalfTrimmed => profiles::half_trimmed(seed),
-            Self::Copies => profiles::copies(seed),
-            Self::Reshaped => profiles::reshaped(seed),
-            Self::ResumedLosses => profiles::resumed_losses(seed),
-            Self::TakingTime => profiles::taking_time(seed),
-            Self::WithinCapacity => profiles::within_capacity(seed),
-            Self::Overload => profiles::overload(seed),
-            Self::OneSession => profiles::one_session(seed),
-            Self::SlowClients => profiles::slow_clients(seed),
-            Self::DeathAmidWrites => profiles::death_amid_writes(seed),
-            Self::LongViewChange => profiles::long_view_change(seed),
-            Self::Burst => profiles::burst(seed),
-            Self::OverloadCrash => profiles::overload_crash(seed),
-            Self::OverloadSlowDisk => profiles::overload_slow_disk(seed),
-            Self::TwoLogs => profiles::two_logs(seed),
-            Self::Mute => profiles::mute(seed),
-            Self::OverloadResets => profiles::overload_resets(seed),
-            Self::PartLosses => profiles::part_losses(seed),
-            Self::LyingDisks => profiles::lying_disks(seed),
-            Self::OwnBytes => profiles::own_bytes(seed),
-            Self::Echoes => profiles::echoes(seed),
-            Self::LongFaults => profiles::long_faults(seed),
-            Self::FleetingLogs => profiles::fleeting_logs(seed),
-            Self::Limited => profiles::limited(seed),
-            Self::Departures => profiles::departures(seed),
-            Self::LongLog => profiles::long_log(seed),
-            Self::LargeRecords => profiles::large_records(seed),
-        }
-    }
+/// Reads the name of a profile.
+fn profile() -> impl TypedValueParser<Value = Profile> {
+    PossibleValuesParser::new(profiles::ALL.iter().map(|profile| profile.name))
+        .map(|name| Profile::named(&name).expect("it is one of them"))
 }
 
 /// The state that the threads share.
@@ -213,6 +81,11 @@ fn main() -> ExitCode {
         }
         found => found.flatten(),
     };
+    if let Some(why) = arguments.profile.unfit(arguments.protocol) {
+        let (profile, order) = (arguments.profile.name, arguments.protocol);
+        eprintln!("seriatim-sim: the profile '{profile}' says nothing about {order}: {why}");
+        return ExitCode::from(2);
+    }
     let began = Instant::now();
     let progress = Progress::default();
     let threads = arguments.threads.or_else(|| std::thread::available_parallelism().ok().map(Into::into));
@@ -241,8 +114,7 @@ fn work(arguments: &Arguments, deviation: Option<Deviation>, from: u64, progress
         if index >= arguments.seeds {
             return;
         }
-        let plan =
-            arguments.profile.plan(from.wrapping_add(index)).ordered(arguments.protocol).deviating(deviation);
+        let plan = arguments.profile.plan(from.wrapping_add(index), arguments.protocol).deviating(deviation);
         let outcome = run(plan, arguments.trace);
         for line in &outcome.trace {
             println!("{line}");
@@ -323,9 +195,10 @@ fn verdict(
         [first, ..] => {
             println!(
                 "failed: {} of {counts}; replay with: cargo run --release -p seriatim-sim -- --protocol {} \
-                 --seeds 1 --from {} --trace",
+                 --profile {} --seeds 1 --from {} --trace",
                 failures.len(),
                 arguments.protocol,
+                arguments.profile.name,
                 first.seed
             );
             ExitCode::FAILURE
@@ -335,7 +208,7 @@ fn verdict(
 
 /// The events that should have happened in so many seeds, and did not.
 fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
-    let is_judged = arguments.seeds >= SEEDS_FOR_COVERAGE && matches!(arguments.profile, Profile::Any);
+    let is_judged = arguments.seeds >= SEEDS_FOR_COVERAGE && arguments.profile.name == profiles::ANY.name;
     if is_judged { coverage.missing(arguments.protocol) } else { vec![] }
 }
 

@@ -243,7 +243,6 @@ impl Plan {
         let nodes = random.pick(&[3, 4, 5, 5, 6, 6]);
         let durability = if random.percent(70) { Durability::Disk } else { Durability::Memory };
         let mut config = LogConfig {
-            order: Order::ErwinBb,
             durability,
             shards: random.between(1, 3) as u32,
             replicas: random.between(1, 3) as u32,

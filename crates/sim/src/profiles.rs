@@ -3,34 +3,27 @@
 mod harder;
 mod lasting;
 mod overload;
+mod table;
 
 use std::time::Duration;
 
 use seriatim_model::limits::{Limits, MISSING_FOR};
-use seriatim_model::{Durability, LogConfig, Order};
+use seriatim_model::{Durability, LogConfig};
 use seriatim_store::{JournalOptions, ShardOptions};
 
 use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, NetworkPlan, Plan, Reshape, Target, Trigger, Workload};
 use crate::random::Random;
 
-pub use harder::{echoes, fleeting_logs, long_faults, lying_disks, own_bytes, part_losses, resumed_losses};
-pub use lasting::{cut_off, departures, full_for_good, limited, lost_for_good, one_fault, small_disks};
-pub use overload::{
-    burst, death_amid_writes, large_records, long_log, long_view_change, mute, one_session, overload,
-    overload_crash, overload_resets, overload_slow_disk, slow_clients, taking_time, two_logs,
-    within_capacity,
-};
+pub use table::*;
 
 /// A quiet cluster: five nodes, of which three order and the others hold records; the register on a node
 /// of its own.
-#[must_use]
-pub fn quiet(seed: u64) -> Plan {
+fn quiet(seed: u64) -> Plan {
     Plan {
         nodes: 5,
         earlier_logs: 1,
         config: LogConfig {
-            order: Order::ErwinBb,
             durability: Durability::Disk,
             shards: 2,
             replicas: 2,
@@ -100,8 +93,7 @@ fn at(random: &mut Random, kind: FaultKind, target: Target, from_ms: u64, to_ms:
 }
 
 /// The sequencing replicas restart again and again, and messages are lost.
-#[must_use]
-pub fn churn(seed: u64) -> Plan {
+fn churn(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC4);
     let mut plan = quiet(seed);
     plan.network.noise_permille = (random.between(0, 150), 20, 20);
@@ -115,8 +107,7 @@ pub fn churn(seed: u64) -> Plan {
 
 /// A log that is ordered first, while its chains change, messages get lost, and clients die with positions that they
 /// were given.
-#[must_use]
-pub fn chains(seed: u64) -> Plan {
+fn chains(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC0);
     let mut plan = quiet(seed);
     plan.config.replicas = 3;
@@ -129,13 +120,12 @@ pub fn chains(seed: u64) -> Plan {
         plan.faults.push(at(&mut random, kind, target, from, to));
         plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, to));
     }
-    plan.ordered(Order::Corfu)
+    plan
 }
 
 /// A log that is ordered by cuts, while its shards and the layer above them change, messages get lost and come out of
 /// order, and clients die.
-#[must_use]
-pub fn cuts(seed: u64) -> Plan {
+fn cuts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC75);
     let mut plan = quiet(seed);
     plan.config = LogConfig { replicas: 3, min_replicas: 1, ..plan.config };
@@ -148,12 +138,11 @@ pub fn cuts(seed: u64) -> Plan {
         plan.faults.push(at(&mut random, kind, target, from, to));
         plan.faults.push(at(&mut random, FaultKind::ClientCrash, Target::Any, from, to));
     }
-    plan.ordered(Order::Scalog)
+    plan
 }
 
 /// Sessions end while views change.
-#[must_use]
-pub fn endings(seed: u64) -> Plan {
+fn endings(seed: u64) -> Plan {
     let mut plan = churn(seed);
     plan.workload = Workload { appends: 6, ends: true, ..plan.workload };
     plan
@@ -161,8 +150,7 @@ pub fn endings(seed: u64) -> Plan {
 
 /// Programs open one session after another, far more than the log remembers, while messages come late and twice, and
 /// sequencing replicas die.
-#[must_use]
-pub fn many_sessions(seed: u64) -> Plan {
+fn many_sessions(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E55);
     let mut plan = quiet(seed);
     plan.options.limits.max_sessions = random.pick(&[6, 12, 40]);
@@ -192,8 +180,7 @@ pub fn many_sessions(seed: u64) -> Plan {
 
 /// The leader is cut off from all other nodes, but not from the clients, while a view without it is
 /// formed.
-#[must_use]
-pub fn leader_cut_off(seed: u64) -> Plan {
+fn leader_cut_off(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x1E);
     let mut plan = quiet(seed);
     plan.config = LogConfig { shards: 1, replicas: 1, ..plan.config };
@@ -214,8 +201,7 @@ pub fn leader_cut_off(seed: u64) -> Plan {
 }
 
 /// A node that only holds records restarts: the view changes although every sequencing replica is well.
-#[must_use]
-pub fn shard_restarts(seed: u64) -> Plan {
+fn shard_restarts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
     plan.workload = Workload { think_us: 30_000, reads: false, ..busy() };
@@ -228,8 +214,7 @@ pub fn shard_restarts(seed: u64) -> Plan {
 }
 
 /// View changes die before they are registered.
-#[must_use]
-pub fn dying_attempts(seed: u64) -> Plan {
+fn dying_attempts(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDA);
     let mut plan = quiet(seed);
     plan.workload.think_us = 3000;
@@ -245,8 +230,7 @@ pub fn dying_attempts(seed: u64) -> Plan {
 }
 
 /// Messages overtake each other all the time, and each session appends little.
-#[must_use]
-pub fn disorder(seed: u64) -> Plan {
+fn disorder(seed: u64) -> Plan {
     let mut plan = quiet(seed);
     plan.network.noise_permille = (0, 0, 300);
     plan.options.limits.batch_records = 1;
@@ -255,8 +239,7 @@ pub fn disorder(seed: u64) -> Plan {
 }
 
 /// Leaders die again and again, and every third message is lost.
-#[must_use]
-pub fn dying_leaders(seed: u64) -> Plan {
+fn dying_leaders(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xD1);
     let mut plan = quiet(seed);
     plan.network.noise_permille = (300, 0, 0);
@@ -281,8 +264,7 @@ pub fn dying_leaders(seed: u64) -> Plan {
 }
 
 /// Sequencing replicas restart without their memory, as many at once as the log can bear.
-#[must_use]
-pub fn forgetful(seed: u64) -> Plan {
+fn forgetful(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF0);
     let mut plan = quiet(seed);
     plan.config.durability = Durability::Memory;
@@ -295,8 +277,7 @@ pub fn forgetful(seed: u64) -> Plan {
 }
 
 /// Clients reach only some of the replicas while leaders come and go.
-#[must_use]
-pub fn half_seen(seed: u64) -> Plan {
+fn half_seen(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x45);
     let mut plan = quiet(seed);
     plan.network.noise_permille = (100, 0, 0);
@@ -314,10 +295,9 @@ pub fn half_seen(seed: u64) -> Plan {
 
 /// Records are lost on their way to their shards, and come when their positions are no-ops already, while
 /// leaders and primaries die. For logs whose clients put records on shards themselves.
-#[must_use]
-pub fn lost_records(seed: u64) -> Plan {
+fn lost_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x10);
-    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    let mut plan = quiet(seed);
     plan.config.replicas = random.pick(&[1, 2, 2]);
     plan.options.limits.missing_connected = MISSING_FOR;
     plan.network.noise_permille = (random.between(0, 100), 20, 20);
@@ -335,10 +315,9 @@ pub fn lost_records(seed: u64) -> Plan {
 
 /// Records reach neither replica of the only shard in time, and come when the primary has decided what is to become of
 /// them; it cannot tell the other one any more, and dies. For logs whose clients put records on shards themselves.
-#[must_use]
-pub fn undecided_records(seed: u64) -> Plan {
+fn undecided_records(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11);
-    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    let mut plan = quiet(seed);
     plan.config.shards = 1;
     plan.options.limits.missing_connected = MISSING_FOR;
     plan.workload = Workload { appends: 40, window: 3, ..busy() };
@@ -356,8 +335,7 @@ pub fn undecided_records(seed: u64) -> Plan {
 }
 
 /// The same, while applications let their records be appended again, out of order.
-#[must_use]
-pub fn appended_again(seed: u64) -> Plan {
+fn appended_again(seed: u64) -> Plan {
     let mut plan = lost_records(seed);
     plan.workload.unordered = true;
     plan
@@ -365,9 +343,8 @@ pub fn appended_again(seed: u64) -> Plan {
 
 /// Every client reads here and there while leaders die whose order of the latest records was theirs alone. For logs
 /// whose clients put records on shards themselves.
-#[must_use]
-pub fn lookups(seed: u64) -> Plan {
-    let mut plan = half_seen(seed).ordered(Order::ErwinSt);
+fn lookups(seed: u64) -> Plan {
+    let mut plan = half_seen(seed);
     plan.config.shards = 3;
     plan.network.noise_permille = (20, 20, 20);
     plan.workload = Workload { think_us: 4000, lookups: 4, ..plan.workload };
@@ -377,10 +354,9 @@ pub fn lookups(seed: u64) -> Plan {
 /// Clients reach only some of the replicas, and die, or are heard again when nobody waits for them any more, while
 /// views change: of many sessions there are records without names. For logs whose clients put records on shards
 /// themselves.
-#[must_use]
-pub fn orphans(seed: u64) -> Plan {
+fn orphans(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0F);
-    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    let mut plan = quiet(seed);
     plan.config.replicas = random.pick(&[1, 2, 2]);
     plan.options.limits.unnamed_for = random.millis(20, 200);
     plan.options.limits.missing_connected = MISSING_FOR;
@@ -402,12 +378,10 @@ pub fn orphans(seed: u64) -> Plan {
 }
 
 /// Clients die again and again, in the middle of what they append, and go on with their sessions while views change and
-/// sequencing replicas die: the session of one run after the other ends. For logs that remember sessions, and whose
-/// clients put records on shards themselves or submit them there.
-#[must_use]
-pub fn resumed(seed: u64) -> Plan {
+/// sequencing replicas die: the session of one run after the other ends.
+fn resumed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E);
-    let mut plan = quiet(seed).ordered(Order::ErwinSt);
+    let mut plan = quiet(seed);
     plan.network.noise_permille = (random.between(0, 60), 20, 20);
     plan.workload = Workload { resume_percent: 100, ends: random.percent(30), ..busy() };
     for round in 0..8 {
@@ -424,18 +398,16 @@ pub fn resumed(seed: u64) -> Plan {
     plan
 }
 
-/// The same where positions come first, and the earlier runs are alive: they go on sending while another run goes on with
-/// their sessions, through view changes.
-#[must_use]
-pub fn shut_out(seed: u64) -> Plan {
-    let mut plan = resumed(seed).ordered(Order::Corfu);
+/// The same, and the earlier runs are alive: they go on sending while another run goes on with their sessions, through view
+/// changes.
+fn shut_out(seed: u64) -> Plan {
+    let mut plan = resumed(seed);
     plan.workload.lives_on_percent = 60;
     plan
 }
 
 /// Several nodes begin a view change at the same time, their claims interleave, and they die at each step.
-#[must_use]
-pub fn racing_controllers(seed: u64) -> Plan {
+fn racing_controllers(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x2C);
     let mut plan = quiet(seed);
     plan.network.delay_us = random.pick(&[(50, 1000), (10, 8000), (10, 30_000)]);
@@ -466,8 +438,7 @@ pub fn racing_controllers(seed: u64) -> Plan {
 }
 
 /// Nodes stay away for seconds, while others are spare.
-#[must_use]
-pub fn absences(seed: u64) -> Plan {
+fn absences(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAB);
     let mut plan = quiet(seed);
     plan.nodes = random.pick(&[5, 6]);
@@ -482,8 +453,7 @@ pub fn absences(seed: u64) -> Plan {
 }
 
 /// Spare nodes stand in for replicas that are away, and are copied to while new readers come.
-#[must_use]
-pub fn copies(seed: u64) -> Plan {
+fn copies(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC0);
     let mut plan = quiet(seed);
     plan.options.limits.replace_after = random.millis(100, 300);
@@ -497,8 +467,7 @@ pub fn copies(seed: u64) -> Plan {
 }
 
 /// Replicas are away while the log is trimmed, and not appended to.
-#[must_use]
-pub fn trimmed_absences(seed: u64) -> Plan {
+fn trimmed_absences(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x7A);
     let mut plan = quiet(seed);
     plan.config.replicas = random.pick(&[2, 3]);
@@ -512,10 +481,9 @@ pub fn trimmed_absences(seed: u64) -> Plan {
 }
 
 /// Where clients write positions: a trim reaches some replicas, and a primary, which alone knew what is final, is lost.
-#[must_use]
-pub fn half_trimmed(seed: u64) -> Plan {
+fn half_trimmed(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x47A1);
-    let mut plan = quiet(seed).ordered(Order::Corfu);
+    let mut plan = quiet(seed);
     (plan.config.durability, plan.config.shards, plan.config.replicas) = (Durability::Memory, 2, 2);
     plan.network.delay_us = (50, 6000);
     plan.workload = Workload { appends: 20, trims: true, ..busy() };
@@ -527,8 +495,7 @@ pub fn half_trimmed(seed: u64) -> Plan {
 }
 
 /// A node comes back with an empty disk.
-#[must_use]
-pub fn disk_losses(seed: u64) -> Plan {
+fn disk_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xD15C);
     let mut plan = absences(seed);
     plan.faults.clear();
@@ -541,8 +508,7 @@ pub fn disk_losses(seed: u64) -> Plan {
 
 /// A node comes back with its disk as it was some time before, and all others are there to tell it. In some of the logs every
 /// node is needed: then it comes back to the view that it left, and what it has counts as that of a member.
-#[must_use]
-pub fn set_back(seed: u64) -> Plan {
+fn set_back(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E7B);
     let mut plan = disk_losses(seed);
     plan.disk_goes_back = true;
@@ -556,8 +522,7 @@ pub fn set_back(seed: u64) -> Plan {
 }
 
 /// Some records on one node's disk are damaged, and later that node or another restarts.
-#[must_use]
-pub fn bit_rot(seed: u64) -> Plan {
+fn bit_rot(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xB1);
     let mut plan = quiet(seed);
     plan.config.replicas = random.pick(&[2, 3]);
@@ -569,8 +534,7 @@ pub fn bit_rot(seed: u64) -> Plan {
 
 /// A replica of a shard is back while a view is being formed with a spare in its place, and what was flushed for that is
 /// damaged where nobody restarted.
-#[must_use]
-pub fn mending(seed: u64) -> Plan {
+fn mending(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x3E);
     let mut plan = quiet(seed);
     plan.nodes = 4;
@@ -585,8 +549,7 @@ pub fn mending(seed: u64) -> Plan {
 }
 
 /// More memory is lost than the log can bear, and an operator accepts that.
-#[must_use]
-pub fn accepted_losses(seed: u64) -> Plan {
+fn accepted_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xAC);
     let mut plan = quiet(seed);
     (plan.may_lose_too_much, plan.has_operator) = (true, true);
@@ -608,8 +571,7 @@ pub fn accepted_losses(seed: u64) -> Plan {
 }
 
 /// Shards join and leave all the time, while nodes die and what was read is trimmed.
-#[must_use]
-pub fn reshaped(seed: u64) -> Plan {
+fn reshaped(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5A);
     let mut plan = quiet(seed);
     plan.nodes = 5;
@@ -636,16 +598,14 @@ pub fn reshaped(seed: u64) -> Plan {
 }
 
 /// Followers lose power while the leader is away, and mostly in the middle of a checkpoint.
-#[must_use]
-pub fn power_losses_in_checkpoints(seed: u64) -> Plan {
+fn power_losses_in_checkpoints(seed: u64) -> Plan {
     let mut plan = power_losses(seed);
     (plan.journal.checkpoint_bytes, plan.journal.snapshot_bytes) = (3000, 300);
     plan
 }
 
 /// Followers lose power while the leader is away.
-#[must_use]
-pub fn power_losses(seed: u64) -> Plan {
+fn power_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x90);
     let mut plan = quiet(seed);
     plan.sync_us = (500, 6000);

@@ -1,8 +1,7 @@
 //! Each deliberate defect is noticed by the checker that is there for it, within a stated number of seeds.
 
-use seriatim_model::Order;
 use seriatim_protocol::Deviation;
-use seriatim_sim::mutations::{MUTATIONS, Mutation};
+use seriatim_sim::mutations::{MUTATIONS, mutation};
 use seriatim_sim::profiles;
 
 #[test]
@@ -27,7 +26,7 @@ fn every_defect_is_caught_by_its_checker() {
 #[test]
 fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
     let (deviation, checker) = (Deviation::ResentWithoutBackoff, "view_change_cost");
-    let mutation = Mutation { deviation, checker, within: 10, profile: profiles::long_view_change };
+    let mutation = mutation(deviation, checker, 10, profiles::LONG_VIEW_CHANGE);
     let (_, objection) = mutation.caught().expect("it objects");
     assert!(objection.what.contains("bytes were sent"), "{objection}");
 }
@@ -36,8 +35,7 @@ fn view_changes_that_send_all_again_and_again_are_caught_by_what_they_send() {
 #[test]
 fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
     let (deviation, checker) = (Deviation::SuccessorForgotten, "at_most_once");
-    let profile = |seed| profiles::resumed(seed).ordered(Order::Scalog);
-    let mutation = Mutation { deviation, checker, within: 20, profile };
+    let mutation = mutation(deviation, checker, 20, profiles::RESUMED).of(|order| order.has_cuts);
     assert!(mutation.caught().is_some(), "nothing was in the log twice");
 }
 
@@ -46,8 +44,7 @@ fn successors_that_a_view_change_of_scalog_forgets_are_missed() {
 #[test]
 fn a_disk_that_goes_back_unnoticed_stops_a_log_of_scalog() {
     let (deviation, checker) = (Deviation::SetBackUnnoticed, "liveness");
-    let profile = |seed| profiles::set_back(seed).ordered(Order::Scalog);
-    let mutation = Mutation { deviation, checker, within: 20, profile };
+    let mutation = mutation(deviation, checker, 20, profiles::SET_BACK).of(|order| order.has_cuts);
     assert!(mutation.caught().is_some(), "the log went on");
 }
 

@@ -71,7 +71,7 @@ fn is_test(path: &str) -> bool {
     !below.contains('/') || below.ends_with("/main.rs") && below.matches('/').count() == 1
 }
 
-/// Checks that the glossary defines each word once. An entry is a line that starts with `- **word**`.
+/// Checks that the glossary defines each word once, and in the order of the alphabet. An entry is a line that starts with `- **word**`.
 pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     const PATH: &str = "docs/glossary.md";
     let Some(file) = workspace.file(PATH) else {
@@ -79,10 +79,21 @@ pub(super) fn glossary(workspace: &Workspace) -> Vec<Finding> {
     };
     let mut defined = BTreeSet::new();
     let mut findings = Vec::new();
+    let mut before = String::new();
     for (line, text) in file.lines() {
         let word = text.strip_prefix("- **").and_then(|rest| rest.split_once("**")).map(|(word, _)| word);
         if let Some(word) = word.filter(|word| !defined.insert(*word)) {
             findings.push(Finding::new(PATH, line, format!("defines `{word}` a second time")));
+        }
+        if let Some(word) = word.map(str::to_lowercase) {
+            if word < before {
+                findings.push(Finding::new(
+                    PATH,
+                    line,
+                    format!("`{word}` comes before `{before}` in the alphabet"),
+                ));
+            }
+            before = word;
         }
     }
     for word in WORDS.iter().filter(|word| !defined.contains(*word)) {
@@ -228,7 +239,8 @@ mod tests {
         let text: String = WORDS.iter().map(|word| format!("- **{word}**: something\n")).collect();
         let with = |text: &str| glossary(&Workspace::of(&[("docs/glossary.md", text)])).len();
         assert_eq!((with(&text), with(&text.replace("**tail**", "tail"))), (0, 1));
-        assert_eq!(with(&format!("{text}- **tail**: again\n")), 1);
+        assert_eq!(with(&format!("- **backup**: again\n{text}")), 1);
+        assert_eq!(with(&format!("{text}- **Zeal**: a word\n- **yard**: another\n")), 1);
     }
 
     #[test]

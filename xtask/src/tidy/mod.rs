@@ -2,6 +2,9 @@
 
 mod dependencies;
 mod documents;
+mod impls;
+mod layers;
+mod only_tests;
 mod orderings;
 mod protocols;
 mod purity;
@@ -81,6 +84,11 @@ pub const CHECKS: &[Check] = &[
         run: protocols::imports,
     },
     Check {
+        name: "layers",
+        about: "no folder of the protocol crate imports from a layer above, but for what shrinks in xtask/upward-imports.txt",
+        run: layers::check,
+    },
+    Check {
         name: "orderings_named",
         about: "no ordering is named outside of its folder, but for what shrinks in xtask/orderings-named.txt",
         run: orderings::check,
@@ -89,6 +97,11 @@ pub const CHECKS: &[Check] = &[
         name: "sizes",
         about: "no function over 70 lines, no file over 800, but for what shrinks in xtask/ratchet.txt",
         run: sizes::check,
+    },
+    Check {
+        name: "impls",
+        about: "no type has over 1,000 lines of `impl`, but for what shrinks in xtask/impls.txt",
+        run: impls::check,
     },
     Check { name: "stubs", about: "nothing is left to be written, ignored or debugged", run: strings::stubs },
     Check {
@@ -113,7 +126,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "glossary",
-        about: "docs/glossary.md defines each of the project's words, once",
+        about: "docs/glossary.md defines each of the project's words, once, in alphabetical order",
         run: documents::glossary,
     },
     Check { name: "decisions", about: "a decision is a dated file with a title", run: documents::decisions },

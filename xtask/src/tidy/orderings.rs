@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use seriatim_model::Order;
 
-use super::{Finding, ratchet};
+use super::{Finding, only_tests, ratchet};
 use crate::source::words;
 use crate::workspace::{TextFile, Workspace};
 
@@ -31,7 +31,7 @@ const LINES_AT_MOST: usize = 40;
 /// Checks every Rust file but the orderings' own, their constructors, measurements and tests.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let names = names();
-    let tests = test_files(workspace);
+    let tests = only_tests::files(workspace);
     let (mut allowed, mut findings) = ratchet::read(workspace, ALLOWED, "`path number`");
     let mut total = 0;
     for file in workspace.rust().filter(|file| !is_free(&file.path) && !tests.contains(&file.path)) {
@@ -89,34 +89,16 @@ fn is_free(path: &str) -> bool {
         .is_some_and(|(folder, _)| names().contains(folder));
     let is_test =
         path.ends_with("_tests.rs") || ["/tests/", "/examples/"].iter().any(|folder| path.contains(folder));
+    // A suite that every ordering passes has each of them by its properties.
+    let is_test = is_test && !path.ends_with("/conformance.rs");
     is_ordering || is_test || CONSTRUCTORS.contains(&path) || path.starts_with("crates/bench/")
-}
-
-/// The files of modules that are compiled for tests only.
-fn test_files(workspace: &Workspace) -> BTreeSet<String> {
-    let mut files = BTreeSet::new();
-    for file in workspace.rust() {
-        let folder = match file.path.rsplit_once('/') {
-            Some((folder, "mod.rs" | "lib.rs" | "main.rs")) => folder,
-            _ => file.path.trim_end_matches(".rs"),
-        };
-        for declared in file.code.split("#[cfg(test)]").skip(1) {
-            let module = declared.trim_start().strip_prefix("mod ").and_then(|rest| rest.split_once(';'));
-            files.extend(module.map(|(name, _)| format!("{folder}/{}.rs", name.trim())));
-        }
-    }
-    files
 }
 
 /// The lines of a file's code that name an ordering, but for tests at its end.
 fn naming_lines(file: &TextFile, names: &BTreeSet<String>) -> Vec<usize> {
-    let is_tests = |at: usize| {
-        file.code[at..].trim_start_matches("#[cfg(test)]").trim_start().starts_with("mod tests {")
-    };
-    let end = file.code.match_indices("#[cfg(test)]").map(|(at, _)| at).find(|at| is_tests(*at));
-    let code = &file.code[..end.unwrap_or(file.code.len())];
     let is_named = |line: &str| words(line).iter().any(|(_, word)| names.contains(*word));
-    code.lines().enumerate().filter(|(_, line)| is_named(line)).map(|(index, _)| index + 1).collect()
+    let lines = only_tests::without(&file.code).lines().enumerate();
+    lines.filter(|(_, line)| is_named(line)).map(|(index, _)| index + 1).collect()
 }
 
 #[cfg(test)]
@@ -156,6 +138,7 @@ mod tests {
         ] {
             assert_eq!(found(path, code, ""), [""; 0], "{path}");
         }
+        assert_eq!(found("crates/sim/tests/conformance.rs", code, "").len(), 1);
         let tests = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{code}\n}}");
         assert_eq!(found(HOST, &tests, ""), [""; 0]);
         let files = [

@@ -6,7 +6,7 @@ use super::Finding;
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
-const ROOT: &str = "crates/protocol/src/";
+pub(super) const ROOT: &str = "crates/protocol/src/";
 
 /// The folders that orderings share. They know no ordering.
 const SHARED: &[&str] = &["parts", "shard", "control"];
@@ -54,7 +54,7 @@ fn module_file<'a>(file: &'a TextFile, orderings: &BTreeSet<&str>) -> Option<&'a
 }
 
 /// The names that follow `crate::`, in groups too, with the byte at which each stands.
-fn named_modules(code: &str) -> Vec<(String, usize)> {
+pub(super) fn named_modules(code: &str) -> Vec<(String, usize)> {
     let mut named = Vec::new();
     for (at, _) in words(code).into_iter().filter(|(_, word)| matches!(*word, "crate" | "seriatim_protocol"))
     {
@@ -72,7 +72,7 @@ fn named_modules(code: &str) -> Vec<(String, usize)> {
 }
 
 /// The first name of each member of the group whose brace is the first at or after `from`.
-fn group(code: &str, from: usize) -> Vec<(String, usize)> {
+pub(super) fn group(code: &str, from: usize) -> Vec<(String, usize)> {
     let mut members = Vec::new();
     let mut depth = 0;
     let mut expects_name = false;

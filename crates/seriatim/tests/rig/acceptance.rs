@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seriatim_client::{AppendError, AppendOptions, LogOptions, Position};
+use seriatim_client::{AppendError, AppendOptions, LogOptions, Order, Position};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::cluster::{Cluster, connect};
@@ -13,21 +13,6 @@ use crate::command::{CommandLine, text};
 
 /// How many lines of real text are appended, at least.
 const LINES: usize = 20_000;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_comes_back_as_it_went_in_through_kills_and_trims() {
-    tokio::time::timeout(Duration::from_secs(120), accept("erwin-bb")).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_one_whose_lines_go_straight_to_their_shards() {
-    tokio::time::timeout(Duration::from_secs(120), accept("erwin-st")).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_one_whose_positions_come_first() {
-    tokio::time::timeout(Duration::from_secs(120), accept("corfu")).await.expect("it comes to an end");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_no_meaning_where_positions_come_first_is_refused() {
@@ -44,84 +29,82 @@ async fn what_has_no_meaning_where_positions_come_first_is_refused() {
     assert_eq!(receipt.position.map(|position| position.0), Some(0), "a receipt has its position");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_kept_its_first_session_goes_on_however_often_it_is_restarted() {
+/// A program that kept its first session goes on, however often it is restarted.
+pub(crate) async fn goes_on_from_its_first_session(order: Order) {
+    let name = order.properties().name;
     let cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());
-    for order in ["erwin-bb", "erwin-st", "corfu", "scalog"] {
-        cli.good(&["log", "create", order, "--order", order, "--shards", "2"]).await;
-        let mut first = None;
-        let mut told: Vec<Position> = vec![];
-        for lives in 1..=4 {
-            let client = connect(cluster.address(), Duration::from_secs(30)).await;
-            let mut options = LogOptions::default();
-            options.resume = first;
-            let log = client.log_with(order, options).await.expect("it is there");
-            let session = log.session().await.expect("it has a session");
-            // From the start, again and again, and each time one more. What an earlier life was told stays so.
-            for line in 0..lives {
-                match log.append_sync(format!("line {line}")).await {
-                    // Where cuts order, the end of each session takes a position as well.
-                    Ok(position) if line + 1 == lives => {
-                        assert!(order == "scalog" || position == Position(line), "{order}, life {lives}");
-                        assert!(told.last().is_none_or(|last| *last < position), "{order}, life {lives}");
-                        told.push(position);
-                    }
-                    Ok(position) => assert_eq!(position, told[line as usize], "{order}, life {lives}"),
-                    Err(cause) => {
-                        assert!(cause == AppendError::Settled && line + 1 < lives, "{order}: {cause}")
-                    }
+    cli.good(&["log", "create", name, "--order", name, "--shards", "2"]).await;
+    let mut first = None;
+    let mut told: Vec<Position> = vec![];
+    for lives in 1..=4 {
+        let client = connect(cluster.address(), Duration::from_secs(30)).await;
+        let mut options = LogOptions::default();
+        options.resume = first;
+        let log = client.log_with(name, options).await.expect("it is there");
+        let session = log.session().await.expect("it has a session");
+        // From the start, again and again, and each time one more. What an earlier life was told stays so.
+        for line in 0..lives {
+            match log.append_sync(format!("line {line}")).await {
+                // Where cuts order, the end of each session takes a position as well.
+                Ok(position) if line + 1 == lives => {
+                    assert!(order.has_cuts() || position == Position(line), "{order}, life {lives}");
+                    assert!(told.last().is_none_or(|last| *last < position), "{order}, life {lives}");
+                    told.push(position);
+                }
+                Ok(position) => assert_eq!(position, told[line as usize], "{order}, life {lives}"),
+                Err(cause) => {
+                    assert!(cause == AppendError::Settled && line + 1 < lives, "{order}: {cause}")
                 }
             }
-            assert_eq!(*first.get_or_insert(session), session, "{order}, life {lives}");
         }
-        let lines = cli.good(&["read", order]).await;
-        assert_eq!(text(&lines), "line 0\nline 1\nline 2\nline 3\n", "{order}");
-        let mut beyond = LogOptions::default();
-        beyond.resume = first.map(|(session, _)| (session, 5));
-        let client = connect(cluster.address(), Duration::from_secs(30)).await;
-        let log = client.log_with(order, beyond).await.expect("it is there");
-        let failed = log.append_sync("a number that nobody ever reached").await.expect_err("it is refused");
-        assert!(matches!(failed, AppendError::SessionExpired(_)), "{order}: {failed}");
+        assert_eq!(*first.get_or_insert(session), session, "{order}, life {lives}");
     }
+    let lines = cli.good(&["read", name]).await;
+    assert_eq!(text(&lines), "line 0\nline 1\nline 2\nline 3\n", "{order}");
+    let mut beyond = LogOptions::default();
+    beyond.resume = first.map(|(session, _)| (session, 5));
+    let client = connect(cluster.address(), Duration::from_secs(30)).await;
+    let log = client.log_with(name, beyond).await.expect("it is there");
+    let failed = log.append_sync("a number that nobody ever reached").await.expect_err("it is refused");
+    assert!(matches!(failed, AppendError::SessionExpired(_)), "{order}: {failed}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_lives_on_is_shut_out_by_the_one_that_goes_on_with_its_session() {
+/// A program that lives on is shut out by the one that goes on with its session.
+pub(crate) async fn shuts_out_an_earlier_run(order: Order) {
+    let name = order.properties().name;
     let cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());
-    for order in ["erwin-st", "corfu", "scalog"] {
-        cli.good(&["log", "create", order, "--order", order, "--shards", "2"]).await;
-        let connected = || connect(cluster.address(), Duration::from_secs(30));
-        let (earlier, later) = (connected().await, connected().await);
-        let old = earlier.log(order).await.expect("it is there");
-        let (session, first) = old.session().await.expect("it has a session");
-        // Nobody waits for what became of these.
-        let mut unsettled = vec![];
-        for line in 0..3 {
-            let sent = old.submit(format!("line {line}")).await;
-            unsettled.push(sent.expect("it is on its way"));
-        }
-        let new = later.log_with(order, LogOptions::resume(session, first)).await.expect("it is there");
-        for line in 0..5 {
-            let outcome = new.append(format!("line {line}"), AppendOptions::default()).await;
-            let was_told = outcome == Err(AppendError::Settled) && line < 3;
-            assert!(outcome.is_ok() || was_told, "{order}: {outcome:?}");
-        }
-        for sent in unsettled {
-            let outcome = sent.await;
-            let is_told = matches!(outcome, Ok(_) | Err(AppendError::SessionExpired(_)));
-            assert!(is_told, "{order}: {outcome:?}");
-        }
-        // Its next session is its own.
-        let mut told = 0;
-        while let Err(cause) = old.append("late", AppendOptions::default()).await {
-            assert!(matches!(cause, AppendError::SessionExpired(_)) && told == 0, "{order}: {cause}");
-            told += 1;
-        }
-        let lines = cli.good(&["read", order]).await;
-        assert_eq!(text(&lines), "line 0\nline 1\nline 2\nline 3\nline 4\nlate\n", "{order}");
+    cli.good(&["log", "create", name, "--order", name, "--shards", "2"]).await;
+    let connected = || connect(cluster.address(), Duration::from_secs(30));
+    let (earlier, later) = (connected().await, connected().await);
+    let old = earlier.log(name).await.expect("it is there");
+    let (session, first) = old.session().await.expect("it has a session");
+    // Nobody waits for what became of these.
+    let mut unsettled = vec![];
+    for line in 0..3 {
+        let sent = old.submit(format!("line {line}")).await;
+        unsettled.push(sent.expect("it is on its way"));
     }
+    let new = later.log_with(name, LogOptions::resume(session, first)).await.expect("it is there");
+    for line in 0..5 {
+        let outcome = new.append(format!("line {line}"), AppendOptions::default()).await;
+        let was_told = outcome == Err(AppendError::Settled) && line < 3;
+        assert!(outcome.is_ok() || was_told, "{order}: {outcome:?}");
+    }
+    for sent in unsettled {
+        let outcome = sent.await;
+        let is_told = matches!(outcome, Ok(_) | Err(AppendError::SessionExpired(_)));
+        assert!(is_told, "{order}: {outcome:?}");
+    }
+    // Its next session is its own.
+    let mut told = 0;
+    while let Err(cause) = old.append("late", AppendOptions::default()).await {
+        assert!(matches!(cause, AppendError::SessionExpired(_)) && told == 0, "{order}: {cause}");
+        told += 1;
+    }
+    let lines = cli.good(&["read", name]).await;
+    assert_eq!(text(&lines), "line 0\nline 1\nline 2\nline 3\nline 4\nlate\n", "{order}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,7 +128,9 @@ async fn lines_go_to_the_shard_that_is_named() {
     assert!(said.contains("order erwin-bb") && said.contains("--order erwin-st"), "{said}");
 }
 
-async fn accept(order: &str) {
+/// A file comes back as it went in, through kills and trims.
+pub(crate) async fn accept(order: Order) {
+    let order = order.properties().name;
     let mut cluster = Cluster::start(&[]).await;
     let cli = CommandLine::new(cluster.address());
     let input = real_lines();

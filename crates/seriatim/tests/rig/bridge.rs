@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use seriatim_client::Order;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Child;
 
@@ -118,22 +119,23 @@ async fn gone_on(cli: &CommandLine, append: &[&str]) -> Vec<usize> {
 }
 
 /// Interrupts appends again and again, in every way, and lets each go on.
-async fn interrupted(order: &str, signals: &[Signal]) {
+pub(crate) async fn interrupted(order: Order) {
+    let order = order.properties().name;
     with_log(order, async |cli, scratch| {
         let lines: String = (0..40_000).map(|line| format!("line {line}\n")).collect();
         let (file, progress) = (scratch.join("lines"), scratch.join("progress"));
         fs::write(&file, &lines).expect("the input is written");
         let append = ["append", "l", "--file", path(&file), "--resume", path(&progress), "--json"];
-        for with in signals {
+        for with in [Signal::INT, Signal::KILL, Signal::TERM, Signal::KILL] {
             let mut child = cli.begin(&append);
             let mut receipts = BufReader::new(child.stdout.take().expect("it is piped")).lines();
             let first = tokio::time::timeout(PATIENCE, receipts.next_line()).await;
             first.expect("it appends").expect("it can be read").expect("a receipt");
-            signal(&child, *with);
+            signal(&child, with);
             let rest = async { while receipts.next_line().await.is_ok_and(|line| line.is_some()) {} };
             tokio::time::timeout(PATIENCE, rest).await.expect("it ends");
             let output = child.wait_with_output().await.expect("it ends");
-            if *with != Signal::KILL && output.status.code() != Some(0) {
+            if with != Signal::KILL && output.status.code() != Some(0) {
                 assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
                 let said = text(&output.stderr);
                 assert!(
@@ -167,26 +169,6 @@ async fn interrupted(order: &str, signals: &[Signal]) {
         assert!(said.contains("another one"), "{said}");
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_append_goes_on_in_erwin_st() {
-    interrupted("erwin-st", &[Signal::INT, Signal::KILL, Signal::TERM, Signal::KILL]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_append_goes_on_in_erwin_bb() {
-    interrupted("erwin-bb", &[Signal::KILL, Signal::INT]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_append_goes_on_in_scalog() {
-    interrupted("scalog", &[Signal::KILL, Signal::INT, Signal::KILL]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_append_goes_on_in_corfu() {
-    interrupted("corfu", &[Signal::KILL, Signal::INT, Signal::KILL]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,8 +19,6 @@ use crate::workload::{DEADLINE, Workload, all_styles};
 const GUIDE: &str = include_str!("../../../../docs/cluster.md");
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
 
-const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-
 const TWO: NodeId = NodeId(2);
 const THREE: NodeId = NodeId(3);
 
@@ -35,7 +33,7 @@ fn config(order: Order) -> LogConfig {
 /// A log of each order, and somebody who appends to it and reads it.
 async fn load(members: &Members, client: &Client) -> Vec<Workload> {
     let mut logs = vec![];
-    for order in ORDERS {
+    for order in Order::ALL {
         let name = order.to_string();
         client.create(&name, config(order)).await.expect("the log is created");
         let (seed, styles) = (rand::random(), all_styles(order));
@@ -58,7 +56,7 @@ async fn leaves_for_good(register: Register) {
     let mut members = Members::start_on(register, 5).await;
     let client = members.client(DEADLINE).await;
     let seriatim = CommandLine::new(&members.addresses());
-    client.create("short", config(Order::ErwinSt)).await.expect("a log");
+    client.create("short", config(Order::default())).await.expect("a log");
     let logs = load(&members, &client).await;
     let (_, said) = seriatim.bad(&["admin", "remove", "3"]).await;
     assert!(said.contains("node 3 is up: let others take over"), "{said}");
@@ -70,7 +68,9 @@ async fn leaves_for_good(register: Register) {
     let status = text(&status.stdout);
     assert!(status.contains("draining") && status.contains("node 3: it has nothing any more"), "{status}");
     // A log that is created now does without it.
-    client.create("late", config(Order::Scalog)).await.expect("a log");
+    for order in Order::ALL {
+        client.create(&format!("late-{order}"), config(order)).await.expect("a log");
+    }
     client.delete("short").await.expect("it is deleted");
     acknowledged_more(&logs).await;
     members.kill(THREE).await;
@@ -113,7 +113,7 @@ async fn one_node_takes_over_from_another_that_is_dead() {
         let client = members.client(DEADLINE).await;
         let seriatim = CommandLine::new(&members.addresses());
         // The first log: its order is kept by nodes 1 to 3, its shard by nodes 2 and 3.
-        client.create("a", LogConfig { shards: 1, ..config(Order::ErwinSt) }).await.expect("a log");
+        client.create("a", LogConfig { shards: 1, ..config(Order::default()) }).await.expect("a log");
         let log = client.log("a").await.expect("the log");
         for number in 0..200_u32 {
             let record = number.to_le_bytes().to_vec();
@@ -152,7 +152,7 @@ async fn what_cannot_be_is_said_in_words() {
         let mut members = Members::start(3).await;
         let client = members.client(DEADLINE).await;
         let seriatim = CommandLine::new(&members.addresses());
-        client.create("x", config(Order::ErwinSt)).await.expect("a log");
+        client.create("x", config(Order::default())).await.expect("a log");
         for (arguments, words) in [
             (&["admin", "drain", "9"][..], "there is no node 9; the cluster has nodes 1, 2, 3"),
             (&["admin", "drain", "1"], "node 1 keeps the register of this cluster, and cannot leave it"),
@@ -171,7 +171,7 @@ async fn what_cannot_be_is_said_in_words() {
         // Nothing was given up for it.
         let (entries, _) = client.list().await.expect("the logs");
         assert_eq!(entries[0].view.as_ref().expect("a view").sequencers.len(), 3);
-        let refused = client.create("y", config(Order::ErwinSt)).await.expect_err("one node stays");
+        let refused = client.create("y", config(Order::default())).await.expect_err("one node stays");
         assert!(refused.to_string().contains("nothing new is placed on nodes 2, 3"), "{refused}");
         seriatim.good(&["admin", "drain", "3", "--cancel"]).await;
         seriatim.good(&["admin", "drain", "2", "--cancel"]).await;
@@ -261,7 +261,7 @@ async fn all_nodes_are_restarted_one_after_the_other_and_no_append_fails() {
         let client = Client::connect(&servers).await.expect("the cluster serves");
         let stop = watch::Sender::new(false);
         let mut appending = JoinSet::new();
-        for order in ORDERS {
+        for order in Order::ALL {
             let config = LogConfig { replicas: 3, ..config(order) };
             client.create(&order.to_string(), config).await.expect("a log");
             appending.spawn(append(servers.clone(), order, stop.subscribe()));

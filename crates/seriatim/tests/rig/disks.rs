@@ -92,7 +92,7 @@ async fn a_disk_that_fills_up_loses_nothing_and_is_used_again_when_there_is_room
     let client = members.client(DEADLINE).await;
     let config = LogConfig { sequencers: 3, replicas: 3, ..LogConfig::default() };
     let mut logs = vec![];
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         let (name, config) = (order.to_string(), LogConfig { order, ..config.clone() });
         client.create(&name, config).await.expect("the log is created");
         let styles = [Style::Pipelined(64), Style::Synchronous];
@@ -279,7 +279,7 @@ async fn a_disk_that_is_set_back_is_noticed_and_loses_nothing() {
     let mut members = Members::start(3).await;
     let client = members.client(DEADLINE).await;
     let mut logs = vec![];
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         let (name, config) =
             (order.to_string(), LogConfig { order, sequencers: 3, replicas: 3, ..LogConfig::default() });
         client.create(&name, config).await.expect("the log is created");

@@ -62,9 +62,9 @@ impl Whom {
         }
     }
 
-    /// Whether a log of this order has them.
+    /// Whether a log of this order has them: where one node orders, nobody follows it.
     fn is_in(self, order: Order) -> bool {
-        order != Order::Corfu || matches!(self, Self::Leader | Self::Primary | Self::Backup)
+        !order.properties().has_one_sequencer || matches!(self, Self::Leader | Self::Primary | Self::Backup)
     }
 
     /// A log that can spare so many has one member on every node.
@@ -83,11 +83,12 @@ async fn create(
     whom: Whom,
 ) -> (Vec<LogEntry>, Vec<NodeId>) {
     let spares = |nodes: &[NodeId]| register == Register::Etcd || !nodes.contains(&NodeId(1));
-    let (first, lost) = create_one(client, members, (Order::ErwinBb, whom), spares).await;
+    let takes_part = |order: Order| whom.is_in(order) && (order.is_lazy() || register == Register::First);
+    let mut orders = Order::ALL.into_iter().filter(|order| takes_part(*order));
+    let first = orders.next().expect("some ordering has them");
+    let (first, lost) = create_one(client, members, (first, whom), spares).await;
     let mut entries = vec![first];
-    let others = [Order::ErwinSt, Order::Corfu, Order::Scalog].into_iter();
-    for order in others.filter(|order| whom.is_in(*order) && (order.is_lazy() || register == Register::First))
-    {
+    for order in orders {
         entries.push(create_one(client, members, (order, whom), |nodes| nodes == lost).await.0);
     }
     (entries, lost)
@@ -268,7 +269,7 @@ async fn every_node_in_turn_is_killed_and_comes_back() {
     let mut members = Members::start_on(Register::Etcd, 4).await;
     let client = members.client(DEADLINE).await;
     let mut entries = vec![];
-    for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+    for order in Order::ALL {
         let config = LogConfig { order, ..Whom::Leader.config() };
         entries.push(client.create(&format!("log-{order}"), config).await.expect("the log is created"));
     }

@@ -212,7 +212,7 @@ impl Inner {
         let is_open = |append: &&Append| append.acknowledged.is_none() && !append.refused;
         let open = self.appends.iter().filter(is_open).count() as u64;
         // An append that gets its position first may take several before one is its own.
-        let most = if self.order == Order::Corfu { u64::MAX } else { least + open };
+        let most = if self.order.places_first() { u64::MAX } else { least + open };
         if may_have_no_ops(self.order) && !(least..=most).contains(&missing) {
             wrong.push(format!("gap: {missing} positions hold nothing, and {least} appends failed"));
         }
@@ -301,7 +301,7 @@ impl Inner {
 
 /// Whether positions may hold no-ops in logs of this order.
 pub(crate) fn may_have_no_ops(order: Order) -> bool {
-    !matches!(order, Order::ErwinBb | Order::Scalog)
+    order.properties().fills_late
 }
 
 /// An append that was acknowledged before another was asked for has the lower position. Scanned from the end: no

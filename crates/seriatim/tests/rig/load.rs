@@ -16,6 +16,7 @@ use seriatim_client::{
     Append, Client, Durability, Event, Log, LogConfig, LogEntry, LogOptions, NodeId, Order, Position,
     SubscribeOptions,
 };
+use seriatim_model::Announced;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -89,8 +90,6 @@ impl fmt::Display for Outcome {
         write!(f, " {appended} | {rate:.0} | {stall} | {view} | {memory} | {disk} |")
     }
 }
-
-const ORDERS: [Order; 4] = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
 
 const HEADING: &str = "\
 | setting | order | durability | record bytes | clients | appended | per second | longest stall, ms | view | memory, MiB | disk, MiB |
@@ -305,15 +304,16 @@ fn corners() -> Vec<Cell> {
     let durability = Durability::Disk;
     let cell =
         |setting, order, record_bytes, clients| Cell { setting, order, durability, record_bytes, clients };
-    let short = ORDERS.map(|order| cell(Setting::Alone, order, 4 << 10, 8));
-    let large = [Order::ErwinSt, Order::ErwinBb].map(|order| cell(Setting::Alone, order, 1 << 20, 4));
-    let hard = [
-        cell(Setting::OneCore, Order::ErwinBb, 4 << 10, 8),
-        cell(Setting::SlowSync, Order::ErwinSt, 4 << 10, 8),
-        cell(Setting::LeaderKilled, Order::ErwinSt, 4 << 10, 8),
-        cell(Setting::LeaderKilled, Order::Corfu, 4 << 10, 8),
-    ];
-    short.into_iter().chain(large).chain(hard).collect()
+    let short = Order::ALL.map(|order| cell(Setting::Alone, order, 4 << 10, 8));
+    // Where appends are acknowledged before they are ordered, what is to be ordered piles up.
+    let lazy = || Order::ALL.into_iter().filter(|order| order.is_lazy());
+    let large = lazy().map(|order| cell(Setting::Alone, order, 1 << 20, 4));
+    // A record that passes through the sequencing replicas is written most often.
+    let passing = Order::ALL.into_iter().filter(|order| order.announces() == Announced::Record);
+    let on_one_core = passing.map(|order| cell(Setting::OneCore, order, 4 << 10, 8));
+    let slow_sync = [cell(Setting::SlowSync, Order::default(), 4 << 10, 8)];
+    let killed = Order::ALL.map(|order| cell(Setting::LeaderKilled, order, 4 << 10, 8));
+    short.into_iter().chain(large).chain(on_one_core).chain(slow_sync).chain(killed).collect()
 }
 
 /// All sizes, numbers of clients, orders and durabilities, in each setting; of these the rows that begin so.
@@ -323,7 +323,7 @@ fn all_cells(only: Option<&str>) -> Vec<Cell> {
     for setting in settings {
         // A disk that is slow matters where it is waited for.
         let in_memory = (setting != Setting::SlowSync).then_some(Durability::Memory);
-        for (order, durability) in ORDERS.into_iter().flat_map(|order| {
+        for (order, durability) in Order::ALL.into_iter().flat_map(|order| {
             [Some(Durability::Disk), in_memory]
                 .into_iter()
                 .flatten()

@@ -60,31 +60,8 @@ async fn read_prefix(log: &Log, expected: u64) -> (u64, Option<String>) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_in_memory_says_that_it_is_unavailable_after_a_kill_and_keeps_what_is_final() {
-    let test = lose_memory(Order::ErwinBb);
-    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_one_whose_records_go_straight_to_their_shards() {
-    let test = lose_memory(Order::ErwinSt);
-    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_one_whose_positions_come_first() {
-    let test = lose_memory(Order::Corfu);
-    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_one_that_is_ordered_by_cuts() {
-    let test = lose_memory(Order::Scalog);
-    tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
-}
-
-async fn lose_memory(order: Order) {
+/// A kill makes a log in memory unavailable; it says so, and keeps what is final.
+pub(crate) async fn lose_memory(order: Order) {
     let mut cluster = Cluster::start(&[]).await;
     let client = cluster.client(BRIEF).await;
     let log = filled(&client, "m", order, Durability::Memory).await;
@@ -122,8 +99,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
     let test = async {
         let mut cluster = Cluster::start(&[]).await;
         let client = cluster.client(Duration::from_secs(20)).await;
-        let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-        for order in orders {
+        for order in Order::ALL {
             let log = filled(&client, &order.to_string(), order, Durability::Memory).await;
             drop(log.submit(payload(FINAL)).await.expect("there is room"));
         }
@@ -131,7 +107,7 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.kill_and_restart().await;
         let client = cluster.client(Duration::from_secs(20)).await;
-        for order in orders {
+        for order in Order::ALL {
             let name = order.to_string();
             let log = client.log(&name).await.expect("it is listed");
             let recover = tokio::spawn({
@@ -189,14 +165,13 @@ async fn the_lossy_disk_loses_what_is_only_in_memory_and_keeps_what_is_on_disk()
     let test = async {
         let mut cluster = Cluster::start(&["--volatile-disk"]).await;
         let client = cluster.client(Duration::from_secs(20)).await;
-        let orders = [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog];
-        for order in orders {
+        for order in Order::ALL {
             filled(&client, &format!("on-disk-{order}"), order, Durability::Disk).await;
             filled(&client, &format!("in-memory-{order}"), order, Durability::Memory).await;
         }
         cluster.kill_and_restart().await;
         let client = cluster.client(BRIEF).await;
-        for order in orders {
+        for order in Order::ALL {
             let on_disk = client.log(&format!("on-disk-{order}")).await.expect("it is listed");
             assert_eq!(on_disk.check_tail().await, Ok(Position(FINAL)));
             assert_eq!(on_disk.append_sync(payload(FINAL)).await, Ok(Position(FINAL)));

@@ -1,5 +1,6 @@
 //! The rig: the real binary as real processes, killed, stopped and started again.
 //!
+//! * [`conformance`]: what a log of every ordering passes;
 //! * [`kill`]: kill loops under load, also on a disk that loses what was not synced; orderly ends;
 //! * [`losses`]: what durability `memory` does not survive, and what the lossy disk really loses;
 //! * [`catalog`]: kills while logs are created and deleted;
@@ -27,6 +28,7 @@ mod bridge;
 mod catalog;
 mod cluster;
 mod command;
+mod conformance;
 mod departures;
 mod disks;
 mod ends;

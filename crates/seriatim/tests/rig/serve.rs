@@ -28,7 +28,7 @@ async fn nodes_that_are_killed_and_started_again_lose_nothing() {
         let mut members = Members::start(3).await;
         let client = members.client(DEADLINE).await;
         let mut logs = vec![];
-        for order in [Order::ErwinBb, Order::ErwinSt, Order::Corfu, Order::Scalog] {
+        for order in Order::ALL {
             let name = order.to_string();
             client.create(&name, LogConfig { order, ..config(3, 2) }).await.expect("the log is created");
             let (seed, styles) = (rand::random(), all_styles(order));
@@ -85,42 +85,39 @@ fn segments(members: &Members, node: NodeId) -> usize {
     found
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_with_cuts_goes_on_through_segments_and_kills_and_keeps_every_position() {
-    within(200, async {
-        let mut members = Members::start(3).await;
-        let client = members.client(DEADLINE).await;
-        let config = LogConfig { order: Order::Scalog, shards: 1, ..config(3, 2) };
-        client.create("rolls", config).await.expect("the log is created");
-        let log = client.log("rolls").await.expect("it is there");
-        let mut told = vec![];
+/// Large records fill segments while nodes are killed: the log goes on, and keeps every position that a receipt had.
+pub(crate) async fn keeps_positions_through_segments(order: Order) {
+    let mut members = Members::start(3).await;
+    let client = members.client(DEADLINE).await;
+    let config = LogConfig { order, shards: 1, ..config(3, 2) }.fitted();
+    client.create("rolls", config).await.expect("the log is created");
+    let log = client.log("rolls").await.expect("it is there");
+    let mut told = vec![];
+    append_large(&log, &mut told).await;
+    for node in [TWO, ONE, THREE] {
+        members.kill(node).await;
+        members.restart(node).await;
         append_large(&log, &mut told).await;
-        for node in [TWO, ONE, THREE] {
-            members.kill(node).await;
-            members.restart(node).await;
-            append_large(&log, &mut told).await;
-        }
-        let most = members.numbers().map(|node| segments(&members, node)).max();
-        assert!(most >= Some(2), "no segment was full: {most:?}");
-        for node in members.numbers() {
-            members.kill(node).await;
-        }
-        for node in members.numbers() {
-            members.spawn(node);
-        }
-        for node in members.numbers() {
-            members.ready(node).await;
-        }
-        let log = members.client(DEADLINE).await.log("rolls").await.expect("it is there");
-        for (number, position) in told.iter().enumerate() {
-            let read = log.read(*position, 1, DEADLINE).await.expect("it is read");
-            assert_eq!(read.first().map(|stored| stored.position), Some(*position));
-            assert!(read[0].record.payload() == large(number), "another record is at {position}");
-        }
-        append_large(&log, &mut told).await;
-        assert!(told.is_sorted_by(|one, next| one < next), "positions rise: {told:?}");
-    })
-    .await;
+    }
+    let most = members.numbers().map(|node| segments(&members, node)).max();
+    assert!(most >= Some(2), "no segment was full: {most:?}");
+    for node in members.numbers() {
+        members.kill(node).await;
+    }
+    for node in members.numbers() {
+        members.spawn(node);
+    }
+    for node in members.numbers() {
+        members.ready(node).await;
+    }
+    let log = members.client(DEADLINE).await.log("rolls").await.expect("it is there");
+    for (number, position) in told.iter().enumerate() {
+        let read = log.read(*position, 1, DEADLINE).await.expect("it is read");
+        assert_eq!(read.first().map(|stored| stored.position), Some(*position));
+        assert!(read[0].record.payload() == large(number), "another record is at {position}");
+    }
+    append_large(&log, &mut told).await;
+    assert!(told.is_sorted_by(|one, next| one < next), "positions rise: {told:?}");
 }
 
 async fn acknowledged_more(logs: &[Workload]) {

@@ -1,7 +1,5 @@
 //! Shards join and leave while programs append and read, and while a node that has some of them is killed.
 
-use std::time::Duration;
-
 use seriatim_client::{LogConfig, NodeId, Order, ShardId};
 
 use crate::command::{CommandLine, text};
@@ -17,7 +15,8 @@ async fn goes_on(log: &Workload, when: &str) {
     assert!(waiting.is_ok(), "'{}' acknowledges nothing {when}", log.name);
 }
 
-async fn change_shards_of(order: Order) {
+/// Shards join and leave while programs append, and while one of their nodes is away.
+pub(crate) async fn change_shards_of(order: Order) {
     let mut members = Members::start(4).await;
     let client = members.client(DEADLINE).await;
     let (name, config) = (order.to_string(), LogConfig { order, ..LogConfig::default() });
@@ -55,30 +54,6 @@ async fn change_shards_of(order: Order) {
     let view = entry.view.expect("it has a view");
     let numbers: Vec<u32> = view.shards.iter().map(|members| members.shard.0).collect();
     assert_eq!(numbers, [2, 3, 4]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_join_and_leave_erwin_bb_under_load() {
-    let test = change_shards_of(Order::ErwinBb);
-    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_join_and_leave_erwin_st_under_load() {
-    let test = change_shards_of(Order::ErwinSt);
-    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_join_and_leave_corfu_under_load() {
-    let test = change_shards_of(Order::Corfu);
-    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_join_and_leave_scalog_under_load() {
-    let test = change_shards_of(Order::Scalog);
-    tokio::time::timeout(Duration::from_secs(150), test).await.expect("it comes to an end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,6 @@
 //! Plans in which a part of what one disk holds is gone, clients append what disks hold, messages come back late, other logs
 //! come and go, and what goes wrong lasts.
 
-use seriatim_model::Order;
-
 use super::{accepted_losses, at, busy, disk_losses, quiet};
 use crate::coverage::FaultKind;
 use crate::plan::{Plan, Target, Trigger, Workload};
@@ -10,8 +8,7 @@ use crate::random::Random;
 
 /// A node comes back without its journal, or without one file of its stores, and later another is killed, or a
 /// connection breaks.
-#[must_use]
-pub fn part_losses(seed: u64) -> Plan {
+pub(super) fn part_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x9A47);
     let mut plan = disk_losses(seed);
     plan.faults[0].kind = random.pick(&[FaultKind::JournalLoss, FaultKind::FileLoss]);
@@ -21,8 +18,7 @@ pub fn part_losses(seed: u64) -> Plan {
 
 /// A disk says for a while that it has synced, and has not; then its node loses power. All others saw more of it than it has,
 /// and are there to tell it.
-#[must_use]
-pub fn lying_disks(seed: u64) -> Plan {
+pub(super) fn lying_disks(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11E5);
     let mut plan = disk_losses(seed);
     plan.faults.truncate(1);
@@ -34,8 +30,7 @@ pub fn lying_disks(seed: u64) -> Plan {
 
 /// Clients append what the disks of nodes hold: headers and whole batches of journals, frames, segments. Nodes restart, and
 /// read all of that.
-#[must_use]
-pub fn own_bytes(seed: u64) -> Plan {
+pub(super) fn own_bytes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x0B17);
     let mut plan = quiet(seed);
     plan.config.max_record_bytes = 10_000;
@@ -59,8 +54,7 @@ pub fn own_bytes(seed: u64) -> Plan {
 
 /// Connections between nodes break again and again, nodes restart, and many messages come a second time: up to 600 ms
 /// later, over another connection, or to another life.
-#[must_use]
-pub fn echoes(seed: u64) -> Plan {
+pub(super) fn echoes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xEC40);
     let mut plan = quiet(seed);
     plan.network.echo_permille = random.pick(&[20, 100, 300]);
@@ -83,8 +77,7 @@ pub fn echoes(seed: u64) -> Plan {
 
 /// Other logs are created and deleted on the same nodes, several at a time, while nodes restart, connections break, and
 /// messages come late and twice.
-#[must_use]
-pub fn fleeting_logs(seed: u64) -> Plan {
+pub(super) fn fleeting_logs(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xF1EE);
     let mut plan = echoes(seed);
     plan.nodes = random.pick(&[4, 5]);
@@ -105,11 +98,10 @@ pub fn fleeting_logs(seed: u64) -> Plan {
 }
 
 /// Clients die and go on with their sessions, which end, while more memory is lost than the log can bear: what an ended
-/// session was given may be gone after that, and its positions are given out again. For logs whose register remembers ends.
-#[must_use]
-pub fn resumed_losses(seed: u64) -> Plan {
+/// session was given may be gone after that, and its positions are given out again.
+pub(super) fn resumed_losses(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5E10);
-    let mut plan = accepted_losses(seed).ordered(Order::Corfu);
+    let mut plan = accepted_losses(seed);
     plan.workload =
         Workload { resume_percent: 100, ends: random.percent(30), think_us: 10_000, ..plan.workload };
     for round in 0..6 {
@@ -122,7 +114,6 @@ pub fn resumed_losses(seed: u64) -> Plan {
 }
 
 /// Pauses and cuts that last for 1 to 20 s, in any plan, while there is work all the time.
-#[must_use]
-pub fn long_faults(seed: u64) -> Plan {
+pub(super) fn long_faults(seed: u64) -> Plan {
     Plan::from_seed(seed).lengthened()
 }

@@ -14,8 +14,7 @@ use crate::random::Random;
 /// A node is cut off from all other nodes for good, but not from the clients: connections stand while nothing passes, or
 /// are reset. It has little room, so that it is soon full of what it cannot get rid of. Everything that clients want is
 /// done without it.
-#[must_use]
-pub fn cut_off(seed: u64) -> Plan {
+pub(super) fn cut_off(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC07);
     let mut plan = quiet(seed);
     plan.config.shards = random.pick(&[1, 1, 2]);
@@ -41,8 +40,7 @@ pub fn cut_off(seed: u64) -> Plan {
 
 /// One node is lost for good, in any of the ways in which a node is lost, while most of the work is still to be done: a disk
 /// that is full for good is one of them. Everything that clients want is done without it.
-#[must_use]
-pub fn lost_for_good(seed: u64) -> Plan {
+pub(super) fn lost_for_good(seed: u64) -> Plan {
     let kinds = [
         FaultKind::Kill,
         FaultKind::PowerLoss,
@@ -58,8 +56,7 @@ pub fn lost_for_good(seed: u64) -> Plan {
 }
 
 /// The disk of one node is full for good.
-#[must_use]
-pub fn full_for_good(seed: u64) -> Plan {
+pub(super) fn full_for_good(seed: u64) -> Plan {
     for_good(seed, &[FaultKind::DiskFull])
 }
 
@@ -77,8 +74,7 @@ fn for_good(seed: u64, kinds: &[FaultKind]) -> Plan {
 
 /// All disks are small and full again and again, while what was read is trimmed, other logs come and go, and nodes restart.
 /// Nobody makes room but by trims and deletions, and everything that clients want is done all the same.
-#[must_use]
-pub fn small_disks(seed: u64) -> Plan {
+pub(super) fn small_disks(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5D15);
     let mut plan = quiet(seed);
     plan.nodes = random.pick(&[3, 3, 5]);
@@ -129,8 +125,7 @@ pub fn small_disks(seed: u64) -> Plan {
 }
 
 /// A log has small limits, which are changed, while nodes' clocks differ and jump, replicas come and go, and nodes restart.
-#[must_use]
-pub fn limited(seed: u64) -> Plan {
+pub(super) fn limited(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x11A1);
     let mut plan = quiet(seed);
     plan.nodes = random.pick(&[3, 5, 5]);
@@ -199,8 +194,7 @@ pub fn limited(seed: u64) -> Plan {
 
 /// Nodes leave, one after the other or two at once: they are drained, or replaced when they are lost already, and then are
 /// gone for good and removed; or they stay after all. Meanwhile other nodes restart, are cut off or lose messages.
-#[must_use]
-pub fn departures(seed: u64) -> Plan {
+pub(super) fn departures(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDE9A);
     let mut plan = quiet(seed);
     plan.nodes = random.pick(&[4, 5, 5, 6, 7]);
@@ -253,8 +247,7 @@ pub fn departures(seed: u64) -> Plan {
 const FILE_BYTES: u64 = 16_384;
 
 /// A single fault, early: of each kind in turn, for a moment or for seconds.
-#[must_use]
-pub fn one_fault(seed: u64) -> Plan {
+pub(super) fn one_fault(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x01F);
     let mut plan = quiet(seed);
     let kind = FaultKind::ALL[(seed % FaultKind::ALL.len() as u64) as usize];

@@ -106,8 +106,7 @@ fn small_journal(ring_bytes: usize) -> JournalOptions {
 
 /// All faults, on nodes whose processors, disks and links take their time, and that are not scheduled now and then: messages
 /// queue, and what comes in one order without that comes in another.
-#[must_use]
-pub fn taking_time(seed: u64) -> Plan {
+pub(super) fn taking_time(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x7173);
     let mut plan = Plan::from_seed(seed);
     plan.capacity = Some(Capacity {
@@ -131,8 +130,7 @@ pub fn taking_time(seed: u64) -> Plan {
 }
 
 /// Clients ask for as much as the cluster can do, and wait for it.
-#[must_use]
-pub fn within_capacity(seed: u64) -> Plan {
+pub(super) fn within_capacity(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.workload.window = 6;
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
@@ -140,14 +138,12 @@ pub fn within_capacity(seed: u64) -> Plan {
 }
 
 /// Clients ask for more than the cluster can do, all the time.
-#[must_use]
-pub fn overload(seed: u64) -> Plan {
+pub(super) fn overload(seed: u64) -> Plan {
     small(seed)
 }
 
 /// Clients ask for far more than the cluster can hold at once, and then for nothing for a while.
-#[must_use]
-pub fn burst(seed: u64) -> Plan {
+pub(super) fn burst(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.workload.window *= 4;
     plan.workload.burst = plan.workload.window;
@@ -158,8 +154,7 @@ pub fn burst(seed: u64) -> Plan {
 
 /// Clients that are not scheduled for most of a second now and then, with records that have positions already, or that have
 /// links over which a record takes as long. Nothing failed, so they are waited for.
-#[must_use]
-pub fn slow_clients(seed: u64) -> Plan {
+pub(super) fn slow_clients(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x510C);
     let mut plan = within_capacity(seed);
     let client_stall = random.pick(&[300, 900].map(Duration::from_millis));
@@ -178,8 +173,7 @@ pub fn slow_clients(seed: u64) -> Plan {
 }
 
 /// A node dies while records are on their way from clients to several shards, over links on which that takes a while.
-#[must_use]
-pub fn death_amid_writes(seed: u64) -> Plan {
+pub(super) fn death_amid_writes(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xDEAD);
     let mut plan = within_capacity(seed);
     let batch_bytes = plan.options.limits.batch_bytes as u64;
@@ -196,8 +190,7 @@ pub fn death_amid_writes(seed: u64) -> Plan {
 }
 
 /// One session asks for more than there is, where each sync takes long: what it does one after the other shows.
-#[must_use]
-pub fn one_session(seed: u64) -> Plan {
+pub(super) fn one_session(seed: u64) -> Plan {
     let mut plan = small(seed);
     let ring_bytes = plan.options.limits.ring_bytes as u64;
     (plan.config.shards, plan.config.stripe) = (2, 4);
@@ -210,8 +203,7 @@ pub fn one_session(seed: u64) -> Plan {
 }
 
 /// The same as [`overload`], and one node dies and comes back.
-#[must_use]
-pub fn overload_crash(seed: u64) -> Plan {
+pub(super) fn overload_crash(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0xC4A5);
     let mut plan = small(seed);
     let target = random.pick(&[Target::Leader, Target::Follower, Target::Any]);
@@ -221,8 +213,7 @@ pub fn overload_crash(seed: u64) -> Plan {
 }
 
 /// Between some nodes nothing passes any more but heartbeats, until long after the load.
-#[must_use]
-pub fn mute(seed: u64) -> Plan {
+pub(super) fn mute(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x307E);
     let mut plan = within_capacity(seed);
     plan.options.limits.probe_after = PROBE_AFTER;
@@ -234,8 +225,7 @@ pub fn mute(seed: u64) -> Plan {
 }
 
 /// A sequencing replica dies when so much is on its way that to bring it over into the next view takes seconds.
-#[must_use]
-pub fn long_view_change(seed: u64) -> Plan {
+pub(super) fn long_view_change(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x51F);
     let mut plan = small(seed);
     let ring_bytes = plan.options.limits.ring_bytes as u64;
@@ -253,8 +243,7 @@ pub fn long_view_change(seed: u64) -> Plan {
 
 /// The same as [`overload`], and clients lose their connections all the time: they send again whatever they do not know to
 /// be held. How much comes of it is not judged: half of the time clients wait before they connect anew.
-#[must_use]
-pub fn overload_resets(seed: u64) -> Plan {
+pub(super) fn overload_resets(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.capacity = plan.capacity.map(|capacity| Capacity { saturates: false, ..capacity });
     plan.workload.reset_every = Some(Duration::from_millis(40));
@@ -262,8 +251,7 @@ pub fn overload_resets(seed: u64) -> Plan {
 }
 
 /// The same as [`overload`], and one node's disk is ten times slower than the others'.
-#[must_use]
-pub fn overload_slow_disk(seed: u64) -> Plan {
+pub(super) fn overload_slow_disk(seed: u64) -> Plan {
     let mut plan = small(seed);
     let slow = NodeId((seed % u64::from(plan.nodes)) as u32 + 1);
     plan.capacity = plan.capacity.map(|capacity| Capacity { slow_disk: Some((slow, 10)), ..capacity });
@@ -271,16 +259,14 @@ pub fn overload_slow_disk(seed: u64) -> Plan {
 }
 
 /// The same as [`overload`], and a second log on the same nodes is asked for ten appends a second.
-#[must_use]
-pub fn two_logs(seed: u64) -> Plan {
+pub(super) fn two_logs(seed: u64) -> Plan {
     let mut plan = small(seed);
     plan.second_log_every = Some(Duration::from_millis(100));
     plan
 }
 
 /// Many small records, of which few are on their way at once: a log that is long beside everything that is bounded.
-#[must_use]
-pub fn long_log(seed: u64) -> Plan {
+pub(super) fn long_log(seed: u64) -> Plan {
     let mut plan = small(seed);
     // Each record is a run of its own, in all that replicas of shards keep of positions.
     (plan.config.shards, plan.config.stripe) = (2, 1);
@@ -299,8 +285,7 @@ pub fn long_log(seed: u64) -> Plan {
 }
 
 /// Each record is as large as a batch, and a few of them are a ring.
-#[must_use]
-pub fn large_records(seed: u64) -> Plan {
+pub(super) fn large_records(seed: u64) -> Plan {
     let mut plan = small(seed);
     let ring_bytes = plan.options.limits.ring_bytes as u64;
     plan.workload.payload_bytes = ring_bytes / 32;

@@ -1,0 +1,59 @@
+//! The scenarios that a log of each ordering passes with real processes, one after the other. An ordering is in them by
+//! being in [`Order::ALL`]; a scenario that cannot be for some of them says which property they lack, and why it matters.
+//!
+//! Scenarios in which logs of all orderings share one cluster are with their like, in [`serve`], [`kill`](crate::kill),
+//! [`failover`](crate::failover), [`departures`](crate::departures) and [`disks`](crate::disks).
+
+use std::time::Duration;
+
+use seriatim_client::Order;
+use seriatim_model::Announced;
+
+use crate::{acceptance, bridge, losses, serve, shards};
+
+/// A property that an ordering needs for a scenario, and why there is nothing to try without it.
+type Need = (fn(Order) -> bool, &'static str);
+
+/// The test of each scenario: how long it may take for one ordering, in seconds, and what an ordering needs for it.
+macro_rules! scenarios {
+    ($($name:ident: $scenario:path, $seconds:literal $(, needs $property:expr, $why:literal)?;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            for order in takes_part(&[$(($property, $why))?]) {
+                let outcome = tokio::time::timeout(Duration::from_secs($seconds), $scenario(order)).await;
+                assert!(outcome.is_ok(), "{order}: it does not come to an end");
+            }
+        }
+    )*};
+}
+
+/// The orderings that have every property that is needed; the others are named, with the reason.
+#[expect(clippy::print_stderr, reason = "what is not tried is no secret")]
+fn takes_part(needs: &[Need]) -> Vec<Order> {
+    let mut orders = Order::ALL.to_vec();
+    for (is_met, why) in needs {
+        orders.retain(|order| {
+            let takes_part = is_met(*order);
+            if !takes_part {
+                eprintln!("not for {order}: {why}");
+            }
+            takes_part
+        });
+    }
+    assert!(!orders.is_empty(), "no ordering is in it");
+    orders
+}
+
+scenarios! {
+    a_file_comes_back_as_it_went_in_through_kills_and_trims: acceptance::accept, 120;
+    a_program_that_kept_its_first_session_goes_on_however_often_it_is_restarted:
+        acceptance::goes_on_from_its_first_session, 60;
+    a_program_that_lives_on_is_shut_out_by_the_one_that_goes_on_with_its_session:
+        acceptance::shuts_out_an_earlier_run, 60, needs |order| order.announces() != Announced::Record,
+        "where records pass through the sequencing replicas, a later run goes on with the session itself";
+    an_interrupted_append_goes_on: bridge::interrupted, 120;
+    a_log_in_memory_is_unavailable_after_a_kill_and_keeps_what_is_final: losses::lose_memory, 120;
+    a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,
+        needs |order| !order.is_lazy(), "an append is acknowledged without a position";
+    shards_join_and_leave_under_load: shards::change_shards_of, 150;
+}

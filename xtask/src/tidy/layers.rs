@@ -1,0 +1,194 @@
+//! The folders of the protocol crate lie in layers, and none imports from a layer above it.
+
+use std::collections::BTreeSet;
+
+use super::protocols::{ROOT, group, named_modules};
+use super::{Finding, only_tests, ratchet};
+use crate::source::{line_of, words};
+use crate::workspace::{TextFile, Workspace};
+
+/// The layers that several orderings share, the lowest first. Above them are the orderings, in folders of their own, and above
+/// these the files at the crate's root, which bring all of it together: the enum of all messages, and the lines that construct.
+const SHARED: &[&str] = &["deviation", "parts", "shard", "control"];
+
+/// The items of `roles` that everybody may name. Whatever travels between roles travels in one enum, so that a frame has one
+/// decoder; it has a variant for the messages of each folder, and each folder wraps its own in it. So the enum is above
+/// them, and they name it: the enum, the inputs and effects that carry it, and the contract of a role that orders.
+const ENVELOPE: &[&str] = &["Message", "RoleEffect", "RoleInput", "SequencingRole", "SequencingStatus"];
+
+/// Lists the imports that go upwards still. Each line: `path module number`, with the number of lines that do.
+const ALLOWED: &str = "xtask/upward-imports.txt";
+
+/// Checks the files of the protocol crate, but for tests.
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
+    let tests = only_tests::files(workspace);
+    let orderings = orderings(workspace);
+    let (mut allowed, mut findings) = ratchet::read(workspace, ALLOWED, "`path module number`");
+    for file in workspace.below(ROOT).filter(|file| file.path.ends_with(".rs") && !tests.contains(&file.path))
+    {
+        let Some(below) = file.path.strip_prefix(ROOT) else { continue };
+        let own = below.split('/').next().unwrap_or(below).trim_end_matches(".rs");
+        if own == "lib" {
+            continue;
+        }
+        let mut upward = upward(file, own, &orderings);
+        upward.sort();
+        for group in upward.chunk_by(|(one, _), (other, _)| one == other) {
+            let (module, line) = &group[0];
+            let limit =
+                allowed.remove(&format!("{} {module}", file.path)).map_or((0, 0), |e| (e.limit, e.line));
+            findings.extend(judge(file, (module, *line), group.len(), limit));
+        }
+    }
+    for (key, entry) in allowed {
+        findings.push(Finding::new(
+            ALLOWED,
+            entry.line,
+            format!("`{key}`: nothing goes upwards there; remove the line"),
+        ));
+    }
+    findings
+}
+
+fn judge(
+    file: &TextFile,
+    (module, line): (&str, usize),
+    count: usize,
+    (limit, listed): (usize, usize),
+) -> Option<Finding> {
+    if count > limit {
+        let message = format!(
+            "names `{module}`, which is above it, in {count} places, where {limit} may: move what both need down, or give it \
+             as an argument"
+        );
+        return Some(Finding::new(&file.path, line, message));
+    }
+    let message = format!("`{} {module}` has {count} places left: lower its number from {limit}", file.path);
+    (count < limit).then(|| Finding::new(ALLOWED, listed, message))
+}
+
+/// The folders of the crate that are no shared layers.
+fn orderings(workspace: &Workspace) -> BTreeSet<&str> {
+    let folders = workspace.below(ROOT).filter_map(|file| file.path.strip_prefix(ROOT)?.split_once('/'));
+    folders.map(|(folder, _)| folder).filter(|folder| !SHARED.contains(folder)).collect()
+}
+
+/// How high a module of the crate is.
+fn height(module: &str, orderings: &BTreeSet<&str>) -> usize {
+    let shared = SHARED.iter().position(|shared| *shared == module);
+    shared.unwrap_or(SHARED.len() + usize::from(!orderings.contains(module)))
+}
+
+/// The names of modules above a file's own in its code, each with the line: the module, or the item of `roles` that is not for
+/// all.
+fn upward(file: &TextFile, own: &str, orderings: &BTreeSet<&str>) -> Vec<(String, usize)> {
+    let code = only_tests::without(&file.code);
+    let height = |module: &str| height(module, orderings);
+    let named = named_modules(code)
+        .into_iter()
+        .chain(climbed(file))
+        .map(|(name, at)| (defining(&name).to_owned(), at));
+    let above = named.filter(|(name, _)| height(name) > height(own) && name != "roles");
+    let of_roles = roles_items(code).into_iter().filter(|(item, _)| !ENVELOPE.contains(&item.as_str()));
+    let of_roles =
+        of_roles.filter(|_| height("roles") > height(own)).map(|(item, at)| (format!("roles::{item}"), at));
+    above.chain(of_roles).map(|(name, at)| (name, line_of(code, at))).collect()
+}
+
+/// The modules that a file reaches by as many `super::` as lead to the crate's root.
+fn climbed(file: &TextFile) -> Vec<(String, usize)> {
+    let below = file.path.strip_prefix(ROOT).unwrap_or(&file.path);
+    let depth = below.trim_end_matches("/mod.rs").split('/').count();
+    let words = words(only_tests::without(&file.code));
+    let is_super = |at: &usize| words[*at].1 == "super";
+    let starts = (0..words.len()).filter(|at| is_super(at) && (*at == 0 || !is_super(&(at - 1))));
+    let climbed = starts.filter(|at| (*at..words.len()).take_while(is_super).count() == depth);
+    climbed.filter_map(|at| words.get(at + depth)).map(|(at, name)| ((*name).to_owned(), *at)).collect()
+}
+
+/// The module of what the crate's root gives out under a shorter name.
+fn defining(name: &str) -> &str {
+    match name {
+        "Deviation" | "Options" => "deviation",
+        "LogClient" => "client",
+        "Message" => "roles",
+        other => other,
+    }
+}
+
+/// The names that follow `roles::`.
+fn roles_items(code: &str) -> Vec<(String, usize)> {
+    let mut items = Vec::new();
+    for (at, _) in words(code).into_iter().filter(|(_, word)| *word == "roles") {
+        let Some(path) = code[at + "roles".len()..].trim_start().strip_prefix("::") else { continue };
+        let start = code.len() - path.len();
+        match path.trim_start().chars().next() {
+            Some('{') => items.extend(group(code, start).into_iter().filter(|(name, _)| name != "self")),
+            Some('*') => items.push(("*".into(), start)),
+            _ => items.extend(words(path).first().map(|(_, word)| ((*word).to_owned(), start))),
+        }
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, code: &str, allowed: &str) -> Vec<String> {
+        let others = ["crates/protocol/src/scalog/sequencer.rs", "crates/protocol/src/corfu/sequencer.rs"];
+        let files = [(others[0], ""), (others[1], ""), (path, code), (ALLOWED, allowed)];
+        check(&Workspace::of(&files)).iter().map(ToString::to_string).collect()
+    }
+
+    const PARTS: &str = "crates/protocol/src/parts/gate.rs";
+
+    #[test]
+    fn nothing_is_imported_from_above() {
+        for (path, code, count) in [
+            (PARTS, "use crate::control::LogEntry;", 1),
+            (PARTS, "use crate::{control, shard::Held};", 2),
+            (PARTS, "fn f() { crate::corfu::f(); }", 1),
+            (PARTS, "fn f() -> crate::LogClient {}", 1),
+            (PARTS, "use super::super::control::LogEntry;", 1),
+            (PARTS, "use super::control::LogEntry;", 0),
+            ("crates/protocol/src/parts/mod.rs", "use super::control::LogEntry;", 1),
+            ("crates/protocol/src/shard/core.rs", "use crate::control::behind;", 1),
+            ("crates/protocol/src/corfu/mod.rs", "use crate::data_paths::new;", 1),
+            ("crates/protocol/src/control/mod.rs", "use crate::shard::Held;", 0),
+            ("crates/protocol/src/scalog/mod.rs", "use crate::{control, parts::Gate, shard};", 0),
+            ("crates/protocol/src/client.rs", "use crate::{corfu, roles};", 0),
+            ("crates/protocol/src/lib.rs", "pub use crate::client::LogClient;", 0),
+            (PARTS, "use crate::deviation::Options; use crate::Options;", 0),
+        ] {
+            assert_eq!(found(path, code, "").len(), count, "{path}: {code}");
+        }
+        let tests = "#[cfg(test)]\nmod tests {\n    use crate::corfu;\n}";
+        assert_eq!(found(PARTS, tests, ""), [""; 0]);
+    }
+
+    #[test]
+    fn of_the_roles_everybody_names_what_travels() {
+        let envelope = "use crate::roles::{self, RoleEffect};\nfn f(m: roles::Message) -> crate::Message {}";
+        assert_eq!(found(PARTS, envelope, ""), [""; 0]);
+        for code in [
+            "fn f() { crate::roles::new_sequencing_role(); }",
+            "use crate::roles;\nfn f() { roles::recover(); }",
+            "use crate::roles::{Message, recover};",
+            "use crate::roles::*;",
+        ] {
+            assert_eq!(found(PARTS, code, "").len(), 1, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_allowance_fits_exactly() {
+        let code = "use crate::control::A;\nuse crate::control::B;";
+        let of = |number| format!("{PARTS} control {number}");
+        assert_eq!(found(PARTS, code, &of(2)), [""; 0]);
+        assert!(found(PARTS, code, &of(1))[0].contains("in 2 places, where 1 may"));
+        assert!(found(PARTS, code, &of(3))[0].contains("lower its number from 3"));
+        assert!(found(PARTS, "", &of(1))[0].contains("remove the line"));
+        assert!(found(PARTS, "", "nonsense")[0].contains("is not"));
+    }
+}
