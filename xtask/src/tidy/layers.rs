@@ -154,7 +154,7 @@ mod tests {
             (PARTS, "use super::control::LogEntry;", 0),
             ("crates/protocol/src/parts/mod.rs", "use super::control::LogEntry;", 1),
             ("crates/protocol/src/shard/core.rs", "use crate::control::behind;", 1),
-            ("crates/protocol/src/corfu/mod.rs", "use crate::data_paths::new;", 1),
+            ("crates/protocol/src/corfu/mod.rs", "use crate::constructors::new;", 1),
             ("crates/protocol/src/control/mod.rs", "use crate::shard::Held;", 0),
             ("crates/protocol/src/scalog/mod.rs", "use crate::{control, parts::Gate, shard};", 0),
             ("crates/protocol/src/client.rs", "use crate::{corfu, roles};", 0),

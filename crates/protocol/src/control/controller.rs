@@ -33,6 +33,7 @@ use crate::shard;
 
 mod leaving;
 mod reminding;
+mod rivals;
 
 use leaving::Leaving;
 
@@ -316,34 +317,6 @@ impl Controller {
         self.phase = Phase::Resting;
         self.rival = None;
         self.ask_at = now + pause;
-    }
-
-    /// Somebody else has claimed, and gets its time, once. As long as its node is heard that is as long as an attempt may
-    /// make no progress, for it gives up itself, and says when there is some; else it is a moment.
-    fn stand_back(&mut self, now: Time, entry: &LogEntry, out: &mut Vec<RoleEffect>) {
-        self.stood_back_for = entry.claimed;
-        let (node, backoff) =
-            (entry.claimant_node(), self.pace.backoff_after(entry.claimed, entry.view_number()));
-        let is_heard = node != self.node && self.nodes.contains(&node) && !self.silent.contains(&node);
-        self.rest(now, if is_heard { backoff + self.options.limits.attempt_for } else { backoff });
-        self.rival = is_heard.then_some(node);
-        if is_heard {
-            // One that was started anew since has forgotten that it claimed, and has perhaps no other reason to look.
-            send(Address::Node(node, Endpoint::Controller), Message::Get { log: self.log }, out);
-        }
-    }
-
-    /// Tells the controllers that stand back for this claim, now and then, that it makes progress.
-    fn tell_rivals(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Phase::Attempt(attempt) = &self.phase else { return };
-        if now < self.told_at + self.options.limits.attempt_for / 4 {
-            return;
-        }
-        self.told_at = now;
-        let claim = attempt.claim();
-        for node in self.nodes.difference(&self.silent).filter(|node| **node != self.node) {
-            send(Address::Node(*node, Endpoint::Controller), Message::Underway { claim }, out);
-        }
     }
 
     fn timer(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
