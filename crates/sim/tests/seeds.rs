@@ -147,11 +147,11 @@ fn seeds_of_scalog_that_failed_once_are_clean() {
         // record, and a subscription ended with that.
         201_459, //
         // A loss was accepted of one shard, and a checker took it for one of what another shard had given out.
-        210_004_791, //
-        // All nodes were ended and started while one had claimed: its claim was left alone although nobody worked at it.
-        1_900_012_927,
+        210_004_791,
     ];
     any_clean(Scalog, &seeds);
+    // All nodes were ended and started while one had claimed: its claim was left alone although nobody worked at it.
+    clean(profiles::ANY, Scalog, &[1_900_012_927]);
     // A controller that did not hear the nodes which were needed claimed again before it was another's turn.
     clean(profiles::LOST_FOR_GOOD, Scalog, &[30_000_217]);
 }
