@@ -346,6 +346,9 @@ impl Log {
 
     /// Deletes everything below `position`, for good, on every replica.
     ///
+    /// All replicas of the log's view have confirmed then. One that was away asks them as soon as it is back in a view; until it
+    /// has heard of that, it may give some of it out to a reader that asks it.
+    ///
     /// # Errors
     /// If the position lies past the tail, or not every replica confirms in time.
     pub async fn trim(&self, position: Position) -> Result<(), ReadError> {

@@ -388,6 +388,8 @@ pub struct History {
     pub claims: BTreeMap<Claimed, Moment>,
     /// The registered views.
     pub views: BTreeMap<ViewNumber, RegisteredView>,
+    /// When a replica first went by a view.
+    pub heard: BTreeMap<(NodeId, ShardId, ViewNumber), Moment>,
     /// Below which position everything was final from which moment on, by what the replicas had done.
     pub stable: Vec<(Moment, Position)>,
     /// The same for the positions of single shards, in a log that is ordered first.
@@ -460,6 +462,7 @@ impl History {
             piece: Bytes::new(),
             claims: BTreeMap::new(),
             views: BTreeMap::new(),
+            heard: BTreeMap::new(),
             stable: vec![],
             written: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -628,6 +631,14 @@ impl History {
     pub fn view_at(&self, moment: Moment) -> Option<&View> {
         let earlier = self.views.values().rev().find(|registered| registered.at <= moment);
         earlier.map(|registered| &registered.view)
+    }
+
+    /// A replica goes by this view.
+    pub fn note_heard(&mut self, node: NodeId, shard: ShardId, view: ViewNumber) {
+        if !self.heard.contains_key(&(node, shard, view)) {
+            let moment = self.tick();
+            self.heard.insert((node, shard, view), moment);
+        }
     }
 
     /// More memory is lost than the log's durability can bear.

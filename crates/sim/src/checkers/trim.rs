@@ -1,6 +1,7 @@
 //! Nothing below the trim point is given out to who asked after every replica had confirmed it. Only a
 //! log that lost more than its durability can bear may have forgotten its trim point, and a replica that
-//! the view does without may never have heard of it.
+//! the view does without may never have heard of it. One that the view counts on again asks the others as soon as it has heard
+//! of that view.
 
 use seriatim_model::View;
 
@@ -12,7 +13,7 @@ pub(super) fn check(history: &History) -> Finding {
     for served in &history.served {
         let before = history.trims.partition_point(|trim| trim.confirmed < served.asked);
         let Some(first) = history.trims[..before].iter().map(|trim| trim.first).max() else { continue };
-        if !history.view_at(served.asked).is_some_and(|view| takes_part(view, served)) {
+        if !history.view_at(served.asked).is_some_and(|view| takes_part(history, view, served)) {
             continue;
         }
         let records = &history.observations[served.records.clone()];
@@ -27,7 +28,10 @@ pub(super) fn check(history: &History) -> Finding {
     Ok(())
 }
 
-fn takes_part(view: &View, served: &Served) -> bool {
+/// Whether a view counts on the replica that answered, which had heard of that view when it was asked.
+fn takes_part(history: &History, view: &View, served: &Served) -> bool {
     let members = view.shard(served.shard);
+    let heard = history.heard.get(&(served.node, served.shard, view.number));
     members.is_some_and(|members| members.replicas.iter().any(|member| member.node == served.node))
+        && heard.is_some_and(|heard| *heard < served.asked)
 }

@@ -180,6 +180,9 @@ impl World {
                 self.damage.was_dismissed(id, shard);
             }
             self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
+            if let Some(view) = host.replica(self.log, shard).and_then(|role| role.memory().view.as_ref()) {
+                self.history.note_heard(id, shard, view.number);
+            }
         }
     }
 
