@@ -358,8 +358,8 @@ impl Coverage {
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
         // Elsewhere a client refuses what is too large before it has a number: none is tried.
         missing.retain(|name| order.properties().numbers_refused || name != "refused appends");
-        // Where positions come first nothing is bound in the background, and nobody is sealed.
-        let is_unsealed = order.places_first();
+        // Where the role that orders keeps nothing, nothing is bound in the background, and nobody is sealed.
+        let is_unsealed = !order.properties().keeps_order;
         let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Drop | Step::Seal);
         for kind in FaultKind::ALL {
             for step in Step::ALL.into_iter().filter(happens) {
