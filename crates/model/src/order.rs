@@ -182,6 +182,13 @@ impl Order {
         self.properties().has_cuts
     }
 
+    /// Whether sequencing replicas keep the record of each append until its shard has it.
+    #[must_use]
+    pub fn keeps_records(self) -> bool {
+        let Properties { announces, keeps_order, .. } = self.properties();
+        announces == Announced::Record && keeps_order
+    }
+
     /// See [`Properties::announces`].
     #[must_use]
     pub const fn announces(self) -> Announced {
