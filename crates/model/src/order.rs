@@ -36,6 +36,12 @@ pub struct Properties {
     /// Whether it remembers sessions for longer than a view, until so many positions were bound without them as the log
     /// says.
     pub remembers_sessions: bool,
+    /// Whether a later run of a program goes on with its session itself. Otherwise that ends, and the run goes on in a
+    /// successor.
+    pub continues_sessions: bool,
+    /// Whether a record that is larger than the log allows has a number before it is refused, which ends its session.
+    /// Otherwise its client refuses it before.
+    pub numbers_refused: bool,
 }
 
 /// The part of an append that sequencing replicas get from its client.
@@ -91,6 +97,8 @@ orders! {
         has_one_sequencer: false,
         keeps_order: true,
         remembers_sessions: true,
+        continues_sessions: true,
+        numbers_refused: true,
     }
     /// Lazily, with records going straight to a shard of the client's choice, and only their names through
     /// the sequencing layer (LazyLog §5).
@@ -108,6 +116,8 @@ orders! {
         has_one_sequencer: false,
         keeps_order: true,
         remembers_sessions: true,
+        continues_sessions: false,
+        numbers_refused: false,
     }
     /// First: a record gets its position, and then its client writes it down the chain of the position's shard
     /// (Corfu, NSDI '12).
@@ -124,6 +134,8 @@ orders! {
         has_one_sequencer: true,
         keeps_order: false,
         remembers_sessions: false,
+        continues_sessions: false,
+        numbers_refused: false,
     }
     /// After it is durable: a record goes to a shard of its client's choice, and gets its position with the next
     /// committed cut (Scalog, NSDI '20).
@@ -140,6 +152,8 @@ orders! {
         has_one_sequencer: false,
         keeps_order: true,
         remembers_sessions: true,
+        continues_sessions: false,
+        numbers_refused: false,
     }
 }
 
@@ -166,6 +180,13 @@ impl Order {
     #[must_use]
     pub const fn has_cuts(self) -> bool {
         self.properties().has_cuts
+    }
+
+    /// Whether sequencing replicas keep the record of each append until its shard has it.
+    #[must_use]
+    pub fn keeps_records(self) -> bool {
+        let Properties { announces, keeps_order, .. } = self.properties();
+        announces == Announced::Record && keeps_order
     }
 
     /// See [`Properties::announces`].
@@ -195,6 +216,7 @@ impl Properties {
         let Self {
             has_cuts, announces, fills_late, has_one_sequencer, keeps_order, remembers_sessions, ..
         } = *self;
+        let Self { continues_sessions, numbers_refused, .. } = *self;
         let holds = |holds: bool| if holds { "yes" } else { "no" };
         let announced = match announces {
             Announced::Record => "the record",
@@ -219,6 +241,14 @@ impl Properties {
             ("one node orders, any that is there", holds(has_one_sequencer)),
             ("the role that orders outlives its process", holds(keeps_order)),
             ("it remembers sessions for longer than a view", holds(remembers_sessions)),
+            (
+                "a later run goes on with its session itself; otherwise in a successor",
+                holds(continues_sessions),
+            ),
+            (
+                "a record that is too large ends its session; otherwise its client refuses it",
+                holds(numbers_refused),
+            ),
         ]
     }
 }
@@ -250,31 +280,29 @@ mod tests {
             assert_eq!(order.to_string().parse(), Ok(order));
         }
         let unknown = "erwin".parse::<Order>().expect_err("there is none of that name");
-        assert_eq!(unknown, "unknown order 'erwin'; known: erwin-bb, erwin-st, corfu, scalog");
+        let known = Order::ALL.map(|order| order.properties().name).join(", ");
+        assert_eq!(unknown, format!("unknown order 'erwin'; known: {known}"));
     }
 
     #[test]
     fn names_are_listed_as_in_a_text() {
-        assert_eq!(Order::names_where(|_| true), "erwin-bb, erwin-st, corfu or scalog");
-        assert_eq!(Order::names_where(|order| !order.places_by_position), "erwin-st or scalog");
-        assert_eq!(Order::names_where(|order| order.has_cuts), "scalog");
+        let listed = |names: &[&str]| Order::names_where(|order| names.contains(&order.name));
+        assert_eq!(listed(&["erwin-st", "erwin-bb", "scalog"]), "erwin-bb, erwin-st or scalog");
+        assert_eq!(listed(&["scalog", "corfu"]), "corfu or scalog");
+        assert_eq!(listed(&["scalog"]), "scalog");
         assert_eq!(Order::names_where(|order| order.name.is_empty()), "");
     }
 
     #[test]
     fn properties_agree_with_one_another() {
         for properties in Order::ALL.map(Order::properties) {
-            let is_announced = properties.announces != Announced::Nothing;
-            assert_eq!(
-                properties.is_lazy, is_announced,
-                "{}: acknowledged by those who were told",
-                properties.name
-            );
+            let Properties { name, is_lazy, announces, keeps_order, has_one_sequencer, .. } = properties;
             assert!(
-                properties.keeps_order || properties.places_first,
-                "{}: acknowledged and lost",
-                properties.name
+                !is_lazy || announces != Announced::Nothing,
+                "{name}: acknowledged by those who were told"
             );
+            assert!(!is_lazy || keeps_order, "{name}: acknowledged and lost");
+            assert!(!has_one_sequencer || !keeps_order, "{name}: kept, and lost with the one that keeps it");
         }
     }
 }

@@ -69,7 +69,7 @@ impl Capacity {
     /// shard, once as that journals it; and once more where sequencing replicas journal whole records.
     #[must_use]
     pub fn copies_on_a_disk(config: &LogConfig) -> u64 {
-        if config.order.places_by_position() { 3 } else { 2 }
+        if config.order.keeps_records() { 3 } else { 2 }
     }
 
     /// How many bytes of records of this size the slowest disk, processor, or link of the cluster can take in a second.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use seriatim_model::{Announced, Order};
+use seriatim_model::Order;
 
 use crate::excuses::Excuses;
 
@@ -356,10 +356,10 @@ impl Coverage {
         ];
         let mut missing: Vec<String> =
             counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned()).collect();
-        // Where records do not travel with their names a client refuses what is too large itself: none is tried.
-        missing.retain(|name| order.announces() == Announced::Record || name != "refused appends");
-        // Where positions come first nothing is bound in the background, and nobody is sealed.
-        let is_unsealed = order.places_first();
+        // Elsewhere a client refuses what is too large before it has a number: none is tried.
+        missing.retain(|name| order.properties().numbers_refused || name != "refused appends");
+        // Where the role that orders keeps nothing, nothing is bound in the background, and nobody is sealed.
+        let is_unsealed = !order.properties().keeps_order;
         let happens = |step: &Step| !is_unsealed || !matches!(step, Step::Bind | Step::Drop | Step::Seal);
         for kind in FaultKind::ALL {
             for step in Step::ALL.into_iter().filter(happens) {

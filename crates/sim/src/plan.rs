@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seriatim_model::limits::{Limits, MAP_RUNS, MISSING_CONNECTED, MISSING_FOR, REPLACE_AFTER};
-use seriatim_model::{Announced, Durability, LogConfig, NodeId, Order, RetentionChange};
+use seriatim_model::{Durability, LogConfig, NodeId, Order, RetentionChange};
 use seriatim_protocol::{Deviation, Options};
 use seriatim_store::{JournalOptions, ShardOptions};
 
@@ -330,7 +330,7 @@ impl Plan {
     #[must_use]
     pub fn ordered(mut self, order: Order) -> Self {
         self.config.order = order;
-        if order.announces() != Announced::Record {
+        if !order.properties().numbers_refused {
             // A client refuses a record that is too large before it has a number.
             self.workload.oversize_permille = 0;
         }

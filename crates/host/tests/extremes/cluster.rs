@@ -8,8 +8,8 @@ use std::time::Duration;
 use seriatim_host::{Event, HostConfig, Outgoing, RegisterPlace, Via, Watched};
 use seriatim_model::wire::{Wire, WireError, decode_one, encode_one};
 use seriatim_model::{
-    Address, ConnectionId, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Order,
-    Peer, Position, Record, SessionId, ShardId, Time, ViewNumber,
+    Address, Announced, ConnectionId, Durability, Effect, Endpoint, Input, LogConfig, LogId, Machine, NodeId,
+    Order, Peer, Position, Record, SessionId, ShardId, Time, ViewNumber,
 };
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::parts::Content;
@@ -134,7 +134,7 @@ impl Cluster {
     pub(crate) fn append(&mut self) -> Known {
         let known = (0..MOST_TAKEN).find_map(|_| self.try_append());
         let known = known.expect("the log takes an append");
-        if self.entry().is_some_and(|entry| entry.config.order == Order::ErwinSt) {
+        if self.entry().is_some_and(|entry| entry.config.order.announces() == Announced::Name) {
             self.make_void(known)
         } else {
             known
@@ -176,7 +176,7 @@ impl Cluster {
         for reply in &self.replies {
             match reply {
                 Reply::Appended { position: Some(position), .. } => tail = tail.max(position.next()),
-                Reply::Failed(Failure::NotAppended(_)) if entry.config.order == Order::Corfu => return None,
+                Reply::Failed(Failure::NotAppended(_)) if entry.config.order.places_first() => return None,
                 other => panic!("the log takes no append: {other:?}"),
             }
         }

@@ -6,9 +6,9 @@ use seriatim_model::record::Header;
 use seriatim_model::retention::{Extent, LimitChange, StoreUse};
 use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
 use seriatim_model::{
-    Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement,
-    PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId, Settled, ShardId,
-    ShardMembers, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
+    Announced, Durability, Endpoint, Gap, IdRun, Incarnation, LogConfig, LogId, Member, NodeId, Order,
+    Placement, PlacementStep, Position, Record, RecordId, Retention, RetentionChange, SessionId, Settled,
+    ShardId, ShardMembers, TimeIndex, TimeMark, View, ViewHistory, ViewNumber,
 };
 use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
@@ -154,9 +154,9 @@ impl Drawn for Record {
 
 impl Drawn for Content {
     fn drawn(draw: &mut Draw) -> Self {
-        match draw.order {
-            Order::ErwinSt => Self::Put { shard: Drawn::drawn(draw), bytes: draw.narrow(64) },
-            Order::ErwinBb | Order::Corfu | Order::Scalog => Self::Record(Drawn::drawn(draw)),
+        match draw.order.announces() {
+            Announced::Name => Self::Put { shard: Drawn::drawn(draw), bytes: draw.narrow(64) },
+            Announced::Record | Announced::Nothing => Self::Record(Drawn::drawn(draw)),
         }
     }
 }

@@ -52,10 +52,10 @@ pub struct Core {
     /// Batches that this replica is primary for, and that are not held everywhere yet.
     pub(crate) batches: BTreeMap<(ViewNumber, Position), Batch>,
     pub(super) answered: Answered,
-    /// For each view where the last of what was bound under it ends, as far as records came with their positions.
+    /// For each view where the last of what was written under it ends.
     pub(super) ends: BTreeMap<ViewNumber, Position>,
-    /// Writes on their way, oldest first, with what to do when they are durable.
-    pub(super) writes: VecDeque<(Ticket, Write)>,
+    /// Writes on their way, oldest first, with what to do when they are durable, and where they end.
+    pub(super) writes: VecDeque<(Ticket, Write, Position)>,
     pub(super) unstored: Unstored,
     /// The end of the highest run that was pushed. Only the simulator's defects use it.
     pub(super) pushed: Position,
@@ -84,6 +84,14 @@ pub(crate) enum Write {
     Primary(ViewNumber, Position),
     /// A backup's copy.
     Backup(Address, ViewNumber, Position),
+}
+
+impl Write {
+    /// The view that the batch is pushed in.
+    fn view(self) -> ViewNumber {
+        let (Self::Primary(view, _) | Self::Backup(_, view, _)) = self;
+        view
+    }
 }
 
 impl Core {
@@ -293,7 +301,6 @@ impl Core {
         out: &mut Out,
     ) {
         let end = runs.iter().map(Run::end).max().unwrap_or_default();
-        self.note_end(view, end);
         self.hold(path, write, end, StorageCommand::Bind { view, runs }, out);
     }
 
@@ -306,12 +313,12 @@ impl Core {
         command: StorageCommand,
         out: &mut Out,
     ) -> bool {
-        if self.writes.iter().any(|(_, under_way)| *under_way == write) {
+        if self.writes.iter().any(|(_, under_way, _)| *under_way == write) {
             return false;
         }
         self.pushed = self.pushed.max(end);
         let ticket = self.gate.store(command, out);
-        self.writes.push_back((ticket, write));
+        self.writes.push_back((ticket, write, end));
         if self.gate.is_durable(ticket) {
             self.persisted(path, ticket, out);
         }
@@ -340,8 +347,10 @@ impl Core {
         self.unstored.stored(ticket);
         path.persisted(self, ticket, out);
         self.copied(path, ticket, out);
-        while self.writes.front().is_some_and(|(written, _)| *written <= ticket) {
-            let (_, write) = self.writes.pop_front().expect("the front was just seen");
+        while self.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
+            let (_, write, end) = self.writes.pop_front().expect("the front was just seen");
+            // What is not written is not there: a view change may go by where this ends.
+            self.note_end(write.view(), end);
             self.finish_write(write, out);
         }
     }
@@ -442,13 +451,13 @@ impl Core {
         self.members().is_some_and(|members| members.primary() == self.me())
     }
 
-    /// Records were bound under this view up to there.
+    /// Records were written under this view up to there.
     pub(crate) fn note_end(&mut self, view: ViewNumber, end: Position) {
         let known = self.ends.entry(view).or_default();
         *known = end.max(*known);
     }
 
-    /// Where what was bound under this view ends.
+    /// Where what was written under this view ends.
     pub(crate) fn end_under(&self, view: ViewNumber) -> Position {
         self.ends.get(&view).copied().unwrap_or_default()
     }

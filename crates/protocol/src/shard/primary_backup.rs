@@ -208,3 +208,72 @@ impl Replica {
         core.scrub(now, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::storage::{Run, StorageFailure};
+    use seriatim_model::{
+        Durability, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement, Record, RecordId,
+        SessionId, ShardId, ShardMembers, Ticket, View, ViewHistory, ViewNumber,
+    };
+
+    use super::*;
+    use crate::control::{LogEntry, catalog};
+    use crate::deviation::Options;
+
+    const CLAIM: ViewNumber = ViewNumber(1);
+    const ME: Member = Member { node: NodeId(1), incarnation: Incarnation(1) };
+
+    /// The only replica of a log in which the role that orders keeps nothing, in its first view.
+    fn alone() -> Replica {
+        let order = Order::ALL.into_iter().find(|order| !order.properties().keeps_order);
+        let order = order.expect("in some log the shards say how far it goes");
+        let durability = Durability::Disk;
+        let config =
+            LogConfig { order, durability, sequencers: 1, shards: 1, replicas: 1, ..LogConfig::default() };
+        let entry = catalog::place(LogId(1), "log".into(), config.clone(), &[ME.node]).expect("it can");
+        let shard = ShardMembers { shard: ShardId(0), begins: Position::ZERO, replicas: vec![ME] };
+        let view = View {
+            number: CLAIM,
+            sequencers: vec![ME],
+            leader: ME.node,
+            shards: vec![shard],
+            placement: Placement::new(vec![ShardId(0)], 1),
+            first: Position::ZERO,
+            start: Position::ZERO,
+        };
+        let mut history = ViewHistory::default();
+        history.push(CLAIM, Position::ZERO);
+        let mut replica = Replica::new(ME, ShardId(0), config, Options::default());
+        let fence = Message::Fence { claim: CLAIM, entry: entry.clone() };
+        told(&mut replica, fence);
+        let entry = LogEntry { view: Some(view), history, ..entry };
+        told(&mut replica, control::Message::Registered { entry });
+        replica.step(Time::ZERO, Input::Persisted(replica.core.gate.issued()), &mut vec![]);
+        assert!(replica.is_open());
+        replica
+    }
+
+    fn told(replica: &mut Replica, message: impl Into<roles::Message>) -> Ticket {
+        let from = Address::Node(ME.node, Endpoint::Sequencer);
+        replica.step(Time::ZERO, Input::Message { from, message: message.into() }, &mut vec![]);
+        replica.core.gate.issued()
+    }
+
+    /// A view change goes by what replicas say: what is not in the store is not there.
+    #[test]
+    fn what_was_not_written_is_not_where_a_view_ends() {
+        let mut replica = alone();
+        let named = (RecordId { session: SessionId(1), number: 0 }, Record::new(b"record", 0));
+        let runs = vec![Run { first: Position::ZERO, records: vec![named] }];
+        let (batch, stable) = (Position::ZERO, Position::ZERO);
+        let bind = Message::Bind { view: CLAIM, batch, backups: vec![], stable, runs };
+        let write = told(&mut replica, bind.clone());
+        assert_eq!(replica.held().end, Position::ZERO, "it is on its way");
+        replica.step(Time::ZERO, Input::StoreFailed(write, StorageFailure::Full), &mut vec![]);
+        assert_eq!(replica.held().end, Position::ZERO, "there was no room for it");
+        let write = told(&mut replica, bind);
+        replica.step(Time::ZERO, Input::Persisted(write), &mut vec![]);
+        assert_eq!(replica.held().end, Position(1));
+    }
+}

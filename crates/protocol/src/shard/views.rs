@@ -163,7 +163,7 @@ impl Core {
     pub(super) fn store_failed(&mut self, path: &mut dyn DataPath, now: Time, ticket: Ticket, out: &mut Out) {
         path.failed(self, now, ticket, out);
         self.copying.failed(now, ticket);
-        self.writes.retain(|(written, _)| *written != ticket);
+        self.writes.retain(|(written, ..)| *written != ticket);
         self.gate.failed(ticket);
         self.trim_refused |= self.trim_write == ticket;
         if let Some(before) = self.unstored.failed(ticket) {

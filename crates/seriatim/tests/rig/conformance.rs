@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use seriatim_client::Order;
-use seriatim_model::Announced;
 
 use crate::{acceptance, bridge, losses, serve, shards};
 
@@ -49,8 +48,8 @@ scenarios! {
     a_program_that_kept_its_first_session_goes_on_however_often_it_is_restarted:
         acceptance::goes_on_from_its_first_session, 60;
     a_program_that_lives_on_is_shut_out_by_the_one_that_goes_on_with_its_session:
-        acceptance::shuts_out_an_earlier_run, 60, needs |order| order.announces() != Announced::Record,
-        "where records pass through the sequencing replicas, a later run goes on with the session itself";
+        acceptance::shuts_out_an_earlier_run, 60, needs |order| !order.properties().continues_sessions,
+        "a later run goes on with the session itself";
     an_interrupted_append_goes_on: bridge::interrupted, 120;
     a_log_in_memory_is_unavailable_after_a_kill_and_keeps_what_is_final: losses::lose_memory, 120;
     a_log_goes_on_through_segments_and_kills_and_keeps_every_position: serve::keeps_positions_through_segments, 200,

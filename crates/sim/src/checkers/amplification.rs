@@ -17,7 +17,7 @@ pub(super) fn check(history: &History) -> Finding {
     let accepted =
         history.appends.iter().filter(|append| append.outcome == Outcome::Acknowledged).count() as u64;
     let config = &history.config;
-    let whole = if config.order.places_by_position() { u64::from(config.sequencers) } else { 0 };
+    let whole = if config.order.keeps_records() { u64::from(config.sequencers) } else { 0 };
     let replicas = u64::from(config.replicas);
     within(load, "written", load.costs.disk_bytes, accepted, whole + 2 * replicas)?;
     // From the leader to every replica of the shard where clients do not put them there themselves.

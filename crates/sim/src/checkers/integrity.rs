@@ -25,8 +25,7 @@ pub(super) fn check(history: &History) -> Finding {
                 return id.number >= append.number + u64::from(append.again);
             }
             let Some(before) = append.number.checked_sub(id.number) else { return false };
-            let order = history.config.order;
-            let may_differ = order.places_first() || !order.places_by_position();
+            let may_differ = !history.config.order.properties().continues_sessions;
             *earlier.entry((append.session, id.session)).or_insert(before) == before
                 && (before == 0 || may_differ)
         };

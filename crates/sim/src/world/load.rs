@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_host::{Event, Outgoing};
-use seriatim_model::{NodeId, Peer, Position, Time, ViewNumber};
+use seriatim_model::{Announced, NodeId, Peer, Position, Time, ViewNumber};
 
 use super::nodes::frame;
 use super::{Flight, Happening, World};
@@ -347,8 +347,8 @@ impl World {
             departure.after = spent;
             departures.push(departure);
         }
-        // Elsewhere a sequencing replica keeps names.
-        let is_whole = self.plan.config.order.places_by_position();
+        // Elsewhere the role that orders holds names, or nothing.
+        let is_whole = self.plan.config.order.announces() == Announced::Record;
         let record_bytes = if is_whole { self.plan.workload.payload_bytes } else { 0 };
         let held = node.sequencer(self.log).map_or(0, |role| role.held());
         node.held_bytes = journal + held * record_bytes;

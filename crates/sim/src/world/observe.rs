@@ -276,7 +276,7 @@ impl World {
                     .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
             })
         };
-        let keeps_order = !self.plan.config.order.places_first();
+        let keeps_order = self.plan.config.order.properties().keeps_order;
         (!keeps_order || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
     }
 
