@@ -37,6 +37,7 @@ mod ending_sessions;
 mod expiring;
 mod forwarding;
 pub(crate) mod handover;
+mod log_state;
 mod memory;
 pub mod message;
 mod orderer;
