@@ -31,6 +31,7 @@
 //! not know that it is, and adds what followers hold in other orders to the leader's count; a view change stages
 //! the new view beside the old one's sealed state, so that an attempt that dies harms nothing.
 
+mod appends;
 pub mod client;
 mod ending;
 mod ending_sessions;
