@@ -14,6 +14,7 @@ mod heartbeats;
 mod leaving;
 mod limits;
 mod load;
+mod network_faults;
 mod nodes;
 mod observe;
 mod operator;

@@ -42,6 +42,7 @@ mod numbers;
 mod order;
 mod packed;
 mod read;
+mod removals;
 mod rewriting;
 mod runs;
 mod segment;
@@ -49,7 +50,7 @@ mod trim;
 mod usage;
 mod whole;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ use crate::error::OpenError;
 use binding::Binding;
 use contents::{Contents, start_of_view};
 use packed::Expected;
+use removals::{Removals, Synced};
 use rewriting::Rewriting;
 use segment::{ActiveSegment, Appended, Trusted, Written};
 pub use trim::Removal;
@@ -210,35 +212,13 @@ pub struct ShardStore {
     trim: TrimFile,
     /// Files that were written since they were last named to a syncer.
     unsynced: BTreeSet<String>,
-    /// The segments below this one have no files any more.
-    removed_to: u32,
-    /// Of the segments below this one nothing is needed. Without a journal the trim file says so once all that this
-    /// relies on is durable.
-    dead_to: u32,
     rewriting: Rewriting,
-    /// The segments whose packed binding logs count, and whose old ones are to be deleted.
-    replaced: VecDeque<u32>,
-    /// The removal that [`ShardStore::next_removal`] named last.
-    under_way: Option<UnderWay>,
+    removals: Removals,
     /// Whether nothing is remembered of positions below the trim point.
     is_trimmed: bool,
     failure: Option<String>,
-    /// Whether it has no journal that would repeat what it loses.
-    is_write_behind: bool,
     /// Where segments end because the log has a limit of bytes, as far as it was told.
     segment_bytes: Option<u64>,
-}
-
-/// Work on files that the store left to a thread that may wait.
-#[derive(Clone, Copy, Debug)]
-enum UnderWay {
-    /// Segments below this one are deleted.
-    Segments { to: u32 },
-    /// So many old binding logs are deleted.
-    Logs { count: usize },
-    /// Everything is synced that the packed logs of segments below one rely on, and that says that nothing is needed of
-    /// the segments below another one.
-    Sync { written_to: u32, dead_to: u32 },
 }
 
 /// The state that is remembered besides records and the trim point.
@@ -303,9 +283,6 @@ impl Wire for ShardCheckpoint {
         })
     }
 }
-
-/// How many segments are deleted at once. A file of 64 MiB takes a few milliseconds.
-const REMOVED_AT_ONCE: u32 = 8;
 
 /// How many runs of trimmed positions a command forgets at most.
 const FORGOTTEN_AT_ONCE: usize = 1000;
@@ -495,7 +472,7 @@ impl ShardStore {
     /// ([`sync_files`](crate::sync_files)); what is written to them meanwhile does no harm. With a journal, the last
     /// checkpoint is durable when the next one is asked for, or the store does not go on.
     pub fn checkpoint(&mut self) -> (Bytes, Vec<String>) {
-        if !self.is_write_behind {
+        if !self.removals.is_write_behind() {
             self.rewriting.note_checkpoint();
         }
         let checkpoint = ShardCheckpoint {
@@ -617,11 +594,11 @@ impl ShardStore {
     /// at once: a replica that loses what made names final hears of it again. Without one, a power cut may lose that
     /// and leave the trim point, so it is synced before ([`ShardStore::next_removal`]).
     fn raise_trim(&mut self, position: Position) -> Result<(), StoreError> {
-        let dead_to = self.dead_to.max(self.contents.dead_to(self.active.number, position));
-        let first_segment = if self.is_write_behind { self.trim.first_segment() } else { dead_to };
+        let dead_to = self.removals.dead_to().max(self.contents.dead_to(self.active.number, position));
+        let first_segment = if self.removals.is_write_behind() { self.trim.first_segment() } else { dead_to };
         self.give_up_below(first_segment, position)?;
         // Now that the trim point says what of them is not needed.
-        self.dead_to = dead_to;
+        self.removals.note_dead(dead_to);
         Ok(())
     }
 
@@ -642,56 +619,21 @@ impl ShardStore {
     /// Whether there are files of which nothing is needed, or that have to be synced before others can go.
     #[must_use]
     pub fn has_removal(&self) -> bool {
-        self.next_under_way().is_some()
-    }
-
-    fn next_under_way(&self) -> Option<UnderWay> {
-        let dead = self.trim.first_segment();
-        let written_to = self.rewriting.written_to();
-        if self.removed_to < dead {
-            Some(UnderWay::Segments { to: dead.min(self.removed_to.saturating_add(REMOVED_AT_ONCE)) })
-        } else if !self.replaced.is_empty() {
-            Some(UnderWay::Logs { count: self.replaced.len().min(REMOVED_AT_ONCE as usize) })
-        } else if self.is_write_behind && (self.rewriting.sure_to() < written_to || dead < self.dead_to) {
-            Some(UnderWay::Sync { written_to, dead_to: self.dead_to })
-        } else {
-            None
-        }
+        self.removals.has_next(&self.trim, &self.rewriting)
     }
 
     /// The files that are to be deleted next, a few at a time. When that is done, [`ShardStore::removed`] is to be
     /// called. A removal that never was, or that a crash ended, is repeated by the next life of the store.
     #[must_use]
     pub fn next_removal(&mut self) -> Option<Removal> {
-        self.under_way = self.next_under_way();
-        let delete = match self.under_way? {
-            UnderWay::Segments { to } => {
-                (self.removed_to..to).flat_map(|number| self.place.all_files(number)).collect()
-            }
-            UnderWay::Logs { count } => {
-                self.replaced.iter().take(count).map(|number| self.place.bindings_file(*number)).collect()
-            }
-            UnderWay::Sync { .. } => vec![],
-        };
-        // Without a journal, what made the names final that old logs tell is in later ones: it must not be lost
-        // alone.
-        let sync = match self.is_write_behind {
-            true => self.unsynced.iter().cloned().chain([self.trim.name().to_owned()]).collect(),
-            false => vec![self.trim.name().to_owned()],
-        };
-        Some(Removal::new(sync, delete))
+        self.removals.next(&self.trim, &self.rewriting, &self.place, &self.unsynced)
     }
 
     /// The removal that [`ShardStore::next_removal`] named last is done.
     pub fn removed(&mut self) {
-        match self.under_way.take() {
-            Some(UnderWay::Segments { to }) => self.removed_to = to,
-            Some(UnderWay::Logs { count }) => _ = self.replaced.drain(..count),
-            Some(UnderWay::Sync { written_to, dead_to }) => {
-                self.rewriting.note_synced(written_to);
-                self.give_up_dead(dead_to);
-            }
-            None => {}
+        if let Some(Synced { written_to, dead_to }) = self.removals.done() {
+            self.rewriting.note_synced(written_to);
+            self.give_up_dead(dead_to);
         }
     }
 
@@ -703,7 +645,7 @@ impl ShardStore {
         }
         match self.give_up_below(dead_to, self.trim.position()) {
             Ok(()) => {}
-            Err(StoreError::Full { .. }) => self.dead_to = self.trim.first_segment(),
+            Err(StoreError::Full { .. }) => self.removals.note_dead(self.trim.first_segment()),
             Err(error) => self.failure = Some(error.to_string()),
         }
     }

@@ -12,7 +12,7 @@ use seriatim_model::{
 
 use super::message::Message;
 use super::patience::Patience;
-use super::resuming::Earlier;
+use super::resuming::{Earlier, Sought};
 use super::tail::Answers;
 use super::writes::Writes;
 use crate::control::{self, LogEntry};
@@ -324,7 +324,11 @@ impl LogClient {
                 self.ask_again_from(expected.max(self.told));
                 self.work_is_due = true;
             }
-            Message::Closed { view, session, below } if Some(view) == current => self.closed(session, below),
+            Message::Closed { view, session, below } if Some(view) == current => {
+                let batch = self.config.options.limits.batch_records;
+                let outcome = self.earlier.closed(session, below, batch);
+                self.conclude(outcome, out);
+            }
             Message::Expired { view, session } if Some(view) == current && Some(session) == self.session => {
                 self.session_lost(out);
             }
@@ -371,7 +375,8 @@ impl LogClient {
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
         let message = match message {
             control::Message::Current { entry } if entry.id == self.log.entry().id => {
-                self.register_says(&entry, out);
+                let outcome = self.earlier.register_says(&entry);
+                self.conclude(outcome, out);
                 control::Message::Registered { entry }
             }
             message => message,
@@ -598,7 +603,11 @@ impl LogClient {
                 self.later(now, node, &spans, disk_full);
             }
             shard::Message::Sought { view, session, from, upto, trim, found } if Some(view) == current => {
-                self.sought(now, (node, shard), session, (from, upto), (trim, &found), out);
+                let Some(view) = self.log.view() else { return };
+                let (replica, span, options) = ((node, shard), (from, upto), self.config.options);
+                let answer = Sought { replica, span, trim, found: &found };
+                let outcome = self.earlier.sought(now, (view, options), session, answer, out);
+                self.conclude(outcome, out);
             }
             shard::Message::Pressed { view } if Some(view) == current => {
                 self.writes.hear(now, (shard, node));

@@ -18,18 +18,24 @@
 
 use std::collections::BTreeMap;
 
-use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time};
+use seriatim_model::{
+    Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time, View, ViewNumber,
+};
 
 use super::client::{LogClient, Out, send};
 use super::message::Message;
 use super::search::{Progress, Question, Search};
 use crate::control::{self, EndedSession, EndedSessions, LogEntry};
-use crate::deviation::Deviation;
-use crate::parts::appending::{ClientEffect, Failure, Reply, reply};
-use crate::parts::{Past, Resuming};
+use crate::deviation::{Deviation, Options};
+use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, reply};
+use crate::parts::{KnownLog, Past, Resuming};
 use crate::shard;
 
-/// The sessions of earlier runs.
+/// The sessions of earlier runs: which of them is being ended, in which step that is, and what was found of them. It says
+/// what is to be said about them; what becomes of this run's own session by that is the client's business.
+///
+/// Invariant: a step is taken only by an answer to what was asked in it: there is a `stage` beyond the first one only while
+/// a session is being ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Earlier {
     /// The sessions that are being ended.
@@ -45,6 +51,20 @@ pub(super) struct Earlier {
     places: BTreeMap<RecordId, Position>,
     /// The appends among them that are asked for again.
     pub(super) past: Past,
+}
+
+/// The meaning of a step for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Outcome {
+    /// An answer is awaited, or none came of it.
+    Waits,
+    /// The next thing can be said at once.
+    Due,
+    /// All have ended: this run appends.
+    Ended,
+    /// Nobody can tell what became of them.
+    Lost,
 }
 
 /// The step in which the session that is being ended is.
@@ -83,180 +103,216 @@ impl Earlier {
     pub(super) fn deadline(&self) -> Option<Time> {
         self.resuming.as_ref().and_then(Resuming::deadline)
     }
-}
 
-impl LogClient {
-    /// Says what is to be said about sessions of earlier runs.
-    pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
-        self.answer_past(now, out);
-        let number = self.log.view_number();
-        let Some(resuming) = self.earlier.resuming.as_mut().filter(|resuming| resuming.successor().is_some())
-        else {
-            return;
-        };
-        if self.log.view().is_none() {
-            return;
-        }
-        resuming.enter_view(number);
-        let Some(is_repeated) = resuming.ask(now, number) else { return };
-        if matches!(self.earlier.stage, Stage::Begin) {
-            self.follow(out);
-            if let Some(resuming) = &mut self.earlier.resuming {
-                resuming.was_heard(now);
-            }
-        }
-        self.say_about_earlier(out);
-        if is_repeated {
-            self.log.wonder(out);
-        }
+    /// Whether something is to be said now, and if so, whether it was said before and not answered.
+    fn ask(&mut self, now: Time, log: &KnownLog) -> Option<bool> {
+        let resuming = self.resuming.as_mut().filter(|resuming| resuming.successor().is_some())?;
+        let view = log.view()?.number;
+        resuming.enter_view(view);
+        resuming.ask(now, view)
     }
 
-    /// Goes from session to session, as far as the register says that they have ended, and what of them is asked for again
-    /// is found.
-    fn follow(&mut self, out: &mut Out) {
-        let (view, batch) = (self.log.view_number(), self.config.options.limits.batch_records);
+    /// Begins with the next session, unless one is being ended: goes from session to session, as far as the register says
+    /// that they have ended, and what of them is asked for again is found.
+    fn follow(&mut self, view: ViewNumber, batch: usize) -> Outcome {
         // No session ends twice.
-        for _ in 0..=self.earlier.ended.sessions.len() {
-            let Some(resuming) = &mut self.earlier.resuming else { return };
-            let Some(session) = resuming.closing() else { return self.go_on_after(out) };
+        for _ in 0..=self.ended.sessions.len() {
+            let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
+            let Some(session) = resuming.closing() else { return Outcome::Ended };
             let wanted = resuming.left();
-            let Some(ended) = self.earlier.ended.of(session) else {
-                self.earlier.stage = Stage::Close;
-                return;
+            let Some(ended) = self.ended.of(session) else {
+                self.stage = Stage::Close;
+                return Outcome::Waits;
             };
-            if wanted < ended.end && !self.earlier.searched.contains(&session) {
-                let range = (self.earlier.lowest, ended.below);
-                self.earlier.stage = Stage::Search(Search::new(session, wanted, range, batch), Some(ended));
-                return;
+            if wanted < ended.end && !self.searched.contains(&session) {
+                let range = (self.lowest, ended.below);
+                self.stage = Stage::Search(Search::new(session, wanted, range, batch), Some(ended));
+                return Outcome::Waits;
             }
             resuming.note_ended(view, session, ended.end, Some(ended.successor));
-            self.earlier.lowest = ended.below;
+            self.lowest = ended.below;
         }
-        match &self.earlier.resuming {
-            Some(resuming) if resuming.closing().is_none() => self.go_on_after(out),
-            _ => self.resume_failed(out),
+        match &self.resuming {
+            Some(resuming) if resuming.closing().is_none() => Outcome::Ended,
+            _ => Outcome::Lost,
         }
     }
 
-    fn say_about_earlier(&mut self, out: &mut Out) {
-        let Some(view) = self.log.view() else { return };
-        let Some(session) = self.earlier.resuming.as_ref().and_then(Resuming::closing) else { return };
-        match &mut self.earlier.stage {
+    /// Says what the step needs to have answered.
+    fn say(&mut self, log: &KnownLog, config: &LogClientConfig, out: &mut Out) -> Outcome {
+        let Some(view) = log.view() else { return Outcome::Waits };
+        let Some(session) = self.resuming.as_ref().and_then(Resuming::closing) else { return Outcome::Waits };
+        match &mut self.stage {
             Stage::Begin => {}
             Stage::Close => out.push(send(view.leader, Message::Close { view: view.number, session })),
             Stage::Search(search, _) if search.has_begun() => {
-                let questions = search.again(view);
-                self.seek(session, questions, out);
+                seek(view.number, session, search.again(view), out);
             }
             Stage::Search(search, _) => {
                 let progress = search.go_on(view);
-                self.search_goes_on(progress, out);
+                return self.search_goes_on(view.number, progress, config.options, out);
             }
             Stage::End(ended, since) => {
-                let (log, view) = (self.log.entry().id, view.number);
+                let (log, view) = (log.entry().id, view.number);
                 let message = control::Message::EndSession { log, view, ended: *ended, since: *since };
-                let to = Address::Node(self.config.control, Endpoint::Register);
+                let to = Address::Node(config.control, Endpoint::Register);
                 out.push(ClientEffect::Send { to, message: message.into() });
             }
         }
-    }
-
-    fn seek(&self, session: SessionId, questions: Vec<Question>, out: &mut Out) {
-        let view = self.log.view_number();
-        for Question { shard, node, from, end } in questions {
-            let to = Address::Node(node, Endpoint::Shard(shard));
-            let message = shard::Message::Seek { view, session, from, end };
-            out.push(ClientEffect::Send { to, message: message.into() });
-        }
+        Outcome::Waits
     }
 
     /// The sequencer gives a session nothing any more. What it gave is below.
-    pub(super) fn closed(&mut self, session: SessionId, below: Position) {
-        let Some(resuming) = &mut self.earlier.resuming else { return };
-        if !matches!(self.earlier.stage, Stage::Close) || resuming.closing() != Some(session) {
-            return;
+    pub(super) fn closed(&mut self, session: SessionId, below: Position, batch: usize) -> Outcome {
+        let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
+        if !matches!(self.stage, Stage::Close) || resuming.closing() != Some(session) {
+            return Outcome::Waits;
         }
-        let (range, batch) = ((self.earlier.lowest, below), self.config.options.limits.batch_records);
-        self.earlier.stage = Stage::Search(Search::new(session, resuming.left(), range, batch), None);
+        let range = (self.lowest, below);
+        self.stage = Stage::Search(Search::new(session, resuming.left(), range, batch), None);
         resuming.hurry();
-        self.work_is_due = true;
+        Outcome::Due
     }
 
     /// A replica says where records of a session are.
     pub(super) fn sought(
         &mut self,
         now: Time,
-        replica: (NodeId, ShardId),
+        (view, options): (&View, Options),
         session: SessionId,
-        span: (Position, Position),
-        (trim, found): (Position, &[(Position, RecordId)]),
+        answer: Sought<'_>,
         out: &mut Out,
-    ) {
-        let (Some(view), Stage::Search(search, _)) = (self.log.view(), &mut self.earlier.stage) else {
-            return;
-        };
+    ) -> Outcome {
+        let Stage::Search(search, _) = &mut self.stage else { return Outcome::Waits };
         if search.session() != session {
-            return;
+            return Outcome::Waits;
         }
+        let Sought { replica, span, trim, found } = answer;
         let progress = search.answered(view, replica, span, trim, found);
         if progress != Progress::None
-            && let Some(resuming) = &mut self.earlier.resuming
+            && let Some(resuming) = &mut self.resuming
         {
             // A question that is asked now is asked again when it is late itself.
             resuming.was_heard(now);
         }
-        self.search_goes_on(progress, out);
+        self.search_goes_on(view.number, progress, options, out)
     }
 
-    fn search_goes_on(&mut self, progress: Progress, out: &mut Out) {
-        match (progress, &self.earlier.stage) {
+    fn search_goes_on(
+        &mut self,
+        view: ViewNumber,
+        progress: Progress,
+        options: Options,
+        out: &mut Out,
+    ) -> Outcome {
+        match (progress, &self.stage) {
             (Progress::Ask(questions), Stage::Search(search, _)) => {
-                self.seek(search.session(), questions, out);
+                seek(view, search.session(), questions, out);
+                Outcome::Waits
             }
-            (Progress::Done, _) => self.search_ends(out),
-            (Progress::Lost, _) => self.resume_failed(out),
-            (Progress::None | Progress::Ask(_), _) => {}
+            (Progress::Done, _) => self.search_ends(options),
+            (Progress::Lost, _) => Outcome::Lost,
+            (Progress::None | Progress::Ask(_), _) => Outcome::Waits,
         }
     }
 
     /// Everything of a session that is in the log is found.
-    fn search_ends(&mut self, out: &mut Out) {
-        let Some(resuming) = &mut self.earlier.resuming else { return };
-        let (stage, successor) = (std::mem::take(&mut self.earlier.stage), resuming.successor());
-        let (Stage::Search(search, known), Some(successor)) = (stage, successor) else { return };
-        let (session, below) = (search.session(), search.below());
-        let Some(findings) = search.findings(known.map(|ended| ended.end)) else {
-            return self.resume_failed(out);
+    fn search_ends(&mut self, options: Options) -> Outcome {
+        let Some(resuming) = &mut self.resuming else { return Outcome::Waits };
+        let (stage, successor) = (std::mem::take(&mut self.stage), resuming.successor());
+        let (Stage::Search(search, known), Some(successor)) = (stage, successor) else {
+            return Outcome::Waits;
         };
+        let (session, below) = (search.session(), search.below());
+        assert_eq!(resuming.closing(), Some(session), "the records of the session that is being ended");
+        let Some(findings) = search.findings(known.map(|ended| ended.end)) else { return Outcome::Lost };
         resuming.hurry();
         let named = |(number, position)| (RecordId { session, number }, position);
-        self.earlier.places.extend(findings.places.into_iter().map(named));
-        self.earlier.searched.push(session);
+        self.places.extend(findings.places.into_iter().map(named));
+        self.searched.push(session);
         if known.is_none() {
             let ended = EndedSession { session, end: findings.end, below, successor };
-            self.earlier.stage = Stage::End(ended, findings.since);
-            if self.config.options.deviates(Deviation::EndUnregistered) {
-                self.earlier.ended.sessions.push(ended);
-                self.earlier.stage = Stage::Begin;
+            self.stage = Stage::End(ended, findings.since);
+            if options.deviates(Deviation::EndUnregistered) {
+                self.ended.sessions.push(ended);
+                self.stage = Stage::Begin;
             }
         }
-        self.work_is_due = true;
+        Outcome::Due
     }
 
     /// The register says which sessions have ended.
-    pub(super) fn register_says(&mut self, entry: &LogEntry, out: &mut Out) {
-        let (Some(resuming), Stage::End(ended, since)) = (&mut self.earlier.resuming, &self.earlier.stage)
-        else {
-            return;
+    pub(super) fn register_says(&mut self, entry: &LogEntry) -> Outcome {
+        let (Some(resuming), Stage::End(ended, since)) = (&mut self.resuming, &self.stage) else {
+            return Outcome::Waits;
         };
         if entry.ended.of(ended.session).is_some() {
-            self.earlier.ended.clone_from(&entry.ended);
-            self.earlier.stage = Stage::Begin;
+            self.ended.clone_from(&entry.ended);
+            self.stage = Stage::Begin;
             resuming.hurry();
-            self.work_is_due = true;
+            Outcome::Due
         } else if *since < entry.ended.floor {
             // It may have ended before, and been forgotten.
-            self.resume_failed(out);
+            Outcome::Lost
+        } else {
+            Outcome::Waits
+        }
+    }
+
+    /// Answers what earlier runs appended, and this one appended again.
+    fn answer_past(&mut self, now: Time, view: ViewNumber, out: &mut Out) {
+        for id in self.past.questions(now, view).ids {
+            let what = self.places.remove(&id).ok_or(Failure::NotAppended(id));
+            self.past.settled(id, what, out);
+        }
+    }
+}
+
+/// A replica's answer to where records of a session are.
+pub(super) struct Sought<'a> {
+    pub(super) replica: (NodeId, ShardId),
+    /// The positions that it is about.
+    pub(super) span: (Position, Position),
+    /// The replica has nothing below it.
+    pub(super) trim: Position,
+    pub(super) found: &'a [(Position, RecordId)],
+}
+
+fn seek(view: ViewNumber, session: SessionId, questions: Vec<Question>, out: &mut Out) {
+    for Question { shard, node, from, end } in questions {
+        let to = Address::Node(node, Endpoint::Shard(shard));
+        let message = shard::Message::Seek { view, session, from, end };
+        out.push(ClientEffect::Send { to, message: message.into() });
+    }
+}
+
+impl LogClient {
+    /// Says what is to be said about sessions of earlier runs.
+    pub(super) fn go_on_resuming(&mut self, now: Time, out: &mut Out) {
+        self.earlier.answer_past(now, self.log.view_number(), out);
+        let Some(is_repeated) = self.earlier.ask(now, &self.log) else { return };
+        if matches!(self.earlier.stage, Stage::Begin) {
+            let batch = self.config.options.limits.batch_records;
+            let outcome = self.earlier.follow(self.log.view_number(), batch);
+            self.conclude(outcome, out);
+            if let Some(resuming) = &mut self.earlier.resuming {
+                resuming.was_heard(now);
+            }
+        }
+        let outcome = self.earlier.say(&self.log, &self.config, out);
+        self.conclude(outcome, out);
+        if is_repeated {
+            self.log.wonder(out);
+        }
+    }
+
+    /// Does what follows for this run's own session.
+    pub(super) fn conclude(&mut self, outcome: Outcome, out: &mut Out) {
+        match outcome {
+            Outcome::Waits => {}
+            Outcome::Due => self.work_is_due = true,
+            Outcome::Ended => self.go_on_after(out),
+            Outcome::Lost => self.resume_failed(out),
         }
     }
 
@@ -292,13 +348,53 @@ impl LogClient {
         }
         self.work_is_due = true;
     }
+}
 
-    /// Answers what earlier runs appended, and this one appended again.
-    fn answer_past(&mut self, now: Time, out: &mut Out) {
-        let Earlier { past, places, .. } = &mut self.earlier;
-        for id in past.questions(now, self.log.view_number()).ids {
-            let what = places.remove(&id).ok_or(Failure::NotAppended(id));
-            past.settled(id, what, out);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(7);
+    const B: SessionId = SessionId(8);
+    const VIEW: ViewNumber = ViewNumber(1);
+    const BATCH: usize = 8;
+
+    /// The application goes on with number 3 of the session, and this run's own session has a name.
+    fn earlier() -> Earlier {
+        let mut earlier = Earlier::new(Some((A, 3)));
+        let resuming = earlier.resuming.as_mut().expect("there is one to go on with");
+        resuming.begin(B);
+        resuming.enter_view(VIEW);
+        assert!(resuming.ask(Time::ZERO, VIEW).is_some());
+        earlier
+    }
+
+    #[test]
+    fn a_session_is_closed_before_its_records_are_looked_for() {
+        let mut earlier = earlier();
+        assert_eq!(earlier.closed(A, Position(9), BATCH), Outcome::Waits, "nobody asked");
+        assert_eq!(earlier.follow(VIEW, BATCH), Outcome::Waits);
+        assert_eq!(earlier.closed(B, Position(9), BATCH), Outcome::Waits, "another one is closed");
+        assert_eq!(earlier.closed(A, Position(9), BATCH), Outcome::Due);
+        assert_eq!(earlier.closed(A, Position(9), BATCH), Outcome::Waits, "it came twice");
+        assert!(matches!(earlier.stage, Stage::Search(..)));
+    }
+
+    #[test]
+    fn a_session_that_the_register_says_has_ended_is_passed_over() {
+        let mut earlier = earlier();
+        let ended = EndedSession { session: A, end: 3, below: Position(9), successor: B };
+        earlier.ended.sessions.push(ended);
+        assert_eq!(earlier.follow(VIEW, BATCH), Outcome::Ended, "nothing of it is asked for again");
+        assert_eq!(earlier.lowest, Position(9));
+    }
+
+    #[test]
+    #[should_panic(expected = "the session that is being ended")]
+    fn records_of_another_session_are_not_taken_for_its_own() {
+        let mut earlier = earlier();
+        let range = (Position::ZERO, Position(9));
+        earlier.stage = Stage::Search(Search::new(B, 0, range, BATCH), None);
+        let _ = earlier.search_ends(Options::default());
     }
 }

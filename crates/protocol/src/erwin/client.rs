@@ -4,31 +4,30 @@
 //! session without gaps; an append is done when every member of one view acknowledged it. Whatever
 //! queues up between two steps leaves as one message.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use seriatim_model::{
     Address, Endpoint, Input, Machine, NodeId, Peer, Position, Record, SessionId, Time, ViewNumber,
 };
 
+use super::appends::Appends;
 use super::ending::Ending;
 use super::message::Message;
-use super::putting::{Putting, Target};
+use super::putting::Putting;
 use super::rules::{self, Count};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::known_log::News;
-use crate::parts::{
-    Askers, Content, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails, sequencing,
-};
+use crate::parts::{Askers, Conversation, Jitter, KnownLog, Past, Resuming, Seen, Tails, sequencing};
 use crate::roles;
 
 pub use crate::parts::appending::{Failure, LogClientConfig, Reply, Request, Terms};
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
-/// Invariant: `pending` are the numbers from `base` on; those below `sent` of a member were sent to it
-/// in the current view; those below `committed` are acknowledged by all members of one view.
+/// Invariant: those of `appends` below `sent` of a member were sent to it in the current view; those below `committed` are
+/// acknowledged by all members of one view.
 #[derive(Clone, Debug)]
 pub struct LogClient {
     pub(super) config: LogClientConfig,
@@ -36,11 +35,8 @@ pub struct LogClient {
     pub(super) session: Session,
     sessions_opened: u64,
     pub(super) askers: Askers,
-    pub(super) base: u64,
+    pub(super) appends: Appends,
     pub(super) committed: u64,
-    pub(super) pending: VecDeque<Pending>,
-    /// How many bytes of records were submitted.
-    submitted: u64,
     pub(super) members: BTreeMap<NodeId, MemberProgress>,
     pub(super) putting: Putting,
     pub(super) tails: Tails<BTreeMap<NodeId, Count>>,
@@ -64,19 +60,6 @@ pub(super) enum Session {
     /// The tail is being asked for, to put it into the session's id.
     Opening,
     Open(SessionId),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) token: u64,
-    pub(super) record: Record,
-    /// How many bytes of records this client has submitted with it and before it.
-    pub(super) upto: u64,
-    pub(super) terms: Terms,
-    /// How many names it had before.
-    pub(super) again: u32,
-    pub(super) settled: bool,
-    pub(super) target: Target,
 }
 
 #[derive(Clone, Debug)]
@@ -135,7 +118,7 @@ impl Machine for LogClient {
         let members = self.members.values().filter_map(|member| self.member_deadline(member)).min();
         let ending = self.ending.as_ref().filter(|_| self.log.view().is_some()).map(Ending::deadline);
         let is_open = matches!(self.session, Session::Open(_));
-        let puts = self.putting.deadline(self.end()).filter(|_| is_open);
+        let puts = self.putting.deadline(self.appends.end()).filter(|_| is_open);
         let earlier = self.resuming.as_ref().and_then(Resuming::deadline).or_else(|| self.past.deadline());
         let earlier = earlier.filter(|_| self.log.view().is_some());
         [self.log.deadline(), members, puts, self.tails.deadline(), self.locate_at, ending, earlier]
@@ -163,10 +146,8 @@ impl LogClient {
             session,
             sessions_opened: 0,
             askers: Askers::default(),
-            base,
+            appends: Appends::new(base),
             committed: base,
-            pending: VecDeque::new(),
-            submitted: 0,
             members: BTreeMap::new(),
             putting: Putting::default(),
             tails: Tails::default(),
@@ -188,7 +169,7 @@ impl LogClient {
     #[must_use]
     pub fn session(&self) -> Option<(SessionId, u64)> {
         match self.session {
-            Session::Open(session) => self.past.next().or(Some((session, self.end()))),
+            Session::Open(session) => self.past.next().or(Some((session, self.appends.end()))),
             _ => None,
         }
     }
@@ -209,7 +190,7 @@ impl LogClient {
     /// that they have no room, and if so, because their disk is full.
     pub fn waits_for(&self) -> impl Iterator<Item = (NodeId, Option<bool>)> {
         let resumes = self.resuming.is_some();
-        let end = if resumes { 0 } else { self.end() };
+        let end = if resumes { 0 } else { self.appends.end() };
         let behind = self.members.iter().filter(move |(_, member)| member.acknowledged < end);
         let behind = behind.map(|(node, member)| (*node, member.pace.busy()));
         // It is the leader who knows what an earlier run left.
@@ -220,7 +201,7 @@ impl LogClient {
     /// How many appends wait for something.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.pending.len() + self.past.in_flight()
+        self.appends.len() + self.past.in_flight()
     }
 
     /// Whether somebody waits for an answer that needs a view.
@@ -242,36 +223,7 @@ impl LogClient {
             return out.push(reply(token, Reply::Failed(failure)));
         }
         self.work_is_due = true;
-        self.push(token, record, terms, 0);
-    }
-
-    /// The record gets the session's next number.
-    pub(super) fn push(&mut self, token: u64, record: Record, terms: Terms, again: u32) {
-        self.submitted += record.size() as u64;
-        let (upto, target) = (self.submitted, Target::default());
-        self.pending.push_back(Pending { token, record, upto, terms, again, settled: false, target });
-    }
-
-    /// How many bytes the numbers in `from..to` that are not forgotten take in messages to sequencing replicas: their
-    /// records, or only their names.
-    fn bytes_of(
-        (pending, base): (&VecDeque<Pending>, u64),
-        (from, to): (u64, u64),
-        has_records: bool,
-    ) -> usize {
-        if !has_records {
-            return to.saturating_sub(from) as usize * Content::NAME_BYTES;
-        }
-        let below = |number: u64| match pending.get(number.saturating_sub(base + 1) as usize) {
-            _ if number <= base => pending.front().map_or(0, |first| first.upto - first.record.size() as u64),
-            Some(last) => last.upto,
-            None => pending.back().map_or(0, |last| last.upto),
-        };
-        below(to).saturating_sub(below(from)) as usize
-    }
-
-    pub(super) fn end(&self) -> u64 {
-        self.base + self.pending.len() as u64
+        self.appends.push(token, record, terms, 0);
     }
 
     fn receive(&mut self, now: Time, node: NodeId, message: Message, out: &mut Out) {
@@ -296,7 +248,7 @@ impl LogClient {
                 match self.members.get_mut(&node) {
                     // It is late: the member has got what it missed.
                     Some(member) if expected < member.acknowledged => {}
-                    _ if expected < self.base => self.session_lost(session, out),
+                    _ if expected < self.appends.base() => self.session_lost(session, out),
                     Some(member) => {
                         let is_news = member.pace.goes_back_to(expected);
                         if is_news || self.config.options.deviates(Deviation::WentBackForEach) {
@@ -335,15 +287,15 @@ impl LogClient {
 
     fn acknowledged(&mut self, now: Time, node: NodeId, next: u64, out: &mut Out) {
         // A session that is resumed may be ahead of what this run has submitted.
-        let next = next.min(self.end());
+        let next = next.min(self.appends.end());
         let has_records = self.log.config().order.places_by_position();
         let Some(member) = self.members.get_mut(&node) else { return };
         if next > member.acknowledged {
-            let from = member.acknowledged.max(self.base);
-            let taken = Self::bytes_of((&self.pending, self.base), (from, next), has_records);
+            let from = member.acknowledged.max(self.appends.base());
+            let taken = self.appends.bytes_of((from, next), has_records);
             member.pace.takes(now, taken);
             member.pace.advances(now);
-            self.work_is_due |= member.sent < self.base + self.pending.len() as u64;
+            self.work_is_due |= member.sent < self.appends.end();
             member.acknowledged = next;
         }
         member.sent = member.sent.max(next);
@@ -353,8 +305,8 @@ impl LogClient {
         } else {
             rules::committed(acknowledged)
         };
-        let committed = committed.min(self.end());
-        let before = self.committed.min(self.putting.named).max(self.base);
+        let committed = committed.min(self.appends.end());
+        let before = self.committed.min(self.putting.named).max(self.appends.base());
         self.committed = self.committed.max(committed);
         self.putting.named = self.putting.named.max(committed);
         for number in before..committed {
@@ -366,7 +318,7 @@ impl LogClient {
     fn pause(&mut self, now: Time, node: NodeId, next: u64, disk_full: bool) {
         let jitter = self.jitter.draw();
         let Some(member) = self.members.get_mut(&node) else { return };
-        let next = next.max(member.acknowledged).max(self.base);
+        let next = next.max(member.acknowledged).max(self.appends.base());
         member.sent = member.sent.min(next);
         member.pace.goes_back_to(next);
         member.pace.refused(now, disk_full, jitter);
@@ -390,29 +342,32 @@ impl LogClient {
                 _ => 0,
             };
             let pace = Conversation::new(now, self.config.options.limits.batch_bytes);
-            let progress = MemberProgress { sent: self.base, acknowledged, pace };
+            let progress = MemberProgress { sent: self.appends.base(), acknowledged, pace };
             self.members.insert(member.node, progress);
         }
         self.tails.enter_view();
         let named = self.putting.named;
         self.putting = Putting::default();
-        self.restart_targets();
+        self.appends.none_is_stored();
+        if let Session::Open(session) = self.session {
+            self.appends.leave_closed_shards(session, &view, self.log.config().stripe);
+        }
         if !self.log.config().order.places_by_position() {
-            self.putting.enter_view(now, &view, self.base, self.config.options.limits);
+            self.putting.enter_view(now, &view, self.appends.base(), self.config.options.limits);
         }
         if self.config.options.deviates(Deviation::MixedViews) {
             self.putting.named = named;
         }
-        self.asked_below = self.base;
+        self.asked_below = self.appends.base();
         self.work_is_due = true;
     }
 
     fn disconnected(&mut self, now: Time, node: NodeId) {
         if let Some(member) = self.members.get_mut(&node) {
-            member.sent = member.acknowledged.max(self.base);
+            member.sent = member.acknowledged.max(self.appends.base());
             member.pace.disconnected(now);
         }
-        self.putting.disconnected(now, node, self.base);
+        self.putting.disconnected(now, node, self.appends.base());
         if self.is_waiting() {
             self.log.ask_register(now);
         }
@@ -476,18 +431,21 @@ impl LogClient {
         self.work_is_due = false;
         let waits = self.is_waiting();
         self.log.look_up_if_due(now, waits, out);
-        let oldest = (!self.pending.is_empty()).then_some(self.base);
+        let oldest = (!self.appends.is_empty()).then_some(self.appends.base());
         self.log.watch(now, oldest, self.config.options, out);
         self.repeat_tail_questions(now, out);
         let ends = self.resuming.is_some() && self.askers.want_end();
-        let is_wanted = !self.pending.is_empty() || self.askers.want_session() || ends;
+        let is_wanted = !self.appends.is_empty() || self.askers.want_session() || ends;
         if self.session == Session::None && is_wanted && self.log.view().is_some() {
             self.session = Session::Opening;
             self.ask_tail(now, None, out);
         }
         self.go_on_resuming(now, out);
         if let Session::Open(session) = self.session {
-            self.choose_shards(session);
+            let config = self.log.config();
+            if let Some(view) = self.log.view().filter(|_| !config.order.places_by_position()) {
+                self.appends.choose_shards(session, view, config.stripe);
+            }
             self.send_appends(now, session, out);
             self.send_locates(now, session, out);
         }
@@ -506,19 +464,19 @@ impl LogClient {
 
     fn member_deadline(&self, member: &MemberProgress) -> Option<Time> {
         let Session::Open(_) = self.session else { return None };
-        let resumes_at = member.pace.resumes_at().filter(|_| member.sent < self.end());
-        let is_on_its_way = member.acknowledged.max(self.base) < member.sent;
+        let resumes_at = member.pace.resumes_at().filter(|_| member.sent < self.appends.end());
+        let is_on_its_way = member.acknowledged.max(self.appends.base()) < member.sent;
         resumes_at.or_else(|| is_on_its_way.then(|| member.pace.resend_at()))
     }
 
     fn send_appends(&mut self, now: Time, session: SessionId, out: &mut Out) {
-        let (base, end, view) = (self.base, self.end(), self.log.view_number());
+        let (base, view) = (self.appends.base(), self.log.view_number());
         let limits = self.config.options.limits;
-        let mut is_silent = self.send_puts(now, session, out);
+        let mut is_silent = self.putting.send(now, (view, session), &self.appends, limits, out);
         if is_silent {
             self.ask_leader_again();
         }
-        let named_below = self.names_below(end);
+        let named_below = self.putting.names_below(&self.appends, limits.batch_bytes);
         let has_records = self.log.config().order.places_by_position();
         for (node, member) in &mut self.members {
             if member.pace.pauses(now) {
@@ -542,14 +500,14 @@ impl LogClient {
             while member.sent < end {
                 let acknowledged = member.acknowledged.max(base);
                 let sent = (acknowledged, member.sent);
-                let in_flight = Self::bytes_of((&self.pending, base), sent, has_records);
+                let in_flight = self.appends.bytes_of(sent, has_records);
                 // An acknowledgement makes room.
                 let Some(most) = member.pace.room(in_flight) else { break };
                 let mut bytes = 0;
                 let mut entries = vec![];
-                let unsent = (member.sent - base) as usize..(end - base) as usize;
-                for pending in self.pending.range(unsent).take(limits.batch_records) {
-                    let content = Self::content(&pending.record, &pending.target);
+                let unsent = self.appends.from(member.sent).take((end - member.sent) as usize);
+                for (_, pending) in unsent.take(limits.batch_records) {
+                    let content = pending.content();
                     bytes += content.size();
                     if !entries.is_empty() && bytes > most {
                         break;
@@ -573,7 +531,7 @@ impl LogClient {
     fn ask_leader_again(&mut self) {
         let leader = self.log.view().map(|view| view.leader);
         if let Some(member) = leader.and_then(|leader| self.members.get_mut(&leader)) {
-            member.sent = self.base;
+            member.sent = self.appends.base();
         }
     }
 }

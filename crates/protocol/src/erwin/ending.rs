@@ -31,7 +31,7 @@ impl LogClient {
         let may_end = is_settled && self.resuming.is_none() && self.ending.is_none();
         if let Some(token) = self.askers.take_end(may_end) {
             match self.session {
-                Session::Open(session) => self.ending = Some(Ending::new(token, session, self.end())),
+                Session::Open(session) => self.ending = Some(Ending::new(token, session, self.appends.end())),
                 _ => out.push(reply(token, Reply::Ended(None))),
             }
         }
@@ -84,13 +84,13 @@ impl LogClient {
         if let (Session::Open(session), None) = (&self.session, &self.ending)
             && let Some(token) = self.askers.take_end(true)
         {
-            self.ending = Some(Ending::new(token, *session, self.end()));
+            self.ending = Some(Ending::new(token, *session, self.appends.end()));
         }
     }
 
     /// Appends may have been submitted since the session's end was asked for.
     fn raise_end(&mut self) {
-        let end = self.end();
+        let end = self.appends.end();
         if let (Session::Open(session), Some(ending)) = (&self.session, &mut self.ending)
             && ending.session == *session
         {

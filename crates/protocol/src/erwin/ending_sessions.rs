@@ -31,20 +31,22 @@ use super::memory::JournalRecord;
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
 use crate::deviation::Deviation;
+use crate::parts::Gate;
 use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
 use crate::shard;
 
 type Out = Vec<RoleEffect>;
+/// The askers of an end, each with the successor that it named.
+type Askers = BTreeMap<Address, Option<SessionId>>;
 
-/// The sessions that a leader is ending.
+/// The sessions that a leader is ending: how far each is, who is to be told, and who has not answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endings(BTreeMap<SessionId, Ending>);
 
 #[derive(Clone, Debug)]
 struct Ending {
-    /// The askers to be told, each with the successor that it named.
-    askers: BTreeMap<Address, Option<SessionId>>,
+    askers: Askers,
     successor: Option<SessionId>,
     step: Step,
     /// The followers that have not answered.
@@ -76,6 +78,96 @@ impl Ending {
 impl Endings {
     pub(super) fn is_under_way(&self, session: SessionId) -> bool {
         self.0.contains_key(&session)
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.len() < limits::MAX_ENDINGS
+    }
+
+    /// Another one asks for an end. Says whether that is under way.
+    fn join(&mut self, session: SessionId, asker: Address, successor: Option<SessionId>) -> bool {
+        let Some(ending) = self.0.get_mut(&session) else { return false };
+        ending.askers.insert(asker, successor);
+        if matches!(ending.step, Step::Freezing { .. }) {
+            ending.successor = ending.successor.or(successor);
+        }
+        true
+    }
+
+    /// Begins: the followers are asked which number they would go on with; the leader itself with `own`.
+    fn begin(
+        &mut self,
+        (now, view): (Time, ViewNumber),
+        session: SessionId,
+        (asker, successor): (Address, Option<SessionId>),
+        own: u64,
+        followers: BTreeSet<NodeId>,
+        out: &mut Out,
+    ) {
+        let mut ending = Ending {
+            askers: BTreeMap::from([(asker, successor)]),
+            successor,
+            step: Step::Freezing { highest: own },
+            unanswered: followers,
+            said_at: now,
+        };
+        ending.say(now, view, session, out);
+        self.0.insert(session, ending);
+    }
+
+    /// A follower would go on with this number, or with none, since it has ended the session.
+    fn answered(&mut self, node: NodeId, session: SessionId, next: Option<u64>) {
+        let Some(ending) = self.0.get_mut(&session) else { return };
+        match (&mut ending.step, next) {
+            (Step::Freezing { highest }, Some(next)) => {
+                *highest = next.max(*highest);
+                ending.unanswered.remove(&node);
+            }
+            (Step::Ending { .. }, None) => {
+                ending.unanswered.remove(&node);
+            }
+            // It was said twice.
+            _ => {}
+        }
+    }
+
+    /// The sessions of which all followers have answered.
+    fn answered_by_all(&self) -> Vec<SessionId> {
+        self.0.iter().filter(|(_, ending)| ending.unanswered.is_empty()).map(|(id, _)| *id).collect()
+    }
+
+    /// The highest number that a member would go on with, and the successor, of a session that is still freezing.
+    fn frozen_at(&self, session: SessionId) -> Option<(u64, Option<SessionId>)> {
+        match self.0.get(&session)? {
+            Ending { step: Step::Freezing { highest }, successor, .. } => Some((*highest, *successor)),
+            _ => None,
+        }
+    }
+
+    /// The leader has ended the session, with the write of `ticket`; its followers are to do the same.
+    fn end(
+        &mut self,
+        (now, view): (Time, ViewNumber),
+        session: SessionId,
+        (at, ticket): (u64, Ticket),
+        followers: BTreeSet<NodeId>,
+        out: &mut Out,
+    ) {
+        let Some(ending) = self.0.get_mut(&session) else { return };
+        (ending.step, ending.unanswered) = (Step::Ending { at, ticket }, followers);
+        ending.say(now, view, session, out);
+    }
+
+    /// Takes out a session that all members have ended durably, with the number and those who asked.
+    fn take_ended(&mut self, session: SessionId, gate: &Gate) -> Option<(u64, Askers)> {
+        let Ending { step: Step::Ending { at, ticket }, unanswered, .. } = self.0.get(&session)? else {
+            return None;
+        };
+        let at = *at;
+        if !unanswered.is_empty() || !gate.is_durable(*ticket) {
+            return None;
+        }
+        self.0.remove(&session).map(|ending| (at, ending.askers))
     }
 
     /// Says again what was not answered.
@@ -118,8 +210,8 @@ impl Sequencer {
             return;
         }
         for run in names.iter().take(limits::MAX_UNNAMED) {
-            let is_known = run.end() <= self.sessions.next(run.session).unwrap_or(0);
-            if is_known || self.is_too_old(run.session) {
+            let is_known = run.end() <= self.log.sessions().next(run.session).unwrap_or(0);
+            if is_known || self.log.is_too_old(run.session) {
                 self.tell_end(replica, run.session, out);
             } else {
                 self.begin_end(now, replica, run.session, None, out);
@@ -137,7 +229,7 @@ impl Sequencer {
         out: &mut Out,
     ) {
         let view = self.membership.number;
-        if self.sessions.is_ahead(session, self.ordered) {
+        if self.log.is_ahead(session) {
             // No tail was there for it yet, or a loss that was accepted took what was.
             if let (Some(_), Address::Client(..)) = (&self.orderer, asker) {
                 reply(asker, Message::NotEnded { view, session }, out);
@@ -145,21 +237,17 @@ impl Sequencer {
             return;
         }
         self.make_room_for(now, session, out);
-        let (end, known) = (self.sessions.end_of(session), self.sessions.next(session));
-        let (is_too_old, has_no_room) = (self.is_too_old(session), self.has_no_room_for(session));
+        let (end, known) = (self.log.sessions().end_of(session), self.log.sessions().next(session));
+        let (is_too_old, has_no_room) = (self.log.is_too_old(session), self.log.has_no_room_for(session));
         let Some(orderer) = &mut self.orderer else { return };
-        if let Some(ending) = orderer.endings.0.get_mut(&session) {
-            ending.askers.insert(asker, successor);
-            if matches!(ending.step, Step::Freezing { .. }) {
-                ending.successor = ending.successor.or(successor);
-            }
+        if orderer.endings.join(session, asker, successor) {
             return;
         }
         if successor.is_some() && is_too_old {
             // The fate of its numbers is not known any more.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
-        if end.is_some() && (successor.is_none() || self.sessions.successor_of(session).is_some()) {
+        if end.is_some() && (successor.is_none() || self.log.sessions().successor_of(session).is_some()) {
             return self.tell_end(asker, session, out);
         }
         if let (None, Address::Client(..)) = (known.or(end), asker)
@@ -169,27 +257,15 @@ impl Sequencer {
             // That this one has ended would be remembered, in the place of a session that is in use.
             return reply(asker, Message::NotEnded { view, session }, out);
         }
-        let under_way = orderer.endings.0.len();
-        if under_way >= limits::MAX_ENDINGS || has_no_room && !is_too_old {
+        if !orderer.endings.has_room() || has_no_room && !is_too_old {
             // The asker asks again.
             return;
         }
         if matches!(asker, Address::Client(..)) && known.or(end).is_none() {
             self.closers.take(asker.peer(), 1);
         }
-        // One that has ended is frozen for good, and asking finds that out.
-        if end.is_none() {
-            self.frozen.insert(session, known.unwrap_or(0));
-        }
-        let mut ending = Ending {
-            askers: BTreeMap::from([(asker, successor)]),
-            successor,
-            step: Step::Freezing { highest: end.or(known).unwrap_or(0) },
-            unanswered: orderer.followers().collect(),
-            said_at: now,
-        };
-        ending.say(now, view, session, out);
-        orderer.endings.0.insert(session, ending);
+        let (own, followers) = (self.log.freeze(session), orderer.followers().collect());
+        orderer.endings.begin((now, view), session, (asker, successor), own, followers, out);
         self.go_on_ending(now, out);
     }
 
@@ -197,30 +273,17 @@ impl Sequencer {
     pub(super) fn end(&mut self, now: Time, from: Address, message: Message, out: &mut Out) {
         match message {
             Message::Freeze { view, session } => {
-                // One that has ended is frozen for good: the question is late, or the leader has forgotten.
-                let end = self.sessions.end_of(session);
-                let next = end.or(self.sessions.next(session)).unwrap_or(0);
-                if end.is_none() {
-                    // The first answer counts: the leader may have gone by it.
-                    self.frozen.entry(session).or_insert(next);
-                }
+                let next = self.log.freeze(session);
                 reply(from, Message::Frozen { view, session, next }, out);
             }
             Message::End { view, session, at, successor } => {
                 // Also one that is not known here, however old: it may come back with what the leader orders.
-                if self.sessions.end_of(session).is_none() {
-                    // A leader that has forgotten the session may have bound more of it, which is dropped here since.
-                    let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
-                    let may_be = self.options.deviates(Deviation::EndedAtLeadersNumber);
-                    assert!(
-                        !is_too_low || may_be,
-                        "session {session} ends at {at}, below what was frozen here"
-                    );
+                if self.log.sessions().end_of(session).is_none() {
                     self.end_here(session, at, out);
                 }
                 self.succeed_here(session, successor, out);
-                self.frozen.remove(&session);
-                let successor = self.sessions.successor_of(session);
+                self.log.thaw(session);
+                let successor = self.log.sessions().successor_of(session);
                 self.gate.confirm(from, Message::Ended { view, session, at, successor }, out);
             }
             Message::Frozen { session, next, .. } => self.answered(from, session, Some(next)),
@@ -232,14 +295,14 @@ impl Sequencer {
     }
 
     fn end_here(&mut self, session: SessionId, at: u64, out: &mut Out) {
-        self.sessions.end(session, at);
+        self.log.end(session, at);
         self.persist(&JournalRecord::Ended { session, at }, out);
     }
 
     /// Notes in which session the client of one that has ended goes on, unless that is known.
     fn succeed_here(&mut self, session: SessionId, successor: Option<SessionId>, out: &mut Out) {
-        if let Some(successor) = successor.filter(|_| self.sessions.successor_of(session).is_none()) {
-            self.succeed(session, successor);
+        if let Some(successor) = successor.filter(|_| self.log.sessions().successor_of(session).is_none()) {
+            self.log.succeed(session, successor);
             self.persist(&JournalRecord::Succeeded { session, successor }, out);
         }
     }
@@ -247,69 +310,46 @@ impl Sequencer {
     /// Leader: a follower is frozen at a number, or has ended the session.
     fn answered(&mut self, from: Address, session: SessionId, next: Option<u64>) {
         let (Some(orderer), Address::Node(node, _)) = (&mut self.orderer, from) else { return };
-        let Some(ending) = orderer.endings.0.get_mut(&session) else { return };
-        match (&mut ending.step, next) {
-            (Step::Freezing { highest }, Some(next)) => {
-                *highest = next.max(*highest);
-                ending.unanswered.remove(&node);
-            }
-            (Step::Ending { .. }, None) => {
-                ending.unanswered.remove(&node);
-            }
-            // It was said twice.
-            _ => {}
-        }
+        orderer.endings.answered(node, session, next);
     }
 
     /// Leader: takes the next step of those endings that wait for nobody.
     pub(super) fn go_on_ending(&mut self, now: Time, out: &mut Out) {
-        let Some(orderer) = &mut self.orderer else { return };
-        let all_answered = |(_, ending): &(&SessionId, &Ending)| ending.unanswered.is_empty();
-        let ready: Vec<SessionId> =
-            orderer.endings.0.iter().filter(all_answered).map(|(id, _)| *id).collect();
-        for session in ready {
+        let Some(orderer) = &self.orderer else { return };
+        for session in orderer.endings.answered_by_all() {
             self.end_at_highest(now, session, out);
             self.finish_end(now, session, out);
         }
     }
 
     fn end_at_highest(&mut self, now: Time, session: SessionId, out: &mut Out) {
-        let own = self.sessions.next(session).unwrap_or(0);
-        let ending = self.orderer.as_ref().and_then(|orderer| orderer.endings.0.get(&session));
-        let Some(Ending { step: Step::Freezing { highest }, successor, .. }) = ending else { return };
-        let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { *highest };
-        let (at, successor) = (self.sessions.end_of(session).unwrap_or(at), *successor);
-        self.frozen.remove(&session);
+        let own = self.log.sessions().next(session).unwrap_or(0);
+        let Some(orderer) = &mut self.orderer else { return };
+        let Some((highest, successor)) = orderer.endings.frozen_at(session) else { return };
+        let followers = orderer.followers().collect();
+        let at = if self.options.deviates(Deviation::EndedAtLeadersNumber) { own } else { highest };
+        let at = self.log.sessions().end_of(session).unwrap_or(at);
+        self.log.thaw(session);
         // A session that the leader has forgotten, and that is too old to come back, has no need of an end.
-        if !self.is_too_old(session) {
-            if self.sessions.end_of(session).is_none() {
+        if !self.log.is_too_old(session) {
+            if self.log.sessions().end_of(session).is_none() {
                 self.end_here(session, at, out);
             }
             self.succeed_here(session, successor, out);
         }
         let ticket = self.gate.issued();
         let Some(orderer) = &mut self.orderer else { return };
-        let unanswered = orderer.followers().collect();
-        let Some(ending) = orderer.endings.0.get_mut(&session) else { return };
-        (ending.step, ending.unanswered) = (Step::Ending { at, ticket }, unanswered);
-        ending.say(now, self.membership.number, session, out);
+        let when = (now, self.membership.number);
+        orderer.endings.end(when, session, (at, ticket), followers, out);
     }
 
     /// All members have ended it durably: it cannot be undone any more.
     fn finish_end(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some(orderer) = &mut self.orderer else { return };
-        let Some(Ending { step: Step::Ending { at, ticket }, unanswered, .. }) =
-            orderer.endings.0.get(&session)
-        else {
-            return;
-        };
-        if !unanswered.is_empty() || !self.gate.is_durable(*ticket) {
-            return;
-        }
-        let (at, view) = (*at, self.membership.number);
-        let askers = orderer.endings.0.remove(&session).map(|ending| ending.askers).unwrap_or_default();
+        let Some((at, askers)) = orderer.endings.take_ended(session, &self.gate) else { return };
+        let view = self.membership.number;
         for (asker, wanted) in askers {
-            let successor = self.sessions.successor_of(session);
+            let successor = self.log.sessions().successor_of(session);
             match asker {
                 // It asked when the end was on its way already, without a successor.
                 Address::Client(..) if wanted.is_some() && successor.is_none() => {
@@ -325,22 +365,74 @@ impl Sequencer {
     pub(super) fn tell_end(&self, asker: Address, session: SessionId, out: &mut Out) {
         let Some(orderer) = &self.orderer else { return };
         let view = self.membership.number;
-        let end = self.sessions.end_of(session).filter(|_| !orderer.endings.is_under_way(session));
+        let end = self.log.sessions().end_of(session).filter(|_| !orderer.endings.is_under_way(session));
         match (asker, end) {
             (Address::Node(_, Endpoint::Shard(_)), end) => {
                 // Numbers below were ordered, and every shard holds its part; of a session that is forgotten all were, or never
                 // will be.
-                let next = self.sessions.next(session).unwrap_or(0);
-                let below = self.ring.first_number(session).unwrap_or(next);
-                let first = if self.is_too_old(session) { u64::MAX } else { below };
+                let next = self.log.sessions().next(session).unwrap_or(0);
+                let below = self.log.ring().first_number(session).unwrap_or(next);
+                let first = if self.log.is_too_old(session) { u64::MAX } else { below };
                 let end = end.unwrap_or(u64::MAX);
                 reply(asker, shard::Message::Undecided { view, session, first, end }, out);
             }
             (client, Some(at)) => {
-                let successor = self.sessions.successor_of(session);
+                let successor = self.log.sessions().successor_of(session);
                 reply(client, Message::Ended { view, session, at, successor }, out);
             }
             (_, None) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::Position;
+
+    use super::*;
+    use crate::roles;
+
+    const FOLLOWERS: [NodeId; 2] = [NodeId(2), NodeId(3)];
+
+    fn said(out: &mut Out) -> Vec<String> {
+        let said = out.drain(..).map(|effect| match effect {
+            RoleEffect::Send { message: roles::Message::Erwin(Message::Freeze { .. }), .. } => {
+                "freeze".into()
+            }
+            RoleEffect::Send { message: roles::Message::Erwin(Message::End { at, .. }), .. } => {
+                format!("end {at}")
+            }
+            other => panic!("{other:?}"),
+        });
+        said.collect()
+    }
+
+    #[test]
+    fn a_session_ends_at_the_highest_number_when_all_have_written_it() {
+        let (session, mut endings, mut out) =
+            (SessionId::new(Position(0), 1), Endings::default(), Out::new());
+        let (when, asker) = ((Time::ZERO, ViewNumber(1)), Address::Node(NodeId(9), Endpoint::Sequencer));
+        endings.begin(when, session, (asker, None), 4, FOLLOWERS.into(), &mut out);
+        assert_eq!(said(&mut out), ["freeze", "freeze"]);
+        endings.answered(NodeId(2), session, Some(6));
+        endings.answered(NodeId(2), session, Some(8));
+        assert!(endings.answered_by_all().is_empty());
+        endings.resend(Time::ZERO + limits::RESEND_AFTER, ViewNumber(1), &mut out);
+        assert_eq!(said(&mut out), ["freeze"], "the other one is asked again");
+        endings.answered(NodeId(3), session, Some(5));
+        assert_eq!(endings.answered_by_all(), [session]);
+        let (at, successor) = endings.frozen_at(session).expect("all have answered");
+        assert_eq!((at, successor), (8, None), "what is said twice counts if it is higher");
+
+        let mut gate = Gate::new(true);
+        endings.end(when, session, (at, Ticket(1)), FOLLOWERS.into(), &mut out);
+        assert_eq!(said(&mut out), ["end 8", "end 8"]);
+        assert_eq!(endings.frozen_at(session), None);
+        FOLLOWERS.iter().for_each(|node| endings.answered(*node, session, None));
+        assert_eq!(endings.take_ended(session, &gate), None, "our own write is not durable");
+        gate.persisted(Ticket(1), &mut out);
+        let askers = Askers::from([(asker, None)]);
+        assert_eq!(endings.take_ended(session, &gate), Some((8, askers)));
+        assert!(!endings.is_under_way(session));
     }
 }

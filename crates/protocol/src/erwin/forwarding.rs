@@ -6,17 +6,21 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Endpoint, RecordId, SessionId, Time, limits};
+use seriatim_model::limits::{FORWARD_AFTER, Limits};
+use seriatim_model::{Address, Endpoint, RecordId, SessionId, Time};
 
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
-use crate::parts::{Content, Entry};
+use crate::parts::{Content, Entry, Ring};
 use crate::roles::RoleEffect;
 
 /// The longest pause before the same entries are forwarded again.
 const MOST: Duration = Duration::from_secs(8);
 
-/// When to forward.
+/// The entries of a session that follow each other, and the number of the first.
+type Batch = (SessionId, u64, Vec<Content>);
+
+/// The entries that a follower forwards, and when.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forwarding {
     /// The oldest entry when something was forwarded last.
@@ -26,45 +30,23 @@ pub(super) struct Forwarding {
 }
 
 impl Forwarding {
-    fn is_due_at(&self, oldest: &Entry) -> Time {
-        self.not_before.max(oldest.since + limits::FORWARD_AFTER)
+    /// When the oldest of the entries that a follower holds is so old that the leader may not have it.
+    pub(super) fn deadline(&self, held: &Ring) -> Option<Time> {
+        held.iter().next().map(|oldest| self.is_due_at(oldest))
     }
 
-    fn forwarded(&mut self, now: Time, oldest: RecordId) {
-        let is_stuck = self.oldest.replace(oldest) == Some(oldest);
-        self.pause = if is_stuck { (self.pause * 2).min(MOST) } else { limits::FORWARD_AFTER };
-        self.not_before = now + self.pause;
-    }
-}
-
-impl Sequencer {
-    fn oldest_that_follows(&self) -> Option<&Entry> {
-        let follows = self.membership.is_open() && self.orderer.is_none();
-        self.ring.iter().next().filter(|_| follows)
-    }
-
-    /// When a follower's oldest entry is so old that the leader may not have it.
-    pub(super) fn forward_at(&self) -> Option<Time> {
-        self.oldest_that_follows().map(|oldest| self.forwarding.is_due_at(oldest))
-    }
-
-    /// Follower: what a dead client left here only would stay for ever; the leader admits it like any append.
-    pub(super) fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Some(leader) = self.membership.view.as_ref().map(|view| view.leader) else { return };
-        let Some(oldest) = self.oldest_that_follows() else { return };
-        if now < self.forwarding.is_due_at(oldest) {
-            return;
-        }
-        let oldest = oldest.id;
-        self.forwarding.forwarded(now, oldest);
-        let mut batches: Vec<(SessionId, u64, Vec<Content>)> = vec![];
+    /// The entries that are to be forwarded now: what a dead client left at the follower only would stay for ever.
+    pub(super) fn take_due(&mut self, now: Time, held: &Ring, limits: &Limits) -> Vec<Batch> {
+        let Some(oldest) = held.iter().next().filter(|oldest| now >= self.is_due_at(oldest)) else {
+            return vec![];
+        };
+        self.forwarded(now, oldest.id);
+        let mut batches: Vec<Batch> = vec![];
         let mut bytes = 0;
-        for entry in self.ring.iter().take(self.options.limits.batch_records) {
+        for entry in held.iter().take(limits.batch_records) {
             bytes += entry.content.size();
-            let is_first = entry.id == oldest;
-            if now < entry.since + limits::FORWARD_AFTER
-                || bytes > self.options.limits.batch_bytes && !is_first
-            {
+            let is_first = entry.id == oldest.id;
+            if now < entry.since + FORWARD_AFTER || bytes > limits.batch_bytes && !is_first {
                 break;
             }
             match batches.last_mut() {
@@ -76,9 +58,66 @@ impl Sequencer {
                 _ => batches.push((entry.id.session, entry.id.number, vec![entry.content.clone()])),
             }
         }
-        for (session, first, entries) in batches {
+        batches
+    }
+
+    fn is_due_at(&self, oldest: &Entry) -> Time {
+        self.not_before.max(oldest.since + FORWARD_AFTER)
+    }
+
+    fn forwarded(&mut self, now: Time, oldest: RecordId) {
+        let is_stuck = self.oldest.replace(oldest) == Some(oldest);
+        self.pause = if is_stuck { (self.pause * 2).min(MOST) } else { FORWARD_AFTER };
+        self.not_before = now + self.pause;
+    }
+}
+
+impl Sequencer {
+    /// Follower: forwards to its leader, which admits it like any append.
+    pub(super) fn forward_old(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
+        let (true, Some(view)) = (self.follows(), &self.membership.view) else { return };
+        for (session, first, entries) in self.forwarding.take_due(now, self.log.ring(), &self.options.limits)
+        {
             let message = Message::Forward { view: self.membership.number, session, first, entries };
-            reply(Address::Node(leader, Endpoint::Sequencer), message, out);
+            reply(Address::Node(view.leader, Endpoint::Sequencer), message, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Position, ShardId, Ticket};
+
+    use super::*;
+
+    fn held(entries: &[(u64, u64, Time)]) -> Ring {
+        let mut ring = Ring::default();
+        for (session, number, since) in entries {
+            let id = RecordId { session: SessionId::new(Position(0), *session), number: *number };
+            let content = Content::Put { shard: ShardId(0), bytes: 1 };
+            ring.push(Entry { id, content, ticket: Ticket(0), since: *since });
+        }
+        ring
+    }
+
+    #[test]
+    fn the_same_entries_are_forwarded_after_pauses_that_double() {
+        let (ring, mut forwarding) = (held(&[(1, 0, Time::ZERO)]), Forwarding::default());
+        let mut at = Time::ZERO + FORWARD_AFTER;
+        for times in [1, 2, 4] {
+            assert_eq!(forwarding.deadline(&ring), Some(at));
+            assert_eq!(forwarding.take_due(at, &ring, &Limits::default()).len(), 1);
+            at = at + FORWARD_AFTER * times;
+        }
+        assert!(forwarding.take_due(at, &held(&[]), &Limits::default()).is_empty());
+    }
+
+    #[test]
+    fn one_batch_has_the_numbers_of_one_session() {
+        let (old, young) = (Time::ZERO, Time::ZERO + FORWARD_AFTER);
+        let ring = held(&[(1, 0, old), (1, 1, old), (2, 7, old), (1, 2, old), (1, 3, young)]);
+        let batches = Forwarding::default().take_due(young, &ring, &Limits::default());
+        let batches: Vec<_> = batches.iter().map(|(_, first, entries)| (*first, entries.len())).collect();
+        assert_eq!(batches, [(0, 2), (7, 1), (2, 1)], "what came a moment ago is not forwarded yet");
     }
 }

@@ -11,7 +11,7 @@ use seriatim_model::{
 use super::sequencer::Sequencer;
 use crate::deviation::Options;
 use crate::parts::membership::Staged;
-use crate::parts::{Content, Entry, Sessions};
+use crate::parts::{Content, Sessions};
 use crate::roles::RoleEffect;
 
 /// An entry of the replica's journal, at durability `disk`.
@@ -83,10 +83,10 @@ impl Sequencer {
             claim: self.membership.claim,
             number: self.membership.number,
             view: self.membership.view.clone(),
-            ordered: self.ordered,
-            sessions: self.sessions.clone(),
+            ordered: self.log.ordered(),
+            sessions: self.log.sessions().clone(),
             staged: self.membership.staged.clone(),
-            entries: self.ring.iter().map(|entry| (entry.id, entry.content.clone())).collect(),
+            entries: self.log.ring().iter().map(|entry| (entry.id, entry.content.clone())).collect(),
         })
         .encode(&mut out);
         out.finish()
@@ -94,7 +94,7 @@ impl Sequencer {
 
     /// Adds an entry to the journal, if the log keeps one.
     pub(super) fn persist(&mut self, record: &JournalRecord, out: &mut Vec<RoleEffect>) -> Ticket {
-        match self.config.durability {
+        match self.log.config().durability {
             Durability::Disk => self.gate.persist(record, out),
             Durability::Memory => self.gate.issued(),
         }
@@ -104,10 +104,10 @@ impl Sequencer {
         match record {
             JournalRecord::Admitted { session, first, lowest, entries } => {
                 // It may have been known, without room for its records, when the floor rose: that is not written down.
-                self.sessions.open(session, self.ordered);
-                self.hold(Time::ZERO, session, first, lowest, entries, Ticket(0));
+                self.log.open(session);
+                self.log.hold(Time::ZERO, session, (first, lowest), entries, Ticket(0));
             }
-            JournalRecord::Dropped { from, runs } => self.apply_drop(from, &runs),
+            JournalRecord::Dropped { from, runs } => self.log.order(from, &runs, self.orderer.is_none()),
             JournalRecord::Claimed { claim, adopts } => {
                 self.membership.claim = claim;
                 if let Some(number) = self.membership.staged_number().filter(|_| adopts) {
@@ -122,24 +122,20 @@ impl Sequencer {
                 self.membership.was_restarted();
             }
             JournalRecord::Snapshot(snapshot) => self.restore(snapshot),
-            JournalRecord::Forgotten { session } => self.forget(session),
-            JournalRecord::Expired { sessions } => self.expire(&sessions),
-            JournalRecord::Ended { session, at } => self.sessions.end(session, at),
+            JournalRecord::Forgotten { session } => self.log.forget(session),
+            JournalRecord::Expired { sessions } => self.log.expire(&sessions),
+            JournalRecord::Ended { session, at } => self.log.end(session, at),
             JournalRecord::Succeeded { session, successor } => {
-                self.succeed(session, successor);
+                self.log.succeed(session, successor);
             }
         }
     }
 
     fn restore(&mut self, snapshot: Snapshot) {
         let Snapshot { claim, number, view, ordered, sessions, staged, entries } = snapshot;
-        (self.membership.claim, self.membership.number, self.membership.view, self.ordered) =
-            (claim, number, view, ordered);
-        (self.sessions, self.membership.staged) = (sessions, staged);
-        self.ring.clear();
-        for (id, content) in entries {
-            self.ring.push(Entry { id, content, ticket: Ticket(0), since: Time::ZERO });
-        }
+        (self.membership.claim, self.membership.number, self.membership.view) = (claim, number, view);
+        self.membership.staged = staged;
+        self.log.restore(ordered, sessions, entries);
     }
 
     pub(super) fn persist_claim(&mut self, adopts: bool, out: &mut Vec<RoleEffect>) {

@@ -31,12 +31,14 @@
 //! not know that it is, and adds what followers hold in other orders to the leader's count; a view change stages
 //! the new view beside the old one's sealed state, so that an attempt that dies harms nothing.
 
+mod appends;
 pub mod client;
 mod ending;
 mod ending_sessions;
 mod expiring;
 mod forwarding;
 pub(crate) mod handover;
+mod log_state;
 mod memory;
 pub mod message;
 mod orderer;

@@ -250,6 +250,13 @@ impl Orderer {
         let early = self.options.deviates(Deviation::StableEarly);
         let stable = if early { self.drops.back().map_or(self.own, |drop| drop.to) } else { confirmed };
         self.stable = self.stable.max(stable);
+        assert!(
+            early || self.stable <= self.own && self.own <= self.pusher.end(),
+            "stable {} <= own {} <= pushed {}",
+            self.stable,
+            self.own,
+            self.pusher.end()
+        );
         let everyone = rules::stable_bound(self.followers.values().copied());
         let done = self.drops.partition_point(|drop| drop.to <= everyone || self.followers.is_empty());
         if done > 0 {

@@ -3,28 +3,24 @@
 //!
 //! A record is stored when every replica of its shard, as the client's view names them, said so in that view.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use seriatim_model::limits::Limits;
-use seriatim_model::{Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View};
+use seriatim_model::{
+    Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View, ViewNumber,
+};
 
-use super::client::{Failure, LogClient, Out, Pending, Reply, Session};
+use super::appends::{Appends, Pending, Target};
+use super::client::{Failure, LogClient, Out, Reply, Session};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
-use crate::parts::{Content, Conversation, Names, ShardChoice};
+use crate::parts::{Conversation, Names, ShardChoice};
 use crate::shard::Message;
 
-/// Where an append's record goes, and how far it is.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Target {
-    /// Nothing until the append is first sent, or if records travel with their names.
-    pub(super) shard: Option<ShardId>,
-    /// A bit for each of the shard's replicas that hold it in the present view.
-    stored: u16,
-}
+type Replica = (ShardId, NodeId);
 
-/// How far the replicas of the shards are.
+/// How far the replicas of the shards are: the records that each holds, and those that are on their way to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Putting {
     /// Below this number every sequencing replica of the present view has the names. What was so in an earlier
@@ -158,9 +154,7 @@ impl Batch {
 
 /// The records that one replica of a shard has not stored.
 struct Unstored<'a> {
-    pending: &'a VecDeque<Pending>,
-    /// The number of the first of them.
-    base: u64,
+    appends: &'a Appends,
     /// The shard, and the replica's bit in [`Target::stored`].
     at: (ShardId, u16),
     /// How many one message may have.
@@ -172,8 +166,9 @@ impl Unstored<'_> {
     fn batch(&self, numbers: Range<u64>, most: usize) -> Option<Batch> {
         let (shard, bit) = self.at;
         let end = numbers.end;
-        let from = numbers.start.clamp(self.base, end.max(self.base));
-        let unsent = (from..end).zip(self.pending.range((from - self.base) as usize..));
+        let base = self.appends.base();
+        let from = numbers.start.clamp(base, end.max(base));
+        let unsent = self.appends.from(from).take_while(|(number, _)| *number < end);
         let is_wanted = |pending: &Pending| {
             pending.target.shard == Some(shard) && pending.target.stored & bit == 0 && !pending.settled
         };
@@ -270,98 +265,44 @@ impl Putting {
         let behind = self.replicas.iter().filter(move |(_, progress)| is_behind(progress));
         behind.map(|((_, node), progress)| (*node, progress.pace.busy()))
     }
-}
 
-impl LogClient {
-    /// Why a record cannot be put on a shard. Only shards see it, so nobody who gives out numbers could object.
-    pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
-        let config = self.log.config();
-        if config.order.places_by_position() {
-            return matches!(choice, ShardChoice::Fixed(_)).then_some(Failure::NoChoice(config.order));
-        }
-        let open = self.log.view().map(View::open_shards);
-        match (choice, open) {
-            (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
-                Some(Failure::NoSuchShard { shard, open: open.to_vec() })
-            }
-            _ if config.is_too_large(record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
-            _ => None,
-        }
-    }
-
-    /// The content of an append as the sequencing replicas get it.
-    pub(super) fn content(record: &Record, target: &Target) -> Content {
-        let bytes = record.size() as u32;
-        target.shard.map_or_else(|| record.clone().into(), |shard| Content::Put { shard, bytes })
-    }
-
-    /// Chooses shards for the appends that have none. The choice follows from the name, or the record's key.
-    pub(super) fn choose_shards(&mut self, session: SessionId) {
-        let config = self.log.config();
-        let Some(view) = self.log.view().filter(|_| !config.order.places_by_position()) else {
-            return;
-        };
-        let (open, stripe) = (view.open_shards(), config.stripe);
-        let chosen = self.pending.iter().rposition(|pending| pending.target.shard.is_some());
-        let first = chosen.map_or(0, |index| index + 1);
-        for (number, pending) in (self.base + first as u64..).zip(self.pending.range_mut(first..)) {
-            let id = RecordId { session, number };
-            pending.target.shard = Some(pending.terms.shard.of(id, &pending.record, stripe, open));
-        }
-    }
-
-    /// In a new view, what the replicas of another one hold does not count, and a shard that takes no new records is
-    /// not waited for. Its records go to another one: if they were bound where they were first put, they still are.
-    pub(super) fn restart_targets(&mut self) {
-        let Some(view) = self.log.view() else { return };
-        let (open, stripe) = (view.open_shards(), self.log.config().stripe);
-        self.pending.iter_mut().for_each(|pending| pending.target.stored = 0);
-        let Session::Open(session) = self.session else { return };
-        for (number, pending) in (self.base..).zip(&mut self.pending) {
-            if pending.target.shard.is_some_and(|shard| !open.contains(&shard)) {
-                let id = RecordId { session, number };
-                pending.target.shard = Some(pending.terms.shard.of(id, &pending.record, stripe, open));
-            }
-        }
-    }
-
-    /// Below which number names may leave. No name leaves before its record, and none while more than a full batch of records
-    /// before its own is not stored: its append takes no longer for it, since something else is in its way, and a view change
-    /// waits for every record that was named and is nowhere yet.
-    pub(super) fn names_below(&mut self, end: u64) -> u64 {
-        let Some(sent) = self.putting.sent_below() else { return end };
-        let index = |number: u64| (number - self.base) as usize;
-        let mut stored = self.putting.stored_below.max(self.base);
+    /// Below which number names may leave, of those that end at `end`. No name leaves before its record, and none while more
+    /// than `ahead` bytes of records before its own are not stored: its append takes no longer for it, since something else
+    /// is in its way, and a view change waits for every record that was named and is nowhere yet.
+    pub(super) fn names_below(&mut self, appends: &Appends, ahead: usize) -> u64 {
+        let end = appends.end();
+        let Some(sent) = self.sent_below() else { return end };
+        let mut stored = self.stored_below.max(appends.base());
         while stored < sent
-            && let Some(pending) = self.pending.get(index(stored))
-            && (pending.settled || self.putting.is_stored(&pending.target))
+            && let Some(pending) = appends.get(stored)
+            && (pending.settled || self.is_stored(&pending.target))
         {
             stored += 1;
         }
-        self.putting.stored_below = stored;
-        let Some(next) = self.pending.get(index(stored)) else { return sent.min(end) };
-        let ahead = self.config.options.limits.batch_bytes as u64;
-        let most = next.upto - next.record.size() as u64 + ahead;
-        let within = self.pending.partition_point(|pending| pending.upto <= most) as u64;
-        (self.base + within).max(stored + 1).min(sent).min(end)
+        self.stored_below = stored;
+        let Some(next) = appends.get(stored) else { return sent.min(end) };
+        let most = next.upto - next.record.size() as u64 + ahead as u64;
+        appends.within(most).max(stored + 1).min(sent).min(end)
     }
 
     /// Puts records on their shards: those that were not sent, and those that were not answered for too long.
     /// Says whether somebody was silent.
-    pub(super) fn send_puts(&mut self, now: Time, session: SessionId, out: &mut Out) -> bool {
-        let (base, end, view) = (self.base, self.end(), self.log.view_number());
-        let limits = self.config.options.limits;
-        let (told_below, mut is_silent) = (self.putting.told_below, false);
-        for ((shard, node), progress) in &mut self.putting.replicas {
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        (view, session): (ViewNumber, SessionId),
+        appends: &Appends,
+        limits: Limits,
+        out: &mut Out,
+    ) -> bool {
+        let (base, end) = (appends.base(), appends.end());
+        let (told_below, mut is_silent) = (self.told_below, false);
+        for ((shard, node), progress) in &mut self.replicas {
             if progress.pace.pauses(now) {
                 continue;
             }
-            let unstored = Unstored {
-                pending: &self.pending,
-                base,
-                at: (*shard, progress.bit),
-                batch_records: limits.batch_records,
-            };
+            let (at, batch_records) = ((*shard, progress.bit), limits.batch_records);
+            let unstored = Unstored { appends, at, batch_records };
             let mut batches = vec![];
             progress.sent = progress.sent.max(base);
             if progress.unanswered == 0 {
@@ -385,60 +326,39 @@ impl LogClient {
         is_silent
     }
 
-    /// A shard replica answered.
-    pub(super) fn shard_answered(
-        &mut self,
-        now: Time,
-        from: (ShardId, NodeId),
-        message: Message,
-        out: &mut Out,
-    ) {
-        let current = self.log.view_number();
-        let Session::Open(session) = self.session else { return };
-        match message {
-            Message::Stored { view, ids } if view == current && ids.session == session => {
-                self.stored(now, from, ids, out);
-            }
-            Message::NotAppended { view, ids } if view == current && ids.session == session => {
-                self.not_appended(now, ids, out);
-            }
-            Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
-                self.had_no_room(now, from, ids, disk_full);
-            }
-            Message::Fenced { .. } => {
-                // It is not in that view yet, or not any more.
-                let all = IdRun { session, first: self.base, count: self.end() - self.base };
-                self.send_again(from, all);
-                if let Some(progress) = self.putting.replicas.get_mut(&from) {
-                    progress.is_fenced = !self.config.options.deviates(Deviation::UnnamedToFenced);
-                    progress.pace.fenced(now);
-                }
-                self.log.ask_register(now);
-                if self.config.options.deviates(Deviation::AgainInDoubt) {
-                    self.not_appended(now, IdRun { session, first: self.base, count: 1 }, out);
-                }
-            }
-            _ => {}
+    /// A replica is not in that view yet, or not any more: all that it did not answer goes to it again, after a pause. If it
+    /// `keeps` records, it gets those that were named, and no others.
+    fn fenced(&mut self, now: Time, from: Replica, session: SessionId, appends: &Appends, keeps: bool) {
+        let (first, count) = (appends.base(), appends.len() as u64);
+        self.send_again(from, IdRun { session, first, count }, appends);
+        if let Some(progress) = self.replicas.get_mut(&from) {
+            progress.is_fenced = keeps;
+            progress.pace.fenced(now);
         }
     }
 
     /// A replica had no room for these: they go to it again, after a pause.
-    fn had_no_room(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, disk_full: bool) {
-        let jitter = self.jitter.draw();
-        self.send_again(from, ids);
-        if let Some(progress) = self.putting.replicas.get_mut(&from) {
+    fn had_no_room(
+        &mut self,
+        now: Time,
+        from: Replica,
+        ids: IdRun,
+        appends: &Appends,
+        (disk_full, jitter): (bool, f64),
+    ) {
+        self.send_again(from, ids, appends);
+        if let Some(progress) = self.replicas.get_mut(&from) {
             progress.again_from = progress.again_from.min(ids.first);
             progress.pace.refused(now, disk_full, jitter);
         }
     }
 
     /// Of these records, the ones that were sent to a replica and not answered go to it again.
-    fn send_again(&mut self, from: (ShardId, NodeId), ids: IdRun) {
-        let (base, end) = (self.base, self.end());
-        let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
+    fn send_again(&mut self, from: Replica, ids: IdRun, appends: &Appends) {
+        let Some(progress) = self.replicas.get_mut(&from) else { return };
         let mut refused: Option<IdRun> = None;
-        for number in ids.first.max(base)..ids.end().min(end).min(progress.sent) {
-            let pending = &self.pending[(number - base) as usize];
+        for number in ids.first.max(appends.base())..ids.end().min(appends.end()).min(progress.sent) {
+            let Some(pending) = appends.get(number) else { break };
             let goes_there = pending.target.shard == Some(from.0) && !pending.settled;
             if goes_there && progress.awaits(RecordId { session: ids.session, number }, &pending.target) {
                 progress.lands(pending.record.size());
@@ -454,12 +374,13 @@ impl LogClient {
         progress.refused.extend(refused);
     }
 
-    fn stored(&mut self, now: Time, from: (ShardId, NodeId), ids: IdRun, out: &mut Out) {
-        let Some(progress) = self.putting.replicas.get_mut(&from) else { return };
-        let (base, bit) = (self.base, progress.bit);
+    /// A replica holds these. Says whether it is one of the view.
+    fn stored(&mut self, now: Time, from: Replica, ids: IdRun, appends: &mut Appends) -> bool {
+        let Some(progress) = self.replicas.get_mut(&from) else { return false };
+        let (base, bit) = (appends.base(), progress.bit);
         let mut taken = 0;
         for number in ids.first.max(base)..ids.end() {
-            let Some(pending) = self.pending.get_mut((number - base) as usize) else { break };
+            let Some(pending) = appends.get_mut(number) else { break };
             if pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 {
                 continue;
             }
@@ -473,11 +394,9 @@ impl LogClient {
         progress.is_fenced = false;
         progress.pace.takes(now, taken);
         progress.refused.remove(ids);
-        // More names may leave now, too.
-        self.work_is_due = true;
         let before = progress.lowest;
         progress.lowest = before.max(base);
-        while let Some(pending) = self.pending.get((progress.lowest - base) as usize)
+        while let Some(pending) = appends.get(progress.lowest)
             && progress.lowest < progress.sent
             && (pending.target.shard != Some(from.0) || pending.target.stored & bit != 0 || pending.settled)
         {
@@ -486,7 +405,61 @@ impl LogClient {
         if progress.lowest > before {
             progress.pace.advances(now);
         }
-        for number in ids.first.max(base)..ids.end().min(self.end()) {
+        true
+    }
+}
+
+impl LogClient {
+    /// Why a record cannot be put on a shard. Only shards see it, so nobody who gives out numbers could object.
+    pub(super) fn objection(&self, record: &Record, choice: ShardChoice) -> Option<Failure> {
+        let config = self.log.config();
+        if config.order.places_by_position() {
+            return matches!(choice, ShardChoice::Fixed(_)).then_some(Failure::NoChoice(config.order));
+        }
+        let open = self.log.view().map(View::open_shards);
+        match (choice, open) {
+            (ShardChoice::Fixed(shard), Some(open)) if !open.contains(&shard) => {
+                Some(Failure::NoSuchShard { shard, open: open.to_vec() })
+            }
+            _ if config.is_too_large(record) => Some(Failure::TooLarge { limit: config.max_record_bytes }),
+            _ => None,
+        }
+    }
+
+    /// A shard replica answered.
+    pub(super) fn shard_answered(&mut self, now: Time, from: Replica, message: Message, out: &mut Out) {
+        let current = self.log.view_number();
+        let Session::Open(session) = self.session else { return };
+        match message {
+            Message::Stored { view, ids } if view == current && ids.session == session => {
+                self.stored(now, from, ids, out);
+            }
+            Message::NotAppended { view, ids } if view == current && ids.session == session => {
+                self.not_appended(now, ids, out);
+            }
+            Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
+                let word = (disk_full, self.jitter.draw());
+                self.putting.had_no_room(now, from, ids, &self.appends, word);
+            }
+            Message::Fenced { .. } => {
+                let keeps = !self.config.options.deviates(Deviation::UnnamedToFenced);
+                self.putting.fenced(now, from, session, &self.appends, keeps);
+                self.log.ask_register(now);
+                if self.config.options.deviates(Deviation::AgainInDoubt) {
+                    self.not_appended(now, IdRun { session, first: self.appends.base(), count: 1 }, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn stored(&mut self, now: Time, from: Replica, ids: IdRun, out: &mut Out) {
+        if !self.putting.stored(now, from, ids, &mut self.appends) {
+            return;
+        }
+        // More names may leave now, too.
+        self.work_is_due = true;
+        for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
             self.settle_if_done(number, out);
         }
         self.release();
@@ -497,17 +470,15 @@ impl LogClient {
     /// not mind its order is appended again, and is in the log at most once even so.
     pub(super) fn not_appended(&mut self, now: Time, ids: IdRun, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
-        for number in ids.first.max(self.base)..ids.end().min(self.end()) {
-            let pending = &mut self.pending[(number - self.base) as usize];
-            if pending.settled {
-                continue;
-            }
+        for number in ids.first.max(self.appends.base())..ids.end().min(self.appends.end()) {
+            let pending = self.appends.get_mut(number).filter(|pending| !pending.settled);
+            let Some(pending) = pending else { continue };
             pending.settled = true;
             self.putting.forget(RecordId { session, number }, pending);
             if now < pending.terms.again_until {
                 let record = pending.record.clone();
                 let Pending { token, terms, again, .. } = *pending;
-                self.push(token, record, terms, again + 1);
+                self.appends.push(token, record, terms, again + 1);
                 self.work_is_due = true;
             } else {
                 let failure = Failure::NotAppended(RecordId { session, number });
@@ -516,5 +487,93 @@ impl LogClient {
         }
         self.work_is_due = true;
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{Incarnation, Member, Placement, Position, ShardMembers};
+
+    use super::*;
+    use crate::parts::appending::Terms;
+
+    const A: SessionId = SessionId(7);
+    const SHARD: ShardId = ShardId(0);
+    const FIRST: Replica = (SHARD, NodeId(1));
+    const SECOND: Replica = (SHARD, NodeId(2));
+
+    fn view() -> View {
+        let member = |node| Member { node: NodeId(node), incarnation: Incarnation(1) };
+        let replicas = vec![member(1), member(2)];
+        View {
+            number: ViewNumber(1),
+            sequencers: vec![],
+            leader: NodeId(1),
+            shards: vec![ShardMembers { shard: SHARD, replicas, begins: Position::ZERO }],
+            placement: Placement::new(vec![SHARD], 1),
+            first: Position::ZERO,
+            start: Position::ZERO,
+        }
+    }
+
+    fn begin(count: u64) -> (Putting, Appends) {
+        let (mut putting, mut appends) = (Putting::default(), Appends::new(0));
+        (0..count).for_each(|token| appends.push(token, Record::new(b"record", 0), Terms::default(), 0));
+        appends.choose_shards(A, &view(), 1);
+        putting.enter_view(Time::ZERO, &view(), 0, Limits::default());
+        (putting, appends)
+    }
+
+    /// The numbers that are put, by node.
+    fn send(putting: &mut Putting, now: Time, appends: &Appends) -> Vec<(u32, Vec<u64>)> {
+        let mut out = vec![];
+        putting.send(now, (ViewNumber(1), A), appends, Limits::default(), &mut out);
+        let puts = out.into_iter().map(|effect| match effect {
+            ClientEffect::Send {
+                to: Address::Node(node, _),
+                message: crate::roles::Message::Shard(Message::Put { first, records, .. }),
+            } => (node.0, (first..first + records.len() as u64).collect()),
+            other => panic!("{other:?}"),
+        });
+        puts.collect()
+    }
+
+    fn ids(first: u64, count: u64) -> IdRun {
+        IdRun { session: A, first, count }
+    }
+
+    #[test]
+    fn a_record_is_stored_when_every_replica_of_its_shard_has_it() {
+        let (mut putting, mut appends) = begin(2);
+        assert_eq!(send(&mut putting, Time::ZERO, &appends), [(1, vec![0, 1]), (2, vec![0, 1])]);
+        assert!(putting.stored(Time::ZERO, FIRST, ids(0, 2), &mut appends));
+        assert!(putting.stored(Time::ZERO, SECOND, ids(1, 1), &mut appends));
+        assert!(!putting.stored(Time::ZERO, (SHARD, NodeId(3)), ids(0, 1), &mut appends));
+        let is_stored = |number| putting.is_stored(&appends.get(number).expect("not done with").target);
+        assert_eq!((is_stored(0), is_stored(1)), (false, true));
+    }
+
+    #[test]
+    fn names_wait_for_records_before_their_own_that_are_not_stored() {
+        let (mut putting, mut appends) = begin(3);
+        assert_eq!(putting.names_below(&appends, 0), 0, "no name leaves before its record");
+        send(&mut putting, Time::ZERO, &appends);
+        assert_eq!(putting.names_below(&appends, 0), 1, "the first one does not wait");
+        for replica in [FIRST, SECOND] {
+            putting.stored(Time::ZERO, replica, ids(0, 1), &mut appends);
+        }
+        assert_eq!(putting.names_below(&appends, 0), 2);
+        assert_eq!(putting.names_below(&appends, 1 << 20), 3);
+    }
+
+    #[test]
+    fn a_replica_gets_again_what_it_refused_and_nothing_else() {
+        let (mut putting, mut appends) = begin(3);
+        send(&mut putting, Time::ZERO, &appends);
+        putting.stored(Time::ZERO, FIRST, ids(0, 1), &mut appends);
+        putting.had_no_room(Time::ZERO, FIRST, ids(0, 2), &appends, (false, 1.0));
+        assert_eq!(send(&mut putting, Time::ZERO, &appends), [], "not before a pause");
+        let later = putting.deadline(appends.end()).expect("the pause ends");
+        assert_eq!(send(&mut putting, later, &appends), [(1, vec![1])]);
     }
 }

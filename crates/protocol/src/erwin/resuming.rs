@@ -135,13 +135,13 @@ impl LogClient {
         self.past = Past::new(names, resuming.pace());
         self.resuming = None;
         self.session = Session::Open(successor);
-        for pending in std::mem::take(&mut self.pending) {
+        for pending in self.appends.take() {
             if self.past.claim(pending.token, pending.terms.sync) {
                 continue;
             }
             match self.objection(&pending.record, pending.terms.shard) {
                 Some(failure) => out.push(reply(pending.token, Reply::Failed(failure))),
-                None => self.pending.push_back(pending),
+                None => self.appends.push_again(pending),
             }
         }
         self.tell_session(out);

@@ -1,15 +1,14 @@
 //! A sequencing replica: admits appends, follows the leader's order or establishes it, and hands over
 //! what it holds when its view ends.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use seriatim_model::{
     Address, Durability, Endpoint, IdRun, Input, LogConfig, Machine, Member, Peer, Position, RecordId,
-    SessionId, Settled, Ticket, Time, View, ViewNumber, limits,
+    SessionId, Settled, Time, View, ViewNumber,
 };
 
 use super::forwarding::Forwarding;
+use super::log_state::{Cut, Disk, LogState};
 use super::memory::JournalRecord;
 use super::message::Message;
 use super::orderer::Orderer;
@@ -17,28 +16,18 @@ use super::view_change::Flush;
 use crate::control;
 use crate::deviation::{Deviation, Options};
 use crate::parts::membership::{Registered, Staged};
-use crate::parts::{Admission, Content, Entry, Gate, Membership, Ring, Seen, Sessions, Shares, sequencing};
+use crate::parts::{Admission, Content, Gate, Membership, Shares, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
-/// One sequencing replica of one log.
-///
-/// Invariants: entries in `ring` and positions below `ordered` are disjoint and together hold every
-/// record that the replica acknowledged; `sessions` covers both.
+/// One sequencing replica of one log: whom it obeys (`membership`), what it has (`log`), and what it does with that in a
+/// view (`orderer`, `forwarding`) and at its end (`flush`).
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     pub(super) membership: Membership,
-    pub(super) config: LogConfig,
     pub(super) options: Options,
     pub(super) gate: Gate,
-    pub(super) ring: Ring,
-    pub(super) sessions: Sessions,
-    pub(super) ordered: Position,
-    /// Sessions of which nothing more is admitted until the leader says where they end, in this view, and the number
-    /// that each would go on with.
-    pub(super) frozen: BTreeMap<SessionId, u64>,
-    /// The records that were held or dropped in this view.
-    seen: Seen,
+    pub(super) log: LogState,
     pub(super) flush: Option<Flush>,
     pub(super) orderer: Option<Orderer>,
     pub(super) forwarding: Forwarding,
@@ -46,9 +35,7 @@ pub struct Sequencer {
     pub(super) expire_not_before: Time,
     /// How many sessions of which nothing was known each connection has closed.
     pub(super) closers: Shares<Peer>,
-    disk_full: bool,
-    /// Too much waits for the disk.
-    pressed: bool,
+    disk: Disk,
     pub(super) work_is_due: bool,
 }
 
@@ -73,8 +60,8 @@ impl Machine for Sequencer {
                 self.work_is_due |= self.orderer.is_some();
             }
             Input::Disconnected(peer) => self.disconnected(peer),
-            Input::DiskFull(full) => self.disk_full = full,
-            Input::Pressed(pressed) => self.pressed = pressed,
+            Input::DiskFull(full) => self.disk.is_full = full,
+            Input::Pressed(pressed) => self.disk.is_pressed = pressed,
             Input::Timer => self.timer(now, out),
             Input::StoreFailed(..) | Input::Read(..) | Input::Found(..) | Input::Mapped(..) => {}
             Input::Measured(..) | Input::Wall(_) => {}
@@ -88,14 +75,15 @@ impl Machine for Sequencer {
             return Some(Time::ZERO);
         }
         let flush = self.flush.as_ref().and_then(Flush::deadline);
-        let orderer = self.orderer.as_ref().and_then(|orderer| orderer.deadline(&self.ring, &self.gate));
-        [self.membership.deadline(), flush, orderer, self.forward_at()].into_iter().flatten().min()
+        let forward = self.follows().then(|| self.forwarding.deadline(self.log.ring())).flatten();
+        let orderer = self.orderer.as_ref().and_then(|orderer| orderer.deadline(self.log.ring(), &self.gate));
+        [self.membership.deadline(), flush, orderer, forward].into_iter().flatten().min()
     }
 }
 
 impl SequencingRole for Sequencer {
     fn config(&self) -> &LogConfig {
-        &self.config
+        self.log.config()
     }
 
     fn member(&self) -> Member {
@@ -115,11 +103,11 @@ impl SequencingRole for Sequencer {
     }
 
     fn ordered(&self) -> Position {
-        self.ordered
+        self.log.ordered()
     }
 
     fn held(&self) -> u64 {
-        self.ring.len() as u64
+        self.log.held()
     }
 
     fn snapshot(&self) -> Vec<Bytes> {
@@ -138,21 +126,15 @@ impl Sequencer {
         let waits = config.durability == Durability::Disk && !options.deviates(Deviation::ConfirmBeforeSync);
         Self {
             membership: Membership::new(me, options),
-            config,
             options,
             gate: Gate::new(waits),
-            ring: Ring::default(),
-            sessions: Sessions::default(),
-            ordered: Position::ZERO,
-            frozen: BTreeMap::new(),
-            seen: Seen::default(),
+            log: LogState::new(config, options),
             flush: None,
             orderer: None,
             forwarding: Forwarding::default(),
             expire_not_before: Time::ZERO,
             closers: Shares::default(),
-            disk_full: false,
-            pressed: false,
+            disk: Disk::default(),
             work_is_due: false,
         }
     }
@@ -180,8 +162,8 @@ impl Sequencer {
             }
             Message::Forward { view, session, first, entries } if self.membership.accepts(view) => {
                 let run = IdRun { session, first, count: entries.len() as u64 };
-                if self.is_too_old(session) {
-                    reply(from, Message::ForwardExpired { view, session, ordered: self.ordered }, out);
+                if self.log.is_too_old(session) {
+                    reply(from, Message::ForwardExpired { view, session, ordered: self.log.ordered() }, out);
                 }
                 self.make_room_for(now, session, out);
                 self.admit(now, run, 0, entries, out);
@@ -213,9 +195,9 @@ impl Sequencer {
     fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
         match message {
             sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
-                let (count, held) = (self.tail(), self.ring.len() as u64);
+                let (count, held) = (self.log.tail(), self.log.held());
                 self.tell_floor(from, count, out);
-                reply(from, Message::Tail { request, view, count, held, seen: self.seen.0 }, out);
+                reply(from, Message::Tail { request, view, count, held, seen: self.log.seen().0 }, out);
             }
             sequencing::Message::CheckTail { .. } => reply(from, self.membership.rejection(), out),
             sequencing::Message::Status { request } => reply(from, self.status(request), out),
@@ -224,68 +206,55 @@ impl Sequencer {
         }
     }
 
-    /// Where the log ends, as far as it knows.
-    fn tail(&self) -> Position {
-        self.ordered + self.ring.len() as u64
+    pub(super) fn follows(&self) -> bool {
+        self.membership.is_open() && self.orderer.is_none()
     }
 
     /// Leader: a client asks where a number is bound.
     fn locate(&mut self, asker: Address, id: RecordId, out: &mut Vec<RoleEffect>) {
         let RecordId { session, number } = id;
-        if self.is_too_old(session) {
+        if self.log.is_too_old(session) {
             return reply(asker, Message::Expired { session }, out);
         }
-        let end = self.sessions.end_of(session);
+        let end = self.log.sessions().end_of(session);
         if end.is_some_and(|end| number >= end) {
             return self.tell_end(asker, session, out);
         }
         let stable = self.orderer.as_ref().map_or(Position::ZERO, Orderer::stable);
-        if end.is_some() && !self.sessions.is_bound_below(session, stable) {
+        if end.is_some() && !self.log.sessions().is_bound_below(session, stable) {
             // The number that is asked for may still be lost, and the end with it. The client asks again.
             return;
         }
-        let is_bound = number < self.sessions.next(session).unwrap_or(0)
-            && self.ring.first_number(session).is_none_or(|first| number < first);
-        let is_void = !self.sessions.voids(IdRun { session, first: number, count: 1 }).is_empty();
+        let is_bound = number < self.log.sessions().next(session).unwrap_or(0)
+            && self.log.ring().first_number(session).is_none_or(|first| number < first);
+        let is_void = !self.log.sessions().voids(IdRun { session, first: number, count: 1 }).is_empty();
         if is_bound && is_void {
             // It says that all numbers below are in the log but the no-ops: so it names those before this one, too, as far
             // as the client waits for them.
-            let lowest = self.sessions.lowest(session).unwrap_or(0);
+            let lowest = self.log.sessions().lowest(session).unwrap_or(0);
             reply(asker, self.acknowledgement(session, lowest.min(number), number + 1), out);
-        } else if is_bound && self.sessions.position(session, number).is_none() {
+        } else if is_bound && self.log.sessions().position(session, number).is_none() {
             // It is in the log, but where was not worth remembering any more.
             reply(asker, Message::Stale { session, number }, out);
         } else if let Some(orderer) = &mut self.orderer {
-            orderer.ask(asker, session, number, &self.sessions, out);
+            orderer.ask(asker, session, number, self.log.sessions(), out);
         }
-    }
-
-    /// Whether nothing of this session can be admitted any more, whatever comes.
-    pub(super) fn is_too_old(&self, session: SessionId) -> bool {
-        let idle = self.config.session_idle_positions;
-        self.sessions.has_expired(session, self.ordered, idle)
     }
 
     /// Follower: the leader will never admit the entries of this session that it does not hold. Once this
     /// replica has dropped all that the leader had bound by then, what is left here was never acknowledged
     /// by everyone, and never will be. With it goes what would acknowledge it.
     fn forward_expired(&mut self, session: SessionId, ordered: Position, out: &mut Vec<RoleEffect>) {
-        if self.orderer.is_none() && self.ordered >= ordered && self.ring.holds(session) {
-            self.forget(session);
+        if self.orderer.is_none() && self.log.ordered() >= ordered && self.log.ring().holds(session) {
+            self.log.forget(session);
             self.persist(&JournalRecord::Forgotten { session }, out);
         }
-    }
-
-    pub(super) fn forget(&mut self, session: SessionId) {
-        let next = self.sessions.next(session).unwrap_or(0);
-        self.ring.drop_run(IdRun { session, first: 0, count: next });
-        self.sessions.expire(&[session]);
     }
 
     /// Whether these are what appends to the log carry, in this view.
     fn takes(&self, entries: &[Content]) -> bool {
         let open = self.membership.view.as_ref().map_or(&[][..], |view| view.open_shards());
-        entries.iter().all(|entry| entry.suits(self.config.order, open))
+        entries.iter().all(|entry| entry.suits(self.log.config().order, open))
     }
 
     fn status(&self, request: u64) -> sequencing::Message {
@@ -293,9 +262,9 @@ impl Sequencer {
             request,
             view: self.membership.number,
             open: self.is_open(),
-            tail: self.tail(),
-            held: self.ring.len() as u64,
-            sessions: self.sessions.len() as u64,
+            tail: self.log.tail(),
+            held: self.log.held(),
+            sessions: self.log.sessions().len() as u64,
         }
     }
 
@@ -309,7 +278,7 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let (view, session) = (self.membership.number, run.session);
-        match self.admission(run) {
+        match self.log.admission(run) {
             Admission::Expired => reply(from, Message::Expired { session }, out),
             Admission::Stale => self.stale(from, run, out),
             Admission::OutOfOrder { expected } => {
@@ -321,14 +290,14 @@ impl Sequencer {
             }
             Admission::Admit { skip } => {
                 let before = self.gate.issued();
-                let is_cut = skip < run.count && self.refuses_for_voids(session, lowest);
+                let is_cut = skip < run.count && self.log.refuses_for_voids(session, lowest);
                 if is_cut {
                     entries.truncate(skip as usize);
                 }
                 let refused = self.admit(now, run.head(entries.len() as u64), lowest, entries, out);
                 let refused = refused.or(is_cut.then_some(Cut::NoRoom));
-                let next = self.sessions.next(session).unwrap_or(0);
-                if self.disk_full && self.gate.issued() == before && !self.gate.is_open() {
+                let next = self.log.sessions().next(session).unwrap_or(0);
+                if self.disk.is_full && self.gate.issued() == before && !self.gate.is_open() {
                     // It is acknowledged, once durable, by what it was admitted with.
                     return reply(from, Message::Busy { view, session, next, disk_full: true }, out);
                 }
@@ -340,10 +309,10 @@ impl Sequencer {
                 }
                 match refused {
                     Some(Cut::NoRoom) => {
-                        reply(from, Message::Busy { view, session, next, disk_full: self.disk_full }, out);
+                        reply(from, Message::Busy { view, session, next, disk_full: self.disk.is_full }, out);
                     }
                     Some(Cut::TooLarge) => {
-                        let limit = self.config.max_record_bytes;
+                        let limit = self.log.config().max_record_bytes;
                         reply(from, Message::TooLarge { session, number: next, limit }, out);
                     }
                     None => {}
@@ -354,7 +323,7 @@ impl Sequencer {
 
     /// The client gave these up itself: it knew by then what had become of them.
     fn stale(&self, client: Address, run: IdRun, out: &mut Vec<RoleEffect>) {
-        let (view, session, voids) = (self.membership.number, run.session, self.sessions.voids(run));
+        let (view, session, voids) = (self.membership.number, run.session, self.log.sessions().voids(run));
         let message = match voids.is_empty() {
             true => Message::Stale { session, number: run.first },
             false => Message::NotAppended { view, session, next: run.end(), voids },
@@ -367,21 +336,10 @@ impl Sequencer {
     fn acknowledgement(&self, session: SessionId, first: u64, next: u64) -> Message {
         let view = self.membership.number;
         let asked = IdRun { session, first, count: next.saturating_sub(first) };
-        let voids = self.sessions.voids(asked);
+        let voids = self.log.sessions().voids(asked);
         match voids.is_empty() {
             true => Message::Acknowledged { view, session, next },
             false => Message::NotAppended { view, session, next, voids },
-        }
-    }
-
-    fn admission(&self, run: IdRun) -> Admission {
-        let idle = self.config.session_idle_positions;
-        match self.sessions.admission(run, self.ordered, idle) {
-            Admission::OutOfOrder { .. } if self.options.deviates(Deviation::GapsAdmitted) => {
-                Admission::Admit { skip: 0 }
-            }
-            Admission::Admit { .. } if self.has_no_room_for(run.session) => Admission::Full,
-            decision => decision,
         }
     }
 
@@ -394,25 +352,17 @@ impl Sequencer {
         mut entries: Vec<Content>,
         out: &mut Vec<RoleEffect>,
     ) -> Option<Cut> {
-        let Admission::Admit { skip } = self.admission(run) else { return None };
+        let Admission::Admit { skip } = self.log.admission(run) else { return None };
         let again: Vec<Content> = entries.drain(..skip as usize).collect();
         if skip > 0 && self.options.deviates(Deviation::JournaledAgain) {
             let (session, first) = (run.session, run.first);
             self.persist(&JournalRecord::Admitted { session, first, lowest, entries: again }, out);
         }
         let first = run.first + skip;
-        entries.truncate(usize::try_from(self.sessions.room(run.session, first)).unwrap_or(usize::MAX));
-        let (fits, cut) = match self.frozen.contains_key(&run.session) && !entries.is_empty() {
-            // The fate of these is known in a moment.
-            true => (0, Some(Cut::NoRoom)),
-            false => self.room_for(run.session, &entries),
-        };
-        entries.truncate(fits);
+        let cut = self.log.cut(run.session, first, self.disk, &mut entries);
         let next = first + entries.len() as u64;
-        // One from far above may be known to no other member, and is not to raise the floor here.
-        let is_near = run.session.opened_at() <= self.ordered + limits::MOST_SESSION_AHEAD / 2;
-        let is_noted = cut == Some(Cut::NoRoom) && is_near;
-        if next == first && !is_noted && self.sessions.next(run.session).is_none() {
+        let is_noted = cut == Some(Cut::NoRoom) && self.log.notes_refused(run.session);
+        if next == first && !is_noted && self.log.sessions().next(run.session).is_none() {
             // Nothing of a new session was admitted, nor is it to come again. One without room is remembered:
             // what follows on the heels of its first records must not find it unknown.
             return cut;
@@ -421,46 +371,9 @@ impl Sequencer {
         // Knowing more about what the client waits for is not worth a write of its own.
         let ticket = if next > first { self.persist(&admitted, out) } else { self.gate.issued() };
         let JournalRecord::Admitted { entries, .. } = admitted else { unreachable!("built above") };
-        self.hold(now, run.session, first, lowest, entries, ticket);
+        self.log.hold(now, run.session, (first, lowest), entries, ticket);
         self.work_is_due |= self.orderer.is_some();
         cut
-    }
-
-    pub(super) fn hold(
-        &mut self,
-        since: Time,
-        session: SessionId,
-        first: u64,
-        lowest: u64,
-        entries: Vec<Content>,
-        ticket: Ticket,
-    ) {
-        let next = first + entries.len() as u64;
-        self.sessions.admit(session, next, lowest, self.ordered);
-        self.seen.add(session, first..next);
-        for (number, content) in (first..).zip(entries) {
-            self.ring.push(Entry { id: RecordId { session, number }, content, ticket, since });
-        }
-    }
-
-    fn room_for(&self, session: SessionId, entries: &[Content]) -> (usize, Option<Cut>) {
-        let limits = self.options.limits;
-        let no_bytes = self.options.deviates(Deviation::NeverBusy);
-        let ring_bytes = if no_bytes { usize::MAX } else { limits.ring_bytes };
-        let (mut bytes, mut more) = (self.ring.bytes(), 0);
-        for (index, entry) in entries.iter().enumerate() {
-            if matches!(entry, Content::Record(record) if self.config.is_too_large(record)) {
-                return (index, Some(Cut::TooLarge));
-            }
-            bytes += entry.size();
-            more += entry.size();
-            let full = self.ring.len() + index >= limits.ring_records || bytes > ring_bytes;
-            let full = full || self.pressed || !self.ring.leaves_room(session, more, ring_bytes);
-            if full && !(index == 0 && self.ring.is_empty()) || self.disk_full {
-                return (index, Some(Cut::NoRoom));
-            }
-        }
-        (entries.len(), None)
     }
 
     /// Follower: the leader bound these.
@@ -477,30 +390,14 @@ impl Sequencer {
             return;
         }
         let end = first + runs.iter().map(|run| run.ids.count).sum::<u64>();
-        let unordered = self.options.deviates(Deviation::DropsUnordered) && first > self.ordered;
-        if first == self.ordered || unordered {
-            self.apply_drop(first, &runs);
+        let unordered = self.options.deviates(Deviation::DropsUnordered) && first > self.log.ordered();
+        if first == self.log.ordered() || unordered {
+            self.log.order(first, &runs, self.orderer.is_none());
             self.persist(&JournalRecord::Dropped { from: first, runs }, out);
-        } else if end > self.ordered {
+        } else if end > self.log.ordered() {
             return;
         }
-        self.gate.confirm(leader, Message::Dropped { view, ordered: self.ordered }, out);
-    }
-
-    pub(super) fn apply_drop(&mut self, first: Position, runs: &[Settled]) {
-        let mut position = first;
-        for settled in runs {
-            let run = settled.ids;
-            self.ring.drop_run(run);
-            let next = self.sessions.next(run.session).unwrap_or(0);
-            self.seen.add(run.session, next.max(run.first)..run.end());
-            self.sessions.settle(*settled, position);
-            position += run.count;
-        }
-        self.ordered = position;
-        let idle = self.config.session_idle_positions;
-        let follows = self.orderer.is_none();
-        self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
+        self.gate.confirm(leader, Message::Dropped { view, ordered: self.log.ordered() }, out);
     }
 
     /// Leader: a follower dropped what it was told.
@@ -513,7 +410,7 @@ impl Sequencer {
 
     fn advance(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         if let Some(orderer) = &mut self.orderer {
-            orderer.advance(now, &self.gate, &self.sessions, out);
+            orderer.advance(now, &self.gate, self.log.sessions(), out);
         }
     }
 
@@ -550,8 +447,8 @@ impl Sequencer {
     /// Leader: drops the batches that every shard holds, in order, and has the followers do the same.
     fn drop_bound(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         while let Some(batch) = self.orderer.as_mut().and_then(|orderer| orderer.take_bound(now)) {
-            assert_eq!(batch.from, self.ordered, "batches are bound in order");
-            self.apply_drop(batch.from, &batch.ids);
+            assert_eq!(batch.from, self.log.ordered(), "batches are bound in order");
+            self.log.order(batch.from, &batch.ids, false);
             let ticket =
                 self.persist(&JournalRecord::Dropped { from: batch.from, runs: batch.ids.clone() }, out);
             let orderer = self.orderer.as_mut().expect("it gave the batch");
@@ -599,7 +496,7 @@ impl Sequencer {
     pub(super) fn start(&mut self, view: &View) {
         self.adopt_staged(view.number, view.start);
         let (me, leads) = (self.membership.me.node, self.membership.start(view));
-        self.orderer = leads.then(|| Orderer::new(view, me, self.ring.end(), self.options));
+        self.orderer = leads.then(|| Orderer::new(view, me, self.log.ring().end(), self.options));
         self.flush = None;
         self.work_is_due = self.orderer.is_some();
     }
@@ -608,27 +505,7 @@ impl Sequencer {
     pub(super) fn adopt_staged(&mut self, number: ViewNumber, start: Position) {
         let staged = self.membership.adopt(number, start);
         self.orderer = None;
-        self.ring.clear();
-        self.frozen.clear();
-        self.seen = Seen::default();
-        self.ordered = staged.ordered;
-        let own = std::mem::replace(&mut self.sessions, staged.sessions);
-        self.sessions.close_ended(self.ordered, self.config.session_idle_positions);
-        if self.options.deviates(Deviation::FilterUnion) {
-            self.sessions.join(own);
-        }
-        if self.options.deviates(Deviation::SessionEndLost) {
-            self.sessions.forget_ends();
-        }
-        if self.options.deviates(Deviation::SuccessorForgotten) {
-            self.sessions.forget_successors();
-        }
-        if self.options.deviates(Deviation::VoidsForgotten) {
-            self.sessions.forget_voids();
-        }
-        if self.options.deviates(Deviation::FilterForgotten) {
-            self.sessions = Sessions::default();
-        }
+        self.log.adopt(staged.ordered, staged.sessions);
     }
 
     fn disconnected(&mut self, peer: Peer) {
@@ -642,7 +519,7 @@ impl Sequencer {
         self.work_is_due = false;
         if self.is_open() {
             if let Some(orderer) = &mut self.orderer {
-                orderer.pump(now, &self.ring, &self.gate, out);
+                orderer.pump(now, self.log.ring(), &self.gate, out);
                 orderer.resend(now, out);
             }
             self.forward_old(now, out);
@@ -651,17 +528,6 @@ impl Sequencer {
             self.continue_flush(now, out);
         }
     }
-
-    pub(super) fn sealed_state(&self) -> control::SealedState {
-        control::SealedState { ordered: self.ordered, held: self.ring.len() as u64 }
-    }
-}
-
-/// Why not all of an append was admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
-    NoRoom,
-    TooLarge,
 }
 
 /// Sends what need not wait for the journal.

@@ -11,17 +11,13 @@ use crate::parts::pauses::RESEND_FIRST;
 impl LogClient {
     /// Lets go of the settled appends at the front.
     pub(super) fn release(&mut self) {
-        while self.base < self.committed && self.pending.front().is_some_and(|pending| pending.settled) {
-            self.pending.pop_front();
-            self.base += 1;
-        }
+        self.appends.release_below(self.committed);
         // A caller that wants the session to end waits for this.
         self.work_is_due |= self.in_flight() == 0 && self.askers.want_end();
     }
 
     pub(super) fn located(&mut self, session: SessionId, number: u64, position: Position, out: &mut Out) {
-        let Some(index) = number.checked_sub(self.base) else { return };
-        let Some(pending) = self.pending.get_mut(index as usize) else { return };
+        let Some(pending) = self.appends.get_mut(number) else { return };
         if pending.terms.sync && !pending.settled {
             pending.settled = true;
             let id = RecordId { session, number };
@@ -31,7 +27,7 @@ impl LogClient {
             ));
             // A final position implies that the record is on every shard replica.
             self.putting.forget(id, pending);
-            self.committed = self.committed.max(number + 1).min(self.end());
+            self.committed = self.committed.max(number + 1).min(self.appends.end());
             self.settle_below(number, session, out);
             self.release();
         }
@@ -40,7 +36,7 @@ impl LogClient {
     /// Answers whoever appended this, if it is durable and that is all that was wanted.
     pub(super) fn settle_if_done(&mut self, number: u64, out: &mut Out) {
         let Session::Open(session) = self.session else { return };
-        let pending = &mut self.pending[(number - self.base) as usize];
+        let Some(pending) = self.appends.get_mut(number) else { return };
         let places = self.log.config().order.places_by_position();
         let named = if places { self.committed } else { self.putting.named };
         let is_done = number < named && self.putting.is_stored(&pending.target);
@@ -54,11 +50,11 @@ impl LogClient {
     /// A number that is bound has every number below it bound before it; but it may be bound to a no-op, where
     /// records do not travel with their names.
     fn settle_below(&mut self, number: u64, session: SessionId, out: &mut Out) {
-        let base = self.base;
+        let base = self.appends.base();
         if !self.log.config().order.places_by_position() {
             return (base..number).for_each(|number| self.settle_if_done(number, out));
         }
-        for (number, pending) in (base..number).zip(self.pending.iter_mut()) {
+        for (number, pending) in self.appends.iter_mut().take_while(|(this, _)| *this < number) {
             if !pending.terms.sync && !pending.settled {
                 pending.settled = true;
                 let id = RecordId { session, number };
@@ -68,26 +64,19 @@ impl LogClient {
     }
 
     pub(super) fn stale(&mut self, session: SessionId, number: u64, out: &mut Out) {
-        let Some(pending) = number.checked_sub(self.base).and_then(|i| self.pending.get_mut(i as usize))
-        else {
-            return;
-        };
+        let Some(pending) = self.appends.get_mut(number) else { return };
         if !pending.settled {
             pending.settled = true;
             let id = RecordId { session, number };
             out.push(reply(pending.token, Reply::Failed(Failure::Stale(id))));
         }
-        self.committed = self.committed.max(number + 1).min(self.end());
+        self.committed = self.committed.max(number + 1).min(self.appends.end());
         self.settle_below(number, session, out);
         self.release();
     }
 
     pub(super) fn too_large(&mut self, session: SessionId, number: u64, limit: u32, out: &mut Out) {
-        let Some(index) = number.checked_sub(self.base).filter(|index| *index < self.pending.len() as u64)
-        else {
-            return;
-        };
-        let pending = self.pending.remove(index as usize).expect("the index is within");
+        let Some(pending) = self.appends.remove(number) else { return };
         out.push(reply(pending.token, Reply::Failed(Failure::TooLarge { limit })));
         // Later numbers were promised to later records already: they cannot move up within this session.
         self.session_lost(session, out);
@@ -104,7 +93,7 @@ impl LogClient {
 
     /// The next append opens another session.
     pub(super) fn leave_session(&mut self, session: SessionId, out: &mut Out) {
-        for pending in self.pending.drain(..).filter(|pending| !pending.settled) {
+        for pending in self.appends.restart().filter(|pending| !pending.settled) {
             out.push(reply(pending.token, Reply::Failed(Failure::SessionExpired(session))));
         }
         for token in self.past.give_up() {
@@ -114,7 +103,7 @@ impl LogClient {
         self.session = Session::None;
         // The caller that asked for its end is told.
         self.work_is_due = true;
-        (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        (self.committed, self.asked_below) = (0, 0);
         self.locate_at = None;
         self.putting.restart();
         for member in self.members.values_mut() {
@@ -124,13 +113,13 @@ impl LogClient {
 
     pub(super) fn deleted(&mut self, out: &mut Out) {
         let unsettled =
-            self.pending.drain(..).filter(|pending| !pending.settled).map(|pending| pending.token);
+            self.appends.restart().filter(|pending| !pending.settled).map(|pending| pending.token);
         let ending = self.ending.take().map(|ending| ending.token);
         let tokens = unsettled.chain(self.askers.give_up()).chain(ending).chain(self.past.give_up());
         self.log.tell_deleted(tokens.chain(self.tails.give_up()), out);
         self.resuming = None;
         self.session = Session::None;
-        (self.base, self.committed, self.asked_below) = (0, 0, 0);
+        (self.committed, self.asked_below) = (0, 0);
         self.locate_at = None;
     }
 
@@ -138,16 +127,16 @@ impl LogClient {
     pub(super) fn send_locates(&mut self, now: Time, session: SessionId, out: &mut Out) {
         let Some((view, leader)) = self.log.view().map(|view| (view.number, view.leader)) else { return };
         if self.locate_at.is_some_and(|at| now >= at) {
-            self.asked_below = self.base;
+            self.asked_below = self.appends.base();
             self.locate_at = None;
         }
-        let from = self.asked_below.max(self.base);
-        for (number, pending) in (from..).zip(self.pending.range((from - self.base) as usize..)) {
+        let from = self.asked_below.max(self.appends.base());
+        for (number, pending) in self.appends.from(from) {
             if pending.terms.sync && !pending.settled {
                 self.locate_at = self.locate_at.or(Some(now + RESEND_FIRST));
                 out.push(send(leader, Message::Locate { view, session, number }));
             }
         }
-        self.asked_below = self.end();
+        self.asked_below = self.appends.end();
     }
 }

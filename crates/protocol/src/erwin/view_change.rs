@@ -2,12 +2,13 @@
 
 use seriatim_model::{Address, IdRun, Position, ShardId, Time, View, ViewNumber, limits};
 
+use super::log_state::LogState;
 use super::push::{Pusher, takes};
 use super::sequencer::{Sequencer, reply};
 use crate::control::Message;
-use crate::deviation::Deviation;
+use crate::deviation::{Deviation, Options};
 use crate::parts::membership::{Obeys, Staged};
-use crate::parts::{Entry, Sessions};
+use crate::parts::{Entry, Ring, Sessions};
 use crate::roles::RoleEffect;
 
 /// The entries that the chosen replica binds on behalf of a claim. The replica's own state stays as it is: an
@@ -20,11 +21,72 @@ pub(super) struct Flush {
     next_slot: u64,
     first: Position,
     sessions: Sessions,
+    options: Options,
 }
 
 impl Flush {
+    fn new(claim: ViewNumber, controller: Address, view: &View, log: &LogState, options: Options) -> Self {
+        Self {
+            claim,
+            controller,
+            pusher: Pusher::new(claim, view, log.ordered(), options),
+            next_slot: 0,
+            first: log.ordered(),
+            sessions: log.sessions().clone(),
+            options,
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         self.pusher.deadline()
+    }
+
+    /// Pushes what is held, as far as the window allows, and reports when everything is bound.
+    fn go_on(&mut self, now: Time, held: &Ring, out: &mut Vec<RoleEffect>) {
+        self.pusher.resend(now, Position::ZERO, out);
+        while self.pusher.has_room() && self.next_slot < held.end() {
+            let entries = held.iter_from(self.next_slot);
+            let count = takes(entries.clone().map(|(_, entry)| entry), &self.options.limits);
+            let mut batch: Vec<&Entry> = vec![];
+            for (slot, entry) in entries.take(count) {
+                batch.push(entry);
+                self.next_slot = slot + 1;
+            }
+            if batch.is_empty() {
+                break;
+            }
+            if self.options.deviates(Deviation::FlushReversed) {
+                batch.reverse();
+            }
+            let early = self.options.deviates(Deviation::StableBeforeRegister);
+            let stable = if early { self.pusher.end() + batch.len() as u64 } else { Position::ZERO };
+            self.pusher.push(now, batch.into_iter(), stable, out);
+        }
+        if self.pusher.is_empty() {
+            reply(self.controller, self.flushed(), out);
+        }
+    }
+
+    fn flushed(&mut self) -> Message {
+        self.sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
+        Message::Flushed {
+            claim: self.claim,
+            first: self.first,
+            end: self.pusher.end(),
+            sessions: self.sessions.clone(),
+        }
+    }
+
+    /// A shard holds its part of a batch.
+    fn bound(&mut self, now: Time, shard: ShardId, batch: Position, voids: &[IdRun]) {
+        self.pusher.bound(shard, batch, voids);
+        while let Some(bound) = self.pusher.take_bound(now) {
+            let mut position = bound.from;
+            for settled in bound.ids {
+                self.sessions.settle(settled, position);
+                position += settled.ids.count;
+            }
+        }
     }
 }
 
@@ -49,7 +111,7 @@ impl Sequencer {
         }
         let holds_old = old != ViewNumber::NONE && self.membership.number == old
             || self.options.deviates(Deviation::StageDestroys) && self.membership.number != ViewNumber::NONE;
-        let state = holds_old.then(|| self.sealed_state());
+        let state = holds_old.then(|| self.log.sealed());
         let sealed = Message::Sealed { claim, incarnation: self.membership.me.incarnation, state };
         if self.options.deviates(Deviation::SealNotDurable) {
             return reply(from, sealed, out);
@@ -71,14 +133,7 @@ impl Sequencer {
             return self.membership.outbid(from, out);
         }
         if self.flush.as_ref().is_none_or(|flush| flush.claim != claim) {
-            self.flush = Some(Flush {
-                claim,
-                controller: from,
-                pusher: Pusher::new(claim, &view, self.ordered, self.options),
-                next_slot: 0,
-                first: self.ordered,
-                sessions: self.sessions.clone(),
-            });
+            self.flush = Some(Flush::new(claim, from, &view, &self.log, self.options));
         }
         self.membership.be_patient(now);
         self.continue_flush(now, out);
@@ -87,38 +142,9 @@ impl Sequencer {
         }
     }
 
-    /// Pushes as far as the window allows, and reports when everything is bound.
     pub(super) fn continue_flush(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
-        let Some(flush) = &mut self.flush else { return };
-        let reversed = self.options.deviates(Deviation::FlushReversed);
-        flush.pusher.resend(now, Position::ZERO, out);
-        while flush.pusher.has_room() && flush.next_slot < self.ring.end() {
-            let entries = self.ring.iter_from(flush.next_slot);
-            let count = takes(entries.clone().map(|(_, entry)| entry), &self.options.limits);
-            let mut batch: Vec<&Entry> = vec![];
-            for (slot, entry) in entries.take(count) {
-                batch.push(entry);
-                flush.next_slot = slot + 1;
-            }
-            if batch.is_empty() {
-                break;
-            }
-            if reversed {
-                batch.reverse();
-            }
-            let early = self.options.deviates(Deviation::StableBeforeRegister);
-            let stable = if early { flush.pusher.end() + batch.len() as u64 } else { Position::ZERO };
-            flush.pusher.push(now, batch.into_iter(), stable, out);
-        }
-        if flush.pusher.is_empty() {
-            flush.sessions.prune(limits::MAX_BOUND_RUNS, self.options.limits.void_runs);
-            let message = Message::Flushed {
-                claim: flush.claim,
-                first: flush.first,
-                end: flush.pusher.end(),
-                sessions: flush.sessions.clone(),
-            };
-            reply(flush.controller, message, out);
+        if let Some(flush) = &mut self.flush {
+            flush.go_on(now, self.log.ring(), out);
         }
     }
 
@@ -132,15 +158,8 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let Some(flush) = self.flush.as_mut().filter(|flush| flush.claim == view) else { return };
-        flush.pusher.bound(shard, batch, voids);
-        while let Some(bound) = flush.pusher.take_bound(now) {
-            let mut position = bound.from;
-            for settled in bound.ids {
-                flush.sessions.settle(settled, position);
-                position += settled.ids.count;
-            }
-        }
-        self.continue_flush(now, out);
+        flush.bound(now, shard, batch, voids);
+        flush.go_on(now, self.log.ring(), out);
     }
 
     /// Step 6: is prepared to start the claimed view, beside the state of the old one.
@@ -161,9 +180,7 @@ impl Sequencer {
             }
             self.persist_staged(&staged, out);
             if self.options.deviates(Deviation::StageDestroys) {
-                self.ring.clear();
-                self.ordered = staged.ordered;
-                self.sessions = staged.sessions.clone();
+                self.log.restore(staged.ordered, staged.sessions.clone(), vec![]);
             }
             self.membership.prepare(staged);
         }

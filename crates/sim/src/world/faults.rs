@@ -5,17 +5,14 @@ use std::time::Duration;
 use seriatim_model::{Member, NodeId, ShardId, View};
 use seriatim_store::{Disk, MemoryDisk};
 
+use super::network_faults::{NetworkFaults, NetworkMend, Struck};
 use super::nodes::Lives;
 use super::{CONTROL, Happening, World};
 use crate::coverage::FaultKind;
-use crate::network::Party;
 use crate::plan::{Fault, Target};
 
 /// How long a run goes on when a node is back that was missed.
 const BACK_FOR: Duration = Duration::from_millis(800);
-
-/// How many of a hundred links a partial partition leaves as they are.
-const SPARED_PERCENT: u64 = 30;
 
 /// A node whose disk was lost or damaged.
 #[derive(Debug)]
@@ -30,10 +27,7 @@ pub(super) struct Spoiled {
 /// The end of a fault that lasts.
 #[derive(Debug)]
 pub(super) enum Mend {
-    Links(Vec<(Party, Party)>),
-    Speed(Vec<(Party, Party)>),
-    Voice(Vec<(Party, Party)>),
-    Noise,
+    Network(NetworkMend),
     Room(NodeId),
     Disk(NodeId),
     Lag(NodeId),
@@ -84,22 +78,39 @@ impl World {
             FaultKind::SyncFailure | FaultKind::DiskFull | FaultKind::SlowDisk => {
                 self.spoil_disk(fault, victims[0]);
             }
-            FaultKind::Loss | FaultKind::Duplication | FaultKind::Reordering => self.make_noise(fault),
-            FaultKind::Partition | FaultKind::PartialPartition | FaultKind::ControlPartition => {
-                self.partition(fault, &victims);
+            FaultKind::Loss
+            | FaultKind::Duplication
+            | FaultKind::Reordering
+            | FaultKind::Partition
+            | FaultKind::PartialPartition
+            | FaultKind::ControlPartition
+            | FaultKind::ControlOneWay
+            | FaultKind::OneWay
+            | FaultKind::Mute
+            | FaultKind::ClientPartition
+            | FaultKind::SlowLinks => self.strike_network(fault, &victims),
+            FaultKind::Reset => {
+                let some = self.network_faults().some_connections();
+                some.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
             }
-            FaultKind::ControlOneWay => self.deafen_control(fault),
-            FaultKind::OneWay => self.deafen(fault, &victims),
-            FaultKind::Mute => self.silence(fault, victims[0]),
-            FaultKind::ClientPartition => self.cut_clients_off(fault),
-            FaultKind::Reset => self.reset_some(),
-            FaultKind::SlowLinks => self.slow_links(fault),
             FaultKind::ClientCrash => {
                 let clients = self.mortal_clients();
                 let client = self.random.pick(&clients);
                 self.kill_client(client, fault.lasting);
             }
         }
+    }
+
+    fn network_faults(&mut self) -> NetworkFaults<'_> {
+        let nodes = self.nodes.keys().copied().collect();
+        let clients = self.plan.workload.clients;
+        NetworkFaults { network: &mut self.network, random: &mut self.random, nodes, clients }
+    }
+
+    fn strike_network(&mut self, fault: Fault, victims: &[NodeId]) {
+        let Struck { mend, broken } = self.network_faults().strike(fault, victims);
+        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
+        broken.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
     }
 
     /// The nodes that are meant, in the order in which they are hit.
@@ -385,148 +396,9 @@ impl World {
         }
     }
 
-    fn make_noise(&mut self, fault: Fault) {
-        let much = self.random.between(50, 500);
-        match fault.kind {
-            FaultKind::Loss => self.network.disturb(much, 0, 0),
-            FaultKind::Duplication => self.network.disturb(0, much, 0),
-            _ => self.network.disturb(0, 0, much),
-        }
-        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Noise));
-    }
-
-    /// The parties that are on the side of `nodes`, and the others. A client may be on both.
-    fn sides(&mut self, nodes: &[NodeId], targeted: bool) -> (Vec<Party>, Vec<Party>) {
-        let (mut ours, mut others) = (vec![], vec![]);
-        for node in self.nodes.keys() {
-            if nodes.contains(node) { &mut ours } else { &mut others }.push(Party::Node(*node));
-        }
-        // A node that is cut off on purpose is so from the nodes only.
-        let clients = if targeted { 0 } else { self.plan.workload.clients };
-        for client in 0..clients {
-            match self.random.below(3) {
-                0 => ours.push(Party::Client(client)),
-                1 => others.push(Party::Client(client)),
-                _ => {}
-            }
-        }
-        (ours, others)
-    }
-
-    fn partition(&mut self, fault: Fault, nodes: &[NodeId]) {
-        let (ours, others) = self.sides(nodes, fault.target != Target::Any);
-        let spared = if fault.kind == FaultKind::PartialPartition { SPARED_PERCENT } else { 0 };
-        let mut links = vec![];
-        for a in &ours {
-            for b in &others {
-                if !self.random.percent(spared) {
-                    links.extend([(*a, *b), (*b, *a)]);
-                }
-            }
-        }
-        self.cut(links, fault.lasting);
-        if self.random.percent(50) {
-            self.reset_cut();
-        }
-    }
-
-    fn cut_clients_off(&mut self, fault: Fault) {
-        let mut links = vec![];
-        let nodes: Vec<Party> = self.nodes.keys().map(|node| Party::Node(*node)).collect();
-        for client in (0..self.plan.workload.clients).map(Party::Client) {
-            for node in &nodes {
-                match self.random.below(4) {
-                    0 => links.push((client, *node)),
-                    1 => links.push((*node, client)),
-                    _ => {}
-                }
-            }
-        }
-        self.cut(links, fault.lasting);
-    }
-
-    fn deafen(&mut self, fault: Fault, nodes: &[NodeId]) {
-        let links = nodes.windows(2).map(|pair| (Party::Node(pair[0]), Party::Node(pair[1]))).collect();
-        self.cut(links, fault.lasting);
-    }
-
-    fn silence(&mut self, fault: Fault, id: NodeId) {
-        let mut others: Vec<NodeId> = self.nodes.keys().copied().filter(|other| *other != id).collect();
-        if self.random.percent(50) {
-            others = vec![self.random.pick(&others)];
-        }
-        let (hears, is_heard) = self.random.pick(&[(false, false), (true, false), (false, true)]);
-        let mut links = vec![];
-        for other in others {
-            let (here, there) = (Party::Node(id), Party::Node(other));
-            links.extend([(here, there)].into_iter().filter(|_| !is_heard));
-            links.extend([(there, here)].into_iter().filter(|_| !hears));
-        }
-        for (from, to) in &links {
-            self.network.silence(*from, *to);
-        }
-        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Voice(links)));
-    }
-
-    fn deafen_control(&mut self, fault: Fault) {
-        let hears = self.random.percent(50);
-        let others = self.nodes.keys().filter(|node| **node != CONTROL).map(|node| Party::Node(*node));
-        let link = |other| {
-            let control = Party::Node(CONTROL);
-            if hears { (control, other) } else { (other, control) }
-        };
-        self.cut(others.map(link).collect(), fault.lasting);
-    }
-
-    fn cut(&mut self, links: Vec<(Party, Party)>, lasting: Duration) {
-        for (from, to) in &links {
-            self.network.cut(*from, *to);
-        }
-        self.schedule(self.now + lasting, Happening::Mend(Mend::Links(links)));
-    }
-
-    /// Some partitions are noticed.
-    fn reset_cut(&mut self) {
-        for connection in self.network.connections() {
-            let Some((a, b)) = self.network.ends(connection) else { continue };
-            if self.network.is_cut(a, b) {
-                self.reset(connection, a, b);
-            }
-        }
-    }
-
-    fn reset_some(&mut self) {
-        let share = self.random.pick(&[20, 50, 100]);
-        for connection in self.network.connections() {
-            let Some((a, b)) = self.network.ends(connection) else { continue };
-            if self.random.percent(share) {
-                self.reset(connection, a, b);
-            }
-        }
-    }
-
-    fn slow_links(&mut self, fault: Fault) {
-        let parties: Vec<Party> = self.nodes.keys().map(|node| Party::Node(*node)).collect();
-        let mut links = vec![];
-        for from in &parties {
-            for to in &parties {
-                if from != to && self.random.percent(30) {
-                    let times = self.random.between(5, 60) as u32;
-                    self.network.slow_down(*from, *to, times);
-                    links.push((*from, *to));
-                }
-            }
-        }
-        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Speed(links)));
-    }
-
     pub(super) fn mend(&mut self, mend: Mend) {
         match mend {
-            Mend::Links(links) => links.into_iter().for_each(|(from, to)| self.network.mend(from, to)),
-            Mend::Speed(links) => links.into_iter().for_each(|(from, to)| self.network.speed_up(from, to)),
-            Mend::Voice(links) => links.into_iter().for_each(|(from, to)| self.network.give_voice(from, to)),
-            Mend::Noise if self.history.calm_since.is_none() => self.network.disturb(0, 0, 0),
-            Mend::Noise => {}
+            Mend::Network(mend) => mend.mend(&mut self.network, self.history.calm_since.is_some()),
             Mend::Room(node) => self.nodes[&node].disk.set_capacity(self.plan.disk.most),
             Mend::Pause(node, life) => self.resume_node(node, life),
             Mend::Lie(node, down_for) => self.end_to_lie(node, down_for),

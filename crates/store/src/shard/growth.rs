@@ -10,9 +10,10 @@ use seriatim_model::{
 };
 
 use super::index::{Index, IndexRun};
+use super::removals::REMOVED_AT_ONCE;
 use super::segment::{HEADER_BYTES, Written};
 use super::tests::{remove_all, rewrite_all};
-use super::{FORGOTTEN_AT_ONCE, Kept, OpenMode, REMOVED_AT_ONCE, ShardOptions, ShardStore};
+use super::{FORGOTTEN_AT_ONCE, Kept, OpenMode, ShardOptions, ShardStore};
 use crate::disk::{Disk, MemoryDisk, sync_files};
 
 const SHARD: ShardId = ShardId(0);

@@ -10,6 +10,7 @@ use super::binding::{Binding, Bound, OrderPart};
 use super::contents::{Contents, start_of_view};
 use super::index::IndexRun;
 use super::packed::Expected;
+use super::removals::Removals;
 use super::rewriting::Rewriting;
 use super::runs::Stretch;
 use super::segment::{
@@ -72,11 +73,8 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
     // Without a journal the power may have failed before a trim gave up what it found.
     let dead_to = if is_write_behind { loader.contents.dead_to(active.number, trim.position()) } else { 0 };
     Ok(ShardStore {
-        replaced,
+        removals: Removals::new(removed_to, dead_to.max(trim.first_segment()), replaced, is_write_behind),
         rewriting: Rewriting::new(packed_to),
-        under_way: None,
-        removed_to,
-        dead_to: dead_to.max(trim.first_segment()),
         is_trimmed: true,
         unsynced,
         place: loader.place,
@@ -85,7 +83,6 @@ pub(super) fn open(place: Place, mode: OpenMode, options: ShardOptions) -> Resul
         active,
         trim,
         failure: None,
-        is_write_behind,
         segment_bytes: None,
     })
 }

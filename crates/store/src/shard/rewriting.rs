@@ -178,7 +178,7 @@ impl ShardStore {
         mark(&mut self.unsynced, self.trim.name());
         for number in from..to {
             self.unsynced.remove(&self.place.bindings_file(number));
-            self.replaced.push_back(number);
+            self.removals.note_replaced(number);
         }
         Ok(())
     }

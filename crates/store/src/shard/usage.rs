@@ -90,43 +90,60 @@ fn part_bytes(offset: u64) -> u64 {
     (offset / PARTS_OF_A_SEGMENT).max(LEAST_PART_BYTES)
 }
 
-impl ShardStore {
-    /// The room that it takes on its disk.
-    #[must_use]
-    pub fn measure(&self) -> StoreUse {
-        let trim = self.trim.position();
-        let mut usage = StoreUse::default();
-        // A file that is being replaced may be gone.
-        let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
-        for number in self.removed_to..self.trim.first_segment() {
-            usage.bytes += self.place.all_files(number).map(len).iter().sum::<u64>();
-        }
-        for (number, parts, end) in self.contents.parts() {
-            let [records, bindings, packed] = self.place.all_files(number).map(len);
-            let bytes = records + bindings + packed;
-            usage.bytes += bytes;
-            let mut told = 0;
-            for (upto, end) in &parts.parts {
-                // Bindings go with the records that they tell of. Records behind the last part have no positions.
-                let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
-                let part = Extent { end: *end, bytes: until as u64 - told };
-                told = until as u64;
-                if part.end > trim || !usage.extents.is_empty() {
-                    usage.extents.push(part);
-                }
-            }
-            if parts.parts.is_empty() && end > trim {
-                usage.extents.push(Extent { end, bytes });
+/// The room that segments take, the oldest first, and which positions keep it. Parts that are trimmed keep none, unless
+/// one before them is kept.
+struct Measured {
+    usage: StoreUse,
+    trim: Position,
+}
+
+impl Measured {
+    /// A segment of these parts, whose positions end at `end`. It has so many bytes of records, and of all its files.
+    fn add(&mut self, parts: &[(u64, Position)], end: Position, (records, bytes): (u64, u64)) {
+        self.usage.bytes += bytes;
+        let mut told = 0;
+        for (upto, end) in parts {
+            // Bindings go with the records that they tell of. Records behind the last part have no positions.
+            let until = u128::from(bytes) * u128::from(*upto) / u128::from(records.max(*upto).max(1));
+            let part = Extent { end: *end, bytes: until as u64 - told };
+            told = until as u64;
+            if part.end > self.trim || !self.usage.extents.is_empty() {
+                self.usage.extents.push(part);
             }
         }
-        while usage.extents.len() > MOST_EXTENTS {
+        if parts.is_empty() && end > self.trim {
+            self.usage.extents.push(Extent { end, bytes });
+        }
+    }
+
+    /// All of it, in so many extents at most.
+    fn finish(mut self) -> StoreUse {
+        while self.usage.extents.len() > MOST_EXTENTS {
             let join = |pair: &[Extent]| Extent {
                 end: pair[pair.len() - 1].end.max(pair[0].end),
                 bytes: pair.iter().map(|extent| extent.bytes).sum(),
             };
-            usage.extents = usage.extents.chunks(2).map(join).collect();
+            self.usage.extents = self.usage.extents.chunks(2).map(join).collect();
         }
-        usage
+        self.usage
+    }
+}
+
+impl ShardStore {
+    /// The room that it takes on its disk.
+    #[must_use]
+    pub fn measure(&self) -> StoreUse {
+        let mut measured = Measured { usage: StoreUse::default(), trim: self.trim.position() };
+        // A file that is being replaced may be gone.
+        let len = |name: String| self.place.disk.len(&name).unwrap_or_default();
+        for number in self.removals.given_up(&self.trim) {
+            measured.usage.bytes += self.place.all_files(number).map(len).iter().sum::<u64>();
+        }
+        for (number, parts, end) in self.contents.parts() {
+            let [records, bindings, packed] = self.place.all_files(number).map(len);
+            measured.add(&parts.parts, end, (records, records + bindings + packed));
+        }
+        measured.finish()
     }
 
     /// The names of records that it holds and that have no final position, a few of them.
@@ -173,5 +190,47 @@ impl ShardStore {
 
     fn known_time(&self) -> u64 {
         self.contents.remembered.times.time_ms()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of a segment, where its positions end, and its bytes of records and of all.
+    type Segment<'a> = (&'a [(u64, u64)], u64, (u64, u64));
+
+    fn measured(segments: &[Segment<'_>]) -> StoreUse {
+        let mut measured = Measured { usage: StoreUse::default(), trim: Position(5) };
+        for (parts, end, bytes) in segments {
+            let parts: Vec<_> = parts.iter().map(|(upto, end)| (*upto, Position(*end))).collect();
+            measured.add(&parts, Position(*end), *bytes);
+        }
+        measured.finish()
+    }
+
+    #[test]
+    fn bindings_are_shared_out_among_the_parts_of_a_segment() {
+        let usage = measured(&[(&[(10, 6), (40, 9)], 9, (40, 80)), (&[], 12, (7, 9))]);
+        let extent = |end, bytes| Extent { end: Position(end), bytes };
+        assert_eq!(usage.extents, [extent(6, 20), extent(9, 60), extent(12, 9)]);
+        assert_eq!(usage.bytes, 89);
+    }
+
+    #[test]
+    fn room_of_what_is_trimmed_is_kept_by_nothing_unless_it_lies_behind_what_is_kept() {
+        let usage = measured(&[(&[(10, 5)], 5, (10, 10)), (&[], 4, (1, 1)), (&[(10, 6)], 6, (10, 10))]);
+        assert_eq!((usage.bytes, usage.extents.len()), (21, 1));
+        let usage = measured(&[(&[(10, 6), (20, 3)], 6, (20, 20))]);
+        assert_eq!(usage.extents.len(), 2, "its segment goes as a whole");
+    }
+
+    #[test]
+    fn many_extents_are_joined_two_by_two() {
+        let segments: Vec<Segment<'_>> =
+            (0..=MOST_EXTENTS as u64).map(|number| (&[][..], 6 + number, (1, 2))).collect();
+        let usage = measured(&segments);
+        assert_eq!(usage.extents.len(), MOST_EXTENTS / 2 + 1);
+        assert_eq!(usage.extents.iter().map(|extent| extent.bytes).sum::<u64>(), usage.bytes);
     }
 }

@@ -1,0 +1,452 @@
+//! The log as one sequencing replica has it: what it holds, what was ordered, and of which sessions.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::{IdRun, LogConfig, Position, RecordId, SessionId, Settled, Ticket, Time, limits};
+
+use crate::control::SealedState;
+use crate::deviation::{Deviation, Options};
+use crate::parts::{Admission, Content, Entry, Ring, Seen, Sessions};
+
+/// The records that one sequencing replica holds, and what it knows of its log. It says what may be admitted, and changes
+/// only by what the journal can repeat; it sends nothing and writes nothing.
+///
+/// Invariant: entries in `ring` and positions below `ordered` are disjoint and together hold every record that the
+/// replica acknowledged; `sessions` covers both.
+#[derive(Clone, Debug)]
+pub(super) struct LogState {
+    config: LogConfig,
+    options: Options,
+    ring: Ring,
+    sessions: Sessions,
+    ordered: Position,
+    /// Sessions of which nothing more is admitted until the leader says where they end, in this view, and the number
+    /// that each would go on with.
+    frozen: BTreeMap<SessionId, u64>,
+    /// The records that were held or dropped in this view.
+    seen: Seen,
+}
+
+/// Why not all of an append was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    NoRoom,
+    TooLarge,
+}
+
+/// The state of the disk, as the node says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Disk {
+    pub is_full: bool,
+    /// Too much waits for it.
+    pub is_pressed: bool,
+}
+
+/// The table that is over its limit when sessions are forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Excess {
+    Sessions,
+    NoOps,
+}
+
+impl LogState {
+    /// An empty log.
+    pub(super) fn new(config: LogConfig, options: Options) -> Self {
+        Self {
+            config,
+            options,
+            ring: Ring::default(),
+            sessions: Sessions::default(),
+            ordered: Position::ZERO,
+            frozen: BTreeMap::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    pub(super) fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// The entries that are held: those without positions.
+    pub(super) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Positions below are bound.
+    pub(super) fn ordered(&self) -> Position {
+        self.ordered
+    }
+
+    /// The records that were held or dropped in this view.
+    pub(super) fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// How many entries are held.
+    pub(super) fn held(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    /// Where the log ends, as far as it is known here.
+    pub(super) fn tail(&self) -> Position {
+        self.ordered + self.held()
+    }
+
+    pub(super) fn sealed(&self) -> SealedState {
+        SealedState { ordered: self.ordered, held: self.held() }
+    }
+
+    /// Whether nothing of this session can be admitted any more, whatever comes.
+    pub(super) fn is_too_old(&self, session: SessionId) -> bool {
+        self.sessions.has_expired(session, self.ordered, self.config.session_idle_positions)
+    }
+
+    /// Whether a session that is not known may become known.
+    pub(super) fn may_begin(&self, session: SessionId) -> bool {
+        !self.is_too_old(session) && !self.is_ahead(session)
+    }
+
+    /// Whether no tail was there yet for it to be opened at.
+    pub(super) fn is_ahead(&self, session: SessionId) -> bool {
+        self.sessions.is_ahead(session, self.ordered)
+    }
+
+    /// Whether there are so many sessions that this one, if it is not among them, is one too many.
+    pub(super) fn has_no_room_for(&self, session: SessionId) -> bool {
+        self.sessions.next(session).is_none() && self.sessions.len() >= self.options.limits.max_sessions
+    }
+
+    /// Whether there is more than may be remembered.
+    pub(super) fn exceeds(&self, excess: Excess) -> bool {
+        match excess {
+            Excess::Sessions => self.sessions.len() > self.options.limits.max_sessions,
+            Excess::NoOps => self.sessions.void_runs() > self.options.limits.void_runs,
+        }
+    }
+
+    pub(super) fn admission(&self, run: IdRun) -> Admission {
+        let idle = self.config.session_idle_positions;
+        match self.sessions.admission(run, self.ordered, idle) {
+            Admission::OutOfOrder { .. } if self.options.deviates(Deviation::GapsAdmitted) => {
+                Admission::Admit { skip: 0 }
+            }
+            Admission::Admit { .. } if self.has_no_room_for(run.session) => Admission::Full,
+            decision => decision,
+        }
+    }
+
+    /// Whether nothing more is admitted of a session until its client has taken note of what became no-ops: these are as
+    /// many as are left for all others.
+    pub(super) fn refuses_for_voids(&mut self, session: SessionId, lowest: u64) -> bool {
+        let most = self.options.limits.void_runs;
+        let has_too_many = |sessions: &Sessions| {
+            let own = sessions.unsettled_voids(session);
+            own > 0 && own >= most.saturating_sub(sessions.void_runs())
+        };
+        if !has_too_many(&self.sessions) {
+            return false;
+        }
+        self.sessions.raise_lowest(session, lowest);
+        has_too_many(&self.sessions)
+    }
+
+    /// Leaves of `entries`, the first of which has number `first`, what can be held. Says why that is not all of them.
+    pub(super) fn cut(
+        &self,
+        session: SessionId,
+        first: u64,
+        disk: Disk,
+        entries: &mut Vec<Content>,
+    ) -> Option<Cut> {
+        entries.truncate(usize::try_from(self.sessions.room(session, first)).unwrap_or(usize::MAX));
+        let (fits, cut) = match self.frozen.contains_key(&session) && !entries.is_empty() {
+            // The fate of these is known in a moment.
+            true => (0, Some(Cut::NoRoom)),
+            false => self.room_for(session, disk, entries),
+        };
+        entries.truncate(fits);
+        cut
+    }
+
+    fn room_for(&self, session: SessionId, disk: Disk, entries: &[Content]) -> (usize, Option<Cut>) {
+        let limits = self.options.limits;
+        let no_bytes = self.options.deviates(Deviation::NeverBusy);
+        let ring_bytes = if no_bytes { usize::MAX } else { limits.ring_bytes };
+        let (mut bytes, mut more) = (self.ring.bytes(), 0);
+        for (index, entry) in entries.iter().enumerate() {
+            if matches!(entry, Content::Record(record) if self.config.is_too_large(record)) {
+                return (index, Some(Cut::TooLarge));
+            }
+            bytes += entry.size();
+            more += entry.size();
+            let full = self.ring.len() + index >= limits.ring_records || bytes > ring_bytes;
+            let full = full || disk.is_pressed || !self.ring.leaves_room(session, more, ring_bytes);
+            if full && !(index == 0 && self.ring.is_empty()) || disk.is_full {
+                return (index, Some(Cut::NoRoom));
+            }
+        }
+        (entries.len(), None)
+    }
+
+    /// Whether a session of which nothing was admitted for want of room is remembered all the same.
+    pub(super) fn notes_refused(&self, session: SessionId) -> bool {
+        // One from far above may be known to no other member, and is not to raise the floor here.
+        session.opened_at() <= self.ordered + limits::MOST_SESSION_AHEAD / 2
+    }
+
+    /// Holds entries of a session, the first of which has number `first`, written with `ticket`.
+    pub(super) fn hold(
+        &mut self,
+        since: Time,
+        session: SessionId,
+        (first, lowest): (u64, u64),
+        entries: Vec<Content>,
+        ticket: Ticket,
+    ) {
+        let known = self.sessions.next(session).unwrap_or(0);
+        assert!(
+            entries.is_empty() || first >= known || self.options.deviates(Deviation::JournaledAgain),
+            "session {session} goes on with {known}: {first} is held or ordered already"
+        );
+        let next = first + entries.len() as u64;
+        self.sessions.admit(session, next, lowest, self.ordered);
+        self.seen.add(session, first..next);
+        for (number, content) in (first..).zip(entries) {
+            self.ring.push(Entry { id: RecordId { session, number }, content, ticket, since });
+        }
+    }
+
+    /// Gives these numbers the positions from `first` on, and holds them no longer. A replica that `follows` hears of more
+    /// that its leader ordered.
+    pub(super) fn order(&mut self, first: Position, runs: &[Settled], follows: bool) {
+        assert!(
+            first == self.ordered || self.options.deviates(Deviation::DropsUnordered),
+            "positions from {first} on are ordered, but those below end at {}",
+            self.ordered
+        );
+        let mut position = first;
+        for settled in runs {
+            let run = settled.ids;
+            self.ring.drop_run(run);
+            let next = self.sessions.next(run.session).unwrap_or(0);
+            self.seen.add(run.session, next.max(run.first)..run.end());
+            self.sessions.settle(*settled, position);
+            position += run.count;
+        }
+        self.ordered = position;
+        let idle = self.config.session_idle_positions;
+        self.sessions.sweep(self.ordered, idle, follows, |session| self.ring.holds(session));
+    }
+
+    /// Admits nothing more of a session, unless it has ended. Says with which number it would go on, or where it ended.
+    pub(super) fn freeze(&mut self, session: SessionId) -> u64 {
+        // One that has ended is frozen for good: the question is late, or the leader has forgotten.
+        let end = self.sessions.end_of(session);
+        let next = end.or(self.sessions.next(session)).unwrap_or(0);
+        if end.is_none() {
+            // The first answer counts: the leader may have gone by it.
+            self.frozen.entry(session).or_insert(next);
+        }
+        next
+    }
+
+    /// The session is frozen no longer: it has ended, or is forgotten.
+    pub(super) fn thaw(&mut self, session: SessionId) {
+        self.frozen.remove(&session);
+    }
+
+    /// The session ends at a number.
+    pub(super) fn end(&mut self, session: SessionId, at: u64) {
+        // A leader that has forgotten the session may have bound more of it, which is dropped here since.
+        let is_too_low = self.frozen.get(&session).is_some_and(|frozen| at < *frozen);
+        let may_be = self.options.deviates(Deviation::EndedAtLeadersNumber);
+        assert!(!is_too_low || may_be, "session {session} ends at {at}, below what was frozen here");
+        self.sessions.end(session, at);
+    }
+
+    /// Notes in which session the client of one that has ended goes on. That one is remembered as well, so that it is
+    /// there when something comes of it.
+    pub(super) fn succeed(&mut self, session: SessionId, successor: SessionId) {
+        let successor = self.sessions.succeed(session, successor);
+        if self.may_begin(successor) {
+            self.open(successor);
+        }
+    }
+
+    /// The session is known from here on.
+    pub(super) fn open(&mut self, session: SessionId) {
+        self.sessions.open(session, self.ordered);
+    }
+
+    /// Sessions of which nothing is at work, as many as there are too many: of those first that were settled below
+    /// `settled` for the longest time.
+    pub(super) fn superfluous(
+        &self,
+        excess: Excess,
+        settled: Position,
+        is_ending: impl Fn(SessionId) -> bool,
+    ) -> Vec<SessionId> {
+        let limits = &self.options.limits;
+        let is_kept =
+            |session| self.ring.holds(session) || self.frozen.contains_key(&session) || is_ending(session);
+        match excess {
+            Excess::Sessions => {
+                let (most, settled_and_ordered) = (limits.max_sessions, (settled, self.ordered));
+                let oldest = self.sessions.least_recent(settled_and_ordered, most, is_kept);
+                if oldest.is_empty() { self.sessions.opened_lowest(settled, most, is_kept) } else { oldest }
+            }
+            Excess::NoOps => self.sessions.most_voids(settled, limits.void_runs, is_kept),
+        }
+    }
+
+    /// Forgets sessions for good, of which nothing is held here.
+    pub(super) fn expire(&mut self, sessions: &[SessionId]) {
+        let is_held = |id: &SessionId| self.ring.holds(*id);
+        assert!(!sessions.iter().any(is_held), "no session is forgotten of which something is held");
+        self.sessions.expire(sessions);
+        if self.options.deviates(Deviation::ForgottenWithoutFloor) {
+            self.sessions.lower_floor();
+        }
+    }
+
+    /// Forgets a session with all that is held of it, none of which was acknowledged by all members.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        let next = self.sessions.next(session).unwrap_or(0);
+        self.ring.drop_run(IdRun { session, first: 0, count: next });
+        self.sessions.expire(&[session]);
+    }
+
+    /// The state that a view starts with, in place of that of the view before.
+    pub(super) fn adopt(&mut self, ordered: Position, sessions: Sessions) {
+        self.ring.clear();
+        self.frozen.clear();
+        self.seen = Seen::default();
+        self.ordered = ordered;
+        let own = std::mem::replace(&mut self.sessions, sessions);
+        self.sessions.close_ended(self.ordered, self.config.session_idle_positions);
+        if self.options.deviates(Deviation::FilterUnion) {
+            self.sessions.join(own);
+        }
+        if self.options.deviates(Deviation::SessionEndLost) {
+            self.sessions.forget_ends();
+        }
+        if self.options.deviates(Deviation::SuccessorForgotten) {
+            self.sessions.forget_successors();
+        }
+        if self.options.deviates(Deviation::VoidsForgotten) {
+            self.sessions.forget_voids();
+        }
+        if self.options.deviates(Deviation::FilterForgotten) {
+            self.sessions = Sessions::default();
+        }
+    }
+
+    /// A state that was written down as a whole takes the place of everything.
+    pub(super) fn restore(
+        &mut self,
+        ordered: Position,
+        sessions: Sessions,
+        entries: Vec<(RecordId, Content)>,
+    ) {
+        (self.ordered, self.sessions) = (ordered, sessions);
+        self.ring.clear();
+        for (id, content) in entries {
+            self.ring.push(Entry { id, content, ticket: Ticket(0), since: Time::ZERO });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::ShardId;
+    use seriatim_model::limits::Limits;
+
+    use super::*;
+
+    fn session(n: u64) -> SessionId {
+        SessionId::new(Position(0), n)
+    }
+
+    fn run(session: SessionId, first: u64, count: u64) -> IdRun {
+        IdRun { session, first, count }
+    }
+
+    fn names(count: u64) -> Vec<Content> {
+        (0..count).map(|_| Content::Put { shard: ShardId(0), bytes: 1 }).collect()
+    }
+
+    fn log(limits: Limits) -> LogState {
+        LogState::new(LogConfig::default(), Options { limits, ..Options::default() })
+    }
+
+    #[test]
+    fn a_record_is_held_or_ordered_and_taken_for_new_in_neither_case() {
+        let (mut log, a) = (log(Limits::default()), session(1));
+        log.hold(Time::ZERO, a, (0, 0), names(3), Ticket(1));
+        log.order(Position(0), &[Settled { ids: run(a, 0, 2), is_void: false }], false);
+        assert_eq!((log.ordered(), log.held(), log.tail()), (Position(2), 1, Position(3)));
+        assert_eq!(log.admission(run(a, 0, 4)), Admission::Admit { skip: 3 });
+        // Records that the leader ordered and this replica never held are known all the same.
+        log.order(Position(2), &[Settled { ids: run(a, 2, 3), is_void: false }], true);
+        assert_eq!((log.held(), log.admission(run(a, 3, 2))), (0, Admission::Admit { skip: 2 }));
+    }
+
+    #[test]
+    #[should_panic(expected = "is held or ordered already")]
+    fn what_is_held_is_not_held_again() {
+        let mut log = log(Limits::default());
+        log.hold(Time::ZERO, session(1), (0, 0), names(3), Ticket(1));
+        log.hold(Time::ZERO, session(1), (2, 0), names(1), Ticket(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "those below end at 0")]
+    fn positions_are_ordered_without_gaps() {
+        log(Limits::default()).order(Position(1), &[], false);
+    }
+
+    #[test]
+    fn nothing_is_added_to_a_session_that_is_frozen_until_it_ends() {
+        let (mut log, a) = (log(Limits::default()), session(1));
+        log.hold(Time::ZERO, a, (0, 0), names(3), Ticket(1));
+        assert_eq!(log.freeze(a), 3);
+        let mut more = names(1);
+        assert_eq!((log.cut(a, 3, Disk::default(), &mut more), more.len()), (Some(Cut::NoRoom), 0));
+        log.end(a, 5);
+        log.thaw(a);
+        assert_eq!(log.freeze(a), 5, "where it ended");
+        let mut more = names(4);
+        log.cut(a, 3, Disk::default(), &mut more);
+        assert_eq!(more.len(), 2, "a member may forward what is missing below the end");
+    }
+
+    #[test]
+    #[should_panic(expected = "below what was frozen here")]
+    fn a_session_does_not_end_below_what_is_held() {
+        let mut log = log(Limits::default());
+        log.hold(Time::ZERO, session(1), (0, 0), names(3), Ticket(1));
+        log.freeze(session(1));
+        log.end(session(1), 2);
+    }
+
+    #[test]
+    fn sessions_are_forgotten_of_which_nothing_is_at_work() {
+        let mut log = log(Limits { max_sessions: 1, ..Limits::default() });
+        for n in 1..5 {
+            log.hold(Time::ZERO, session(n), (0, 0), names(1), Ticket(n));
+        }
+        for n in 2..5 {
+            let runs = [Settled { ids: run(session(n), 0, 1), is_void: false }];
+            log.order(Position(n - 2), &runs, false);
+        }
+        log.freeze(session(2));
+        let superfluous = log.superfluous(Excess::Sessions, Position(3), |id| id == session(3));
+        assert_eq!(superfluous, [session(4)], "1 is held, 2 is frozen, 3 is ending");
+        log.expire(&superfluous);
+        assert!(log.is_too_old(session(4)) && log.exceeds(Excess::Sessions));
+    }
+}
