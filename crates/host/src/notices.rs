@@ -198,7 +198,7 @@ impl Notices {
     }
 
     /// A view of this log, or a claim to form one, was registered here.
-    fn registered(&mut self, now: Time, entry: &LogEntry, took: Option<Duration>) {
+    fn registered(&mut self, now: Time, entry: &LogEntry, took: Duration) {
         let Some(view) = entry.view.as_ref().filter(|view| view.number == entry.claimed) else { return };
         let told = self.logs.entry(entry.id).or_default();
         if told.view >= view.number {
@@ -452,7 +452,9 @@ impl Host {
         match message {
             control::Message::Registered { entry } if entry.claimant_node() == self.config.node => {
                 let Some(Role::Controller(controller)) = self.roles.get(&key) else { return };
-                self.notices.registered(now, entry, controller.last_change_took());
+                // One that was started anew reminds others of a view that it formed before.
+                let Some(took) = controller.last_change_took() else { return };
+                self.notices.registered(now, entry, took);
             }
             control::Message::Recovered { done: true, lost: true, text, .. } => {
                 let text = format!("a loss was accepted, and the log goes on: {text}");
@@ -471,7 +473,7 @@ impl Host {
 }
 
 /// A view, in words.
-fn described(entry: &LogEntry, view: &View, why: &str, took: Option<Duration>) -> String {
+fn described(entry: &LogEntry, view: &View, why: &str, took: Duration) -> String {
     let config = &entry.config;
     let members: BTreeSet<NodeId> = view.sequencers.iter().map(|member| member.node).collect();
     let meant = entry.sequencers.iter().filter(|node| !members.contains(node));
@@ -493,11 +495,7 @@ fn described(entry: &LogEntry, view: &View, why: &str, took: Option<Duration>) -
         let away: Vec<String> = away.iter().map(ToString::to_string).collect();
         text += &format!("; without node {}", away.join(", node "));
     }
-    text += &format!("; because {why}");
-    if let Some(took) = took {
-        text += &format!("; {:.1} ms after the need was noticed", took.as_secs_f64() * 1e3);
-    }
-    text
+    text + &format!("; because {why}; {:.1} ms after the need was noticed", took.as_secs_f64() * 1e3)
 }
 
 /// Why a node is taken for gone, in words.
@@ -706,12 +704,13 @@ mod tests {
             start: Position(number),
         };
         let entry = |claimed, view| LogEntry { view, claimed: ViewNumber(claimed), ..about(1) };
-        notices.registered(Time(1), &entry(1, Some(view(1, &[1, 2]))), None);
+        let took = Duration::from_micros(4200);
+        notices.registered(Time(1), &entry(1, Some(view(1, &[1, 2]))), took);
         notices.lost(Time(1), NodeId(2), Cause::Closed, false);
         notices.replaces(&entry(2, Some(view(1, &[1, 2]))));
-        notices.registered(Time(1), &entry(2, Some(view(2, &[1]))), None);
+        notices.registered(Time(1), &entry(2, Some(view(2, &[1]))), took);
         let told = texts(&mut notices, Time(1));
-        let why = "; because node 2 is left out: its connection closed, as when its process ends";
+        let why = "; because node 2 is left out: its connection closed, as when its process ends; 4.2 ms after the need was noticed";
         assert!(told.len() == 3 && told[2].ends_with(why), "{told:?}");
     }
 
@@ -729,7 +728,7 @@ mod tests {
             start: Position::ZERO,
         };
         let entry = LogEntry { view: Some(view), claimed: ViewNumber(2), ..about(1) };
-        notices.registered(Time(1), &entry, None);
+        notices.registered(Time(1), &entry, Duration::ZERO);
         assert_eq!(texts(&mut notices, Time(1)), [""; 0]);
     }
 

@@ -129,6 +129,9 @@ async fn what_is_certain_can_be_read_while_a_loss_is_accepted() {
                 told(|| cluster.says(), &[" WARN ", "a loss was accepted, and the log goes on: "]).await;
             }
         }
+        // The nodes that were started anew tell each other of views that they formed before, and nobody else.
+        let first_views = cluster.says().matches("because it is the first").count();
+        assert_eq!(first_views, Order::ALL.len(), "{}", cluster.says());
     };
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("it comes to an end");
 }
