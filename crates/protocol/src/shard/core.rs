@@ -349,7 +349,7 @@ impl Core {
         self.copied(path, ticket, out);
         while self.writes.front().is_some_and(|(written, ..)| *written <= ticket) {
             let (_, write, end) = self.writes.pop_front().expect("the front was just seen");
-            // What is not written is not there: a view change may go by where this ends.
+            // A view change may go by where this ends, so only what is written counts.
             self.note_end(write.view(), end);
             self.finish_write(write, out);
         }
