@@ -46,13 +46,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
             _ => {}
         }
     }
-    for (key, entry) in entries {
-        findings.push(Finding::new(
-            RATCHET,
-            entry.line,
-            format!("`{key}` does not exist any more; remove the line"),
-        ));
-    }
+    findings.extend(ratchet::left_over(RATCHET, entries));
     findings
 }
 

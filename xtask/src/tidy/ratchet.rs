@@ -32,3 +32,10 @@ pub(super) fn read(workspace: &Workspace, path: &str, form: &str) -> (BTreeMap<S
     }
     (entries, findings)
 }
+
+/// The findings for entries of the list at `path` that nothing was found for.
+pub(super) fn left_over(path: &str, entries: BTreeMap<String, Entry>) -> impl Iterator<Item = Finding> {
+    entries.into_iter().map(move |(key, entry)| {
+        Finding::new(path, entry.line, format!("`{key}` does not exist any more; remove the line"))
+    })
+}

@@ -24,13 +24,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
         let entry = entries.remove(&size.key);
         findings.extend(judge(&size, entry));
     }
-    for (key, entry) in entries {
-        findings.push(Finding::new(
-            RATCHET,
-            entry.line,
-            format!("`{key}` does not exist any more; remove the line"),
-        ));
-    }
+    findings.extend(ratchet::left_over(RATCHET, entries));
     findings
 }
 
