@@ -35,6 +35,7 @@
 mod bind;
 mod binding;
 mod contents;
+mod given;
 mod index;
 mod load;
 mod names;

@@ -9,8 +9,9 @@ use seriatim_model::{IdRun, Position, RecordId, Settled, ShardId, ViewHistory, V
 
 use super::Remembered;
 use super::binding::{Binding, Bound, OrderPart};
+use super::given::Given;
 use super::index::{Index, IndexRun, Map, hidden_from};
-use super::names::{Given, Names, in_order};
+use super::names::{Names, in_order};
 use super::read::spans;
 use super::runs::{Stretch, Visits};
 use super::segment::Written;
@@ -137,7 +138,7 @@ impl Contents {
     /// told again, or they would come back.
     pub(super) fn put_again_below(&self, position: Position) -> Vec<Binding> {
         let mut again = vec![];
-        for (view, first, named) in self.given.below(position) {
+        for (view, first, named) in self.given.versions().below(position) {
             for (number, run) in self.names.within(named.ids) {
                 let first = first + (number - named.ids.first);
                 let here = self.index.within(view, first, first + run.count());
@@ -167,7 +168,7 @@ impl Contents {
 
     /// The entries that tell the names of positions that are not final.
     pub(super) fn given_bindings(&self) -> Vec<Binding> {
-        let given = self.given.iter();
+        let given = self.given.versions().iter();
         let entry = |(view, first, Settled { ids, is_void })| Binding::Name { view, first, ids, is_void };
         given.map(entry).collect()
     }
@@ -235,7 +236,7 @@ impl Contents {
             rest.is_void == found.is_void && rest.ids.tail(before).head(found.count()) == found.ids
         };
         self.names.within(settled.ids).next().is_none()
-            && self.given.covers(view, first + final_count, rest.count(), is_same)
+            && self.given.versions().covers(view, first + final_count, rest.count(), is_same)
     }
 
     /// Whether it is known that the shard holds these positions as versions of the view.
@@ -333,9 +334,9 @@ impl Contents {
     fn raise_stable(&mut self, position: Position) {
         let stable = self.remembered.stable.max(position.min(self.believed));
         self.remembered.stable = stable;
-        let settled = self.given.below(stable);
+        let settled = self.given.versions().below(stable);
         if !settled.is_empty() {
-            self.given.trim(stable);
+            self.given.change().trim(stable);
             self.settle(settled);
         }
     }
@@ -367,7 +368,7 @@ impl Contents {
 
     /// Forgets those of the names that have no position.
     fn discard(&mut self, discarded: IdRun) {
-        self.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
+        self.given.without_position(discarded).into_iter().for_each(|ids| self.forget(ids));
     }
 
     /// The runs of these names that have no position, if any name of the run is held.
@@ -376,22 +377,8 @@ impl Contents {
     /// logs, which may be gone when it is read: by then the positions are final, but a newer view or order may have
     /// given them to other names.
     pub(super) fn discarded(&self, ids: IdRun) -> Vec<IdRun> {
-        let mut without = self.without_position(ids);
+        let mut without = self.given.without_position(ids);
         without.retain(|ids| self.names.within(*ids).next().is_some());
-        without
-    }
-
-    fn without_position(&self, names: IdRun) -> Vec<IdRun> {
-        let IdRun { session, .. } = names;
-        let ordered = self.given.iter().map(|(_, _, named)| named.ids).filter(|ids| ids.session == session);
-        let (mut without, mut next, end) = (vec![], names.first, names.first.saturating_add(names.count));
-        let up_to = |first: u64, end: u64| IdRun { session, first, count: end.saturating_sub(first) };
-        for ids in in_order(ordered.collect()) {
-            without.push(up_to(next, ids.first.min(end)));
-            next = next.max(ids.end());
-        }
-        without.push(up_to(next, end));
-        without.retain(|ids| ids.count > 0);
         without
     }
 
@@ -402,7 +389,7 @@ impl Contents {
 
     /// Names of no-ops at positions that are not final.
     pub(super) fn void(&self, trim: Position) -> Vec<IdRun> {
-        let void = self.given.iter().filter(|(_, _, named)| named.is_void);
+        let void = self.given.versions().iter().filter(|(_, _, named)| named.is_void);
         let above = void.filter_map(|(_, first, named)| {
             let trimmed = trim.since(first);
             (trimmed < named.count()).then(|| named.tail(trimmed).ids)

@@ -103,6 +103,26 @@ fn an_order_costs_the_same_however_much_is_not_final() {
     assert!(entries > 4000, "who encodes all that it holds is seen to look at it: {entries} entries");
 }
 
+#[test]
+fn discards_one_after_the_other_look_at_what_is_on_its_way_once() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk, OpenMode::WriteBehind);
+    store.execute(&remember(Order::ErwinSt, &[(1, 0)])).unwrap();
+    // Each second number of a session has a position. The others wait for theirs.
+    for number in 0..400 {
+        store.execute(&put(0, number)).unwrap();
+    }
+    let names: Vec<_> = (0..200).map(|number| (0, 2 * number)).collect();
+    store.execute(&order(1, 0, &names)).unwrap();
+    let before = store.visited();
+    for number in 0..200 {
+        let ids = IdRun { session: SessionId(0), first: 2 * number + 1, count: 1 };
+        assert_eq!(store.execute(&StorageCommand::Discard(ids)).unwrap(), Kept::Command);
+    }
+    let each = (store.visited() - before) / 200;
+    assert!(each < 20, "a discard looked at {each} entries");
+}
+
 /// How many bytes executing the commands again writes. Each must say that there is nothing to keep.
 fn again(disk: &MemoryDisk, store: &mut ShardStore, commands: &[StorageCommand]) -> u64 {
     let before = disk.counters().bytes_written;

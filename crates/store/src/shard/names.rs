@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use seriatim_model::{IdRun, RecordId, SessionId, Settled};
 
-use super::index::{IndexRun, Versions};
+use super::index::IndexRun;
 use super::numbers::{Input, put_difference, put_number};
 use super::runs::{Runs, Stretch, Visits};
 
@@ -74,9 +74,6 @@ impl Names {
         self.visits.count()
     }
 }
-
-/// Which names have which positions that are not final.
-pub(super) type Given = Versions<Settled>;
 
 /// An entry tells of its names: they are void; of another session than the last ones; do not follow these; are several.
 const VOID: u8 = 1;

@@ -1,0 +1,67 @@
+//! Which names have which positions that are not final.
+
+use std::cell::OnceCell;
+
+use seriatim_model::{IdRun, Position, Settled, ViewHistory, ViewNumber};
+
+use super::index::Versions;
+use super::names::in_order;
+use super::runs::Visits;
+
+/// The names of positions that are not final: what is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    versions: Versions<Settled>,
+    /// The names in order, once they were asked for. A replica that leaves a view discards many runs of names, one command
+    /// after the other, and none of these gives a position: so all of them look at everything that is given once, not each.
+    in_order: OnceCell<Vec<IdRun>>,
+    visits: Visits,
+}
+
+impl Given {
+    /// The versions, to look at.
+    pub(super) fn versions(&self) -> &Versions<Settled> {
+        &self.versions
+    }
+
+    /// The versions, to be changed.
+    pub(super) fn change(&mut self) -> &mut Versions<Settled> {
+        self.in_order.take();
+        &mut self.versions
+    }
+
+    /// Gives names the positions from `first` on.
+    pub(super) fn insert(&mut self, view: ViewNumber, first: Position, named: Settled) {
+        self.change().insert(view, first, named);
+    }
+
+    /// Drops the versions that a registered view hides.
+    pub(super) fn hide(&mut self, history: &ViewHistory) {
+        self.change().hide(history);
+    }
+
+    /// The parts of these names that have no position, in order.
+    pub(super) fn without_position(&self, names: IdRun) -> Vec<IdRun> {
+        let given = self.in_order.get_or_init(|| {
+            let named = self.versions.iter().map(|(_, _, named)| named.ids);
+            in_order(named.collect())
+        });
+        let IdRun { session, .. } = names;
+        let (mut without, mut next, end) = (vec![], names.first, names.first.saturating_add(names.count));
+        let up_to = |first: u64, end: u64| IdRun { session, first, count: end.saturating_sub(first) };
+        let from = given.partition_point(|ids| (ids.session, ids.end()) <= (session, next));
+        for ids in given[from..].iter().take_while(|ids| ids.session == session && ids.first < end) {
+            without.push(up_to(next, ids.first));
+            next = ids.end();
+        }
+        self.visits.add(1 + without.len());
+        without.push(up_to(next, end));
+        without.retain(|ids| ids.count > 0);
+        without
+    }
+
+    /// How many runs it has looked at so far.
+    pub(super) fn visited(&self) -> u64 {
+        self.versions.visited() + self.visits.count()
+    }
+}
