@@ -25,10 +25,10 @@
 //!
 //! ```text
 //!  controller      register     sequencer           shard replicas
-//!      |--- Fence v ---|-------------|-------------------->|      2 fence
-//!      |--- Flush v ---|-------------|-------------------->|      3 flush: a replica of each shard, on the others
+//!      |--- Fence v ---|-------------|-------------------->|      4 fence
+//!      |--- Flush v ---|-------------|-------------------->|      5 flush: a replica of each shard, on the others
 //!      |<--------------|-------------|------- Flushed -----|
-//!      |--- Stage v ---|------------>|                     |      4 stage, and go on as above
+//!      |--- Stage v ---|------------>|                     |      6 stage, and go on as above
 //! ```
 //!
 //! A role that is behind asks with `Report` and is given the entry: anyone's copy of the registered

@@ -21,8 +21,8 @@
 //!
 //! That is `erwin-bb`. In `erwin-st` the record goes to the replicas of a shard at the same time as its name
 //! to the sequencing replicas, and `Bind` becomes `Order`: names instead of records, to every shard
-//! ([`shard`](crate::shard)). The two differ in what an entry carries ([`Content`](crate::parts::Content)),
-//! in what is pushed (`push.rs`), and in whom a client waits for (`putting.rs`).
+//! (`shard/by_id.rs`). The two differ in what an entry carries ([`Content`](crate::parts::Content)),
+//! in what is pushed (`push.rs`), and in whom a client waits for (`putting.rs`). An append ends in `settling.rs`.
 //!
 //! **Where we deviate from the paper**, and why: see docs/design/erwin.md. In short:
 //! the orderer is driven by events and pipelined, so that a lone record is stable eight network delays

@@ -12,7 +12,8 @@ use crate::roles::{Message, RoleEffect};
 /// Issues the tickets of one role's writes, and keeps each confirmation until every write that left
 /// before it is durable.
 ///
-/// At durability `memory` writes are not waited for: the gate stands open.
+/// At durability `memory` a sequencing role's confirmations do not wait for its writes (`waits` is false): its gate stands
+/// open.
 ///
 /// Invariant: the tickets in `waiting` do not decrease.
 #[derive(Clone, Debug)]

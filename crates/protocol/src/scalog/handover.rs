@@ -1,5 +1,7 @@
 //! View changes of logs that are ordered by cuts (Scalog §3): what a view leaves behind is completed as versions of that
 //! view, and the next one begins after it.
+//!
+//! The chosen replica flushes, which is the contract's default; `view_change.rs` decides how much that is.
 
 use seriatim_model::storage::Lacking;
 use seriatim_model::{Position, ViewNumber};

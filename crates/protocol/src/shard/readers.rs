@@ -1,5 +1,8 @@
 //! The readers of a shard replica: reads that wait for positions to become final, and subscriptions
 //! that are sent them as they do.
+//!
+//! How far the log is final comes from `Core::raise_stable`: in Erwin by the leader's word, in Corfu and Scalog by the
+//! ordering's data path.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
