@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::protocols::{ROOT, group, named_modules};
-use super::{Finding, only_tests, ratchet};
+use super::{Finding, only_tests};
 use crate::source::{line_of, words};
 use crate::workspace::{TextFile, Workspace};
 
@@ -16,14 +16,14 @@ const SHARED: &[&str] = &["deviation", "parts", "shard", "control"];
 /// them, and they name it: the enum, the inputs and effects that carry it, and the contract of a role that orders.
 const ENVELOPE: &[&str] = &["Message", "RoleEffect", "RoleInput", "SequencingRole", "SequencingStatus"];
 
-/// Lists the imports that go upwards still. Each line: `path module number`, with the number of lines that do.
-const ALLOWED: &str = "xtask/upward-imports.txt";
+/// The module of each folder that has what travels: everybody may name it.
+const MESSAGES: &str = "message";
 
 /// Checks the files of the protocol crate, but for tests.
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let tests = only_tests::files(workspace);
     let orderings = orderings(workspace);
-    let (mut allowed, mut findings) = ratchet::read(workspace, ALLOWED, "`path module number`");
+    let mut findings = vec![];
     for file in workspace.below(ROOT).filter(|file| file.path.ends_with(".rs") && !tests.contains(&file.path))
     {
         let Some(below) = file.path.strip_prefix(ROOT) else { continue };
@@ -31,40 +31,15 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
         if own == "lib" {
             continue;
         }
-        let mut upward = upward(file, own, &orderings);
-        upward.sort();
-        for group in upward.chunk_by(|(one, _), (other, _)| one == other) {
-            let (module, line) = &group[0];
-            let limit =
-                allowed.remove(&format!("{} {module}", file.path)).map_or((0, 0), |e| (e.limit, e.line));
-            findings.extend(judge(file, (module, *line), group.len(), limit));
-        }
-    }
-    for (key, entry) in allowed {
-        findings.push(Finding::new(
-            ALLOWED,
-            entry.line,
-            format!("`{key}`: nothing goes upwards there; remove the line"),
-        ));
+        let upward = upward(file, own, &orderings).into_iter();
+        findings.extend(upward.map(|(module, line)| {
+            let message = format!(
+                "names `{module}`, which is above it: move what both need down, or give it as an argument"
+            );
+            Finding::new(&file.path, line, message)
+        }));
     }
     findings
-}
-
-fn judge(
-    file: &TextFile,
-    (module, line): (&str, usize),
-    count: usize,
-    (limit, listed): (usize, usize),
-) -> Option<Finding> {
-    if count > limit {
-        let message = format!(
-            "names `{module}`, which is above it, in {count} places, where {limit} may: move what both need down, or give it \
-             as an argument"
-        );
-        return Some(Finding::new(&file.path, line, message));
-    }
-    let message = format!("`{} {module}` has {count} places left: lower its number from {limit}", file.path);
-    (count < limit).then(|| Finding::new(ALLOWED, listed, message))
 }
 
 /// The folders of the crate that are no shared layers.
@@ -88,7 +63,12 @@ fn upward(file: &TextFile, own: &str, orderings: &BTreeSet<&str>) -> Vec<(String
         .into_iter()
         .chain(climbed(file))
         .map(|(name, at)| (defining(&name).to_owned(), at));
-    let above = named.filter(|(name, _)| height(name) > height(own) && name != "roles");
+    let travels = |at: usize, name: &str| {
+        let path = code[at..].strip_prefix(name).and_then(|path| path.trim_start().strip_prefix("::"));
+        path.is_some_and(|path| words(path).first().is_some_and(|(_, word)| *word == MESSAGES))
+    };
+    let above =
+        named.filter(|(name, at)| height(name) > height(own) && name != "roles" && !travels(*at, name));
     let of_roles = roles_items(code).into_iter().filter(|(item, _)| !ENVELOPE.contains(&item.as_str()));
     let of_roles =
         of_roles.filter(|_| height("roles") > height(own)).map(|(item, at)| (format!("roles::{item}"), at));
@@ -135,9 +115,9 @@ fn roles_items(code: &str) -> Vec<(String, usize)> {
 mod tests {
     use super::*;
 
-    fn found(path: &str, code: &str, allowed: &str) -> Vec<String> {
+    fn found(path: &str, code: &str) -> Vec<String> {
         let others = ["crates/protocol/src/scalog/sequencer.rs", "crates/protocol/src/corfu/sequencer.rs"];
-        let files = [(others[0], ""), (others[1], ""), (path, code), (ALLOWED, allowed)];
+        let files = [(others[0], ""), (others[1], ""), (path, code)];
         check(&Workspace::of(&files)).iter().map(ToString::to_string).collect()
     }
 
@@ -153,6 +133,9 @@ mod tests {
             (PARTS, "use super::super::control::LogEntry;", 1),
             (PARTS, "use super::control::LogEntry;", 0),
             ("crates/protocol/src/parts/mod.rs", "use super::control::LogEntry;", 1),
+            (PARTS, "use crate::control::message::{Message, NEWS};", 0),
+            (PARTS, "use crate::control::messages::Message;", 1),
+            (PARTS, "use crate::{control, control::message};", 1),
             ("crates/protocol/src/shard/core.rs", "use crate::control::behind;", 1),
             ("crates/protocol/src/corfu/mod.rs", "use crate::constructors::new;", 1),
             ("crates/protocol/src/control/mod.rs", "use crate::shard::Held;", 0),
@@ -161,34 +144,23 @@ mod tests {
             ("crates/protocol/src/lib.rs", "pub use crate::client::LogClient;", 0),
             (PARTS, "use crate::deviation::Options; use crate::Options;", 0),
         ] {
-            assert_eq!(found(path, code, "").len(), count, "{path}: {code}");
+            assert_eq!(found(path, code).len(), count, "{path}: {code}");
         }
         let tests = "#[cfg(test)]\nmod tests {\n    use crate::corfu;\n}";
-        assert_eq!(found(PARTS, tests, ""), [""; 0]);
+        assert_eq!(found(PARTS, tests), [""; 0]);
     }
 
     #[test]
     fn of_the_roles_everybody_names_what_travels() {
         let envelope = "use crate::roles::{self, RoleEffect};\nfn f(m: roles::Message) -> crate::Message {}";
-        assert_eq!(found(PARTS, envelope, ""), [""; 0]);
+        assert_eq!(found(PARTS, envelope), [""; 0]);
         for code in [
             "fn f() { crate::roles::new_sequencing_role(); }",
             "use crate::roles;\nfn f() { roles::recover(); }",
             "use crate::roles::{Message, recover};",
             "use crate::roles::*;",
         ] {
-            assert_eq!(found(PARTS, code, "").len(), 1, "{code}");
+            assert_eq!(found(PARTS, code).len(), 1, "{code}");
         }
-    }
-
-    #[test]
-    fn an_allowance_fits_exactly() {
-        let code = "use crate::control::A;\nuse crate::control::B;";
-        let of = |number| format!("{PARTS} control {number}");
-        assert_eq!(found(PARTS, code, &of(2)), [""; 0]);
-        assert!(found(PARTS, code, &of(1))[0].contains("in 2 places, where 1 may"));
-        assert!(found(PARTS, code, &of(3))[0].contains("lower its number from 3"));
-        assert!(found(PARTS, "", &of(1))[0].contains("remove the line"));
-        assert!(found(PARTS, "", "nonsense")[0].contains("is not"));
     }
 }

@@ -85,7 +85,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "layers",
-        about: "no folder of the protocol crate imports from a layer above, but for what shrinks in xtask/upward-imports.txt",
+        about: "no folder of the protocol crate imports from a layer above, but for what travels",
         run: layers::check,
     },
     Check {

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Gap, Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View,
-    ViewNumber,
+    Address, EndedSessions, Endpoint, Gap, Incarnation, LogEntry, Member, NodeId, Position, ShardId,
+    ShardMembers, Time, View, ViewNumber,
 };
 
-use super::ended::EndedSessions;
 use super::evidence::Evidence;
 use super::flush::{Flush, FlushRange, Outcome};
 use super::handover::Handover;
 use super::loss::Trouble;
-use super::message::{LogEntry, Message, SealedState};
+use super::message::{Message, SealedState};
 use super::parting::{Group, Partings};
 use super::selection::{check_count, need};
 use super::{send, shape};

@@ -8,13 +8,6 @@ use seriatim_model::{NodeId, Time, ViewNumber, limits};
 
 use super::loss::Trouble;
 
-/// Whether a claim, made when `old` was registered, shows the register to be behind to one who knows that the
-/// view `known` was registered. The claim of that view itself is among those that do: it may be one that is
-/// late, and only its controller can tell.
-pub(crate) fn is_shown_by(claim: ViewNumber, old: ViewNumber, known: ViewNumber) -> bool {
-    old < known && known <= claim
-}
-
 /// The latest view that is known to have been registered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {

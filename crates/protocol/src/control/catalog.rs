@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use seriatim_model::config::check_log_name;
 use seriatim_model::{
-    LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, ViewHistory, ViewNumber, limits,
+    EndedSession, EndedSessions, LogConfig, LogEntry, LogId, NodeId, Position, RetentionChange, ShardId,
+    ViewHistory, ViewNumber, limits,
 };
 
-use super::ended::{EndedSession, EndedSessions};
-use super::message::{LogEntry, Message, Refusal};
+use super::message::{Message, Refusal};
 use super::shape;
 
 /// The low bits of an id count the logs of a cluster.

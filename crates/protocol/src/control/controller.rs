@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use seriatim_model::{
-    Address, Endpoint, Input, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
+    Address, Endpoint, Input, LogEntry, LogId, Machine, NodeId, ShardId, ShardMembers, Time, ViewNumber,
 };
 
 use super::attempt::{Around, Attempt, Purpose, Step};
@@ -20,7 +20,7 @@ use super::evidence::Evidence;
 use super::growth::Growth;
 use super::loss::Trouble;
 use super::members::{self, Wish, dismiss, left_out, named, view_nodes};
-use super::message::{LogEntry, Message, NodeAddress};
+use super::message::{Message, NodeAddress};
 use super::operator::Orders;
 use super::pace::Pace;
 use super::retaining::{Retaining, Trimmed};

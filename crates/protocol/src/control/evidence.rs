@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use seriatim_model::{
-    Incarnation, Member, NodeId, Position, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
+    Incarnation, LogEntry, Member, NodeId, Position, ShardId, ShardMembers, View, ViewHistory, ViewNumber,
 };
 
-use super::message::{LogEntry, SealedState};
+use super::message::SealedState;
 use super::shape;
 use crate::deviation::{Deviation, Options};
 use crate::shard::Held;

@@ -71,12 +71,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use seriatim_model::{
-        Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement, ShardId, View, ViewHistory,
-        ViewNumber,
+        Incarnation, LogConfig, LogEntry, LogId, Member, NodeId, Order, Placement, ShardId, View,
+        ViewHistory, ViewNumber,
     };
 
     use super::*;
-    use crate::control::{LogEntry, SealedState, catalog};
+    use crate::control::{SealedState, catalog};
     use crate::deviation::Options;
 
     const OLD: ViewNumber = ViewNumber(3);

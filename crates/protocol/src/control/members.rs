@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::{Address, Endpoint, NodeId, View};
+use seriatim_model::{Address, Endpoint, LogEntry, NodeId, View};
 
-use super::message::{LogEntry, Message};
+use super::message::Message;
 use super::send;
 use crate::roles::RoleEffect;
 

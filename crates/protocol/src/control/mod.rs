@@ -40,7 +40,6 @@ pub(crate) mod behind;
 pub mod catalog;
 pub mod condition;
 pub mod controller;
-pub mod ended;
 mod evidence;
 mod flush;
 mod growth;
@@ -58,12 +57,13 @@ mod selection;
 mod shape;
 mod timings;
 
+pub use seriatim_model::{EndedSession, EndedSessions, LogEntry};
+
 pub use condition::{Condition, LogCondition, ReplicaOf};
-pub use ended::{EndedSession, EndedSessions};
 pub(crate) use evidence::Evidence;
 pub(crate) use flush::{Flush, FlushRange};
 pub(crate) use handover::Handover;
-pub use message::{Ailment, Heartbeat, LogEntry, Message, NodeAddress, Refusal, SealedState, StepTime};
+pub use message::{Ailment, Heartbeat, Message, NodeAddress, Refusal, SealedState, StepTime};
 pub use parting::{NodeParting, Parting, PartingChange, Partings};
 pub use retaining::Trimmed;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+#[cfg(doc)]
+use seriatim_model::LogEntry;
 use seriatim_model::{NodeId, ViewNumber, limits};
 
-#[cfg(doc)]
-use super::message::LogEntry;
 use crate::deviation::{Deviation, Options};
 
 /// The longest pause before a phase's questions are asked again.

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{LogConfig, LogId, NodeId};
+use seriatim_model::{LogConfig, LogEntry, LogId, NodeId};
 
 use super::catalog;
-use super::message::{LogEntry, Refusal};
+use super::message::Refusal;
 
 /// The planned outcome for a node that does not stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

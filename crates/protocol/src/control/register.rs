@@ -10,13 +10,13 @@ use std::time::Duration;
 use seriatim_model::storage::JournalEntry;
 use seriatim_model::wire::{WireError, decode_one, encode_one, wire_enum};
 use seriatim_model::{
-    Address, Endpoint, Input, LogConfig, LogId, Machine, NodeId, Peer, Position, Time, ViewNumber, limits,
+    Address, EndedSession, Endpoint, Input, LogConfig, LogEntry, LogId, Machine, NodeId, Peer, Position,
+    Time, ViewNumber, limits,
 };
 
 use super::audience::Audience;
 use super::catalog;
-use super::ended::EndedSession;
-use super::message::{LogEntry, Message, NEWS, NodeAddress, Refusal};
+use super::message::{Message, NEWS, NodeAddress, Refusal};
 use super::parting::{self, NodeParting, Parting, PartingChange, Partings};
 use crate::deviation::{Deviation, Options};
 use crate::parts::Gate;

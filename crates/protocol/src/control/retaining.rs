@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use seriatim_model::retention::{Extent, Limit, LogClock, StoreUse, trims_to};
 use seriatim_model::{
-    Address, Endpoint, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View, ViewNumber,
+    Address, Endpoint, LogEntry, NodeId, Position, Retention, ShardId, Time, TimeIndex, TimeMark, View,
+    ViewNumber,
 };
 
-use super::message::{LogEntry, Message};
+use super::message::Message;
 use super::send;
 use crate::deviation::{Deviation, Options};
 use crate::roles::RoleEffect;

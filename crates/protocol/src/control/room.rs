@@ -5,11 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::{Address, Endpoint, NodeId, View};
+use seriatim_model::{Address, Endpoint, LogEntry, NodeId, View};
 
 use super::attempt::Around;
 use super::members::{left_out, view_nodes};
-use super::message::LogEntry;
 use crate::roles::RoleEffect;
 use crate::shard;
 

@@ -4,9 +4,8 @@
 //! is to leave takes no new records from the next view on. It stays a shard like the others, so that what it holds can
 //! be read, until all of that is trimmed; then the next view does without it.
 
-use seriatim_model::{Placement, Position, ShardId, ShardMembers};
+use seriatim_model::{LogEntry, Placement, Position, ShardId, ShardMembers};
 
-use super::message::LogEntry;
 use crate::deviation::{Deviation, Options};
 
 /// Whether the log has this shard, and the registered view does not.

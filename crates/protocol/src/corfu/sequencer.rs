@@ -12,9 +12,9 @@ use super::fences::Fences;
 use super::grants::{Grants, Question, To};
 use super::message::Message;
 use super::tokens::{Answer, Tokens};
-use crate::control::{self, behind};
+use crate::control;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Reports, sequencing};
+use crate::parts::{Reports, claims, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
@@ -329,7 +329,7 @@ impl Sequencer {
         out: &mut Vec<RoleEffect>,
     ) {
         let view = self.registered_number();
-        if claim >= self.claim && behind::is_shown_by(claim, old, view) {
+        if claim >= self.claim && claims::shows_register_behind(claim, old, view) {
             return reply(from, control::Message::Ahead { claim, view }, out);
         }
         if claim < self.claim || claim <= self.view_number() {

@@ -1,11 +1,10 @@
 //! The log that a client uses, as far as it knows.
 
-use seriatim_model::{Address, Endpoint, LogConfig, NodeId, Time, View, ViewNumber};
+use seriatim_model::{Address, Endpoint, LogConfig, LogEntry, NodeId, Time, View, ViewNumber};
 
 use super::appending::{ClientEffect, Failure, Reply, reply};
 use super::{Lookup, Vigil};
-use crate::control::message::NEWS;
-use crate::control::{LogEntry, Message, Refusal};
+use crate::control::message::{Message, NEWS, Refusal};
 use crate::deviation::{Deviation, Options};
 
 /// The outcome of the register's word.

@@ -4,8 +4,9 @@
 use seriatim_model::wire::wire_struct;
 use seriatim_model::{Address, Member, Position, Time, View, ViewNumber};
 
+use super::claims;
 use super::{Reports, Sessions, sequencing};
-use crate::control::{Message, behind};
+use crate::control::message::Message;
 use crate::deviation::{Deviation, Options};
 use crate::roles::RoleEffect;
 
@@ -255,7 +256,7 @@ impl Membership {
     /// replace that view by what came before it.
     fn is_ahead(&self, from: Address, claim: ViewNumber, old: ViewNumber, out: &mut Vec<RoleEffect>) -> bool {
         let view = self.registered_number();
-        let is_ahead = behind::is_shown_by(claim, old, view);
+        let is_ahead = claims::shows_register_behind(claim, old, view);
         if is_ahead {
             send(from, Message::Ahead { claim, view }, out);
         }

@@ -2,6 +2,7 @@
 
 pub mod appending;
 pub mod askers;
+pub(crate) mod claims;
 pub mod content;
 pub mod conversation;
 pub mod gate;

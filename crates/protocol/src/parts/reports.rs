@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, Member, Time, ViewNumber, limits};
 
-use crate::control::Message;
+use crate::control::message::Message;
 use crate::roles::RoleEffect;
 
 /// How long a replica that an attempt has reached waits for its view before it asks for one.

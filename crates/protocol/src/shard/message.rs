@@ -3,13 +3,12 @@
 use seriatim_model::storage::{Lacking, Ordered, Owned, Run, Stored};
 use seriatim_model::wire::{wire_enum, wire_struct};
 use seriatim_model::{
-    IdRun, Incarnation, Member, NodeId, Placement, Position, Record, RecordId, SessionId, ViewHistory,
-    ViewNumber,
+    IdRun, Incarnation, LogEntry, Member, NodeId, Placement, Position, Record, RecordId, SessionId,
+    ViewHistory, ViewNumber,
 };
 
 use super::read_error::ReadError;
 use super::survey::{Retain, Survey, Surveyed};
-use crate::control::LogEntry;
 
 /// The state that a replica brings to a view change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

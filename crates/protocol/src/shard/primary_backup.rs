@@ -12,7 +12,7 @@ use seriatim_model::{Address, Endpoint, Input, Machine, Peer, Position, Time, Ti
 use super::core::{Core, Write, send};
 use super::message::{Held, Message};
 use super::path::DataPath;
-use crate::control;
+use crate::control::message::Message as Control;
 use crate::deviation::Deviation;
 use crate::roles::{self, RoleEffect, RoleInput};
 
@@ -34,10 +34,7 @@ impl Machine for Replica {
             Input::Message { from, message: roles::Message::Shard(message) } => {
                 self.receive(now, from, message, out)
             }
-            Input::Message {
-                message: roles::Message::Control(control::Message::Registered { entry }),
-                ..
-            } => {
+            Input::Message { message: roles::Message::Control(Control::Registered { entry }), .. } => {
                 core.registered(path, now, &entry, out);
             }
             Input::Found(ticket, records) => path.found(core, ticket, records, out),
@@ -213,12 +210,12 @@ impl Replica {
 mod tests {
     use seriatim_model::storage::{Run, StorageFailure};
     use seriatim_model::{
-        Durability, Incarnation, LogConfig, LogId, Member, NodeId, Order, Placement, Record, RecordId,
-        SessionId, ShardId, ShardMembers, Ticket, View, ViewHistory, ViewNumber,
+        Durability, Incarnation, LogConfig, LogEntry, LogId, Member, NodeId, Order, Placement, Record,
+        RecordId, SessionId, ShardId, ShardMembers, Ticket, View, ViewHistory, ViewNumber,
     };
 
     use super::*;
-    use crate::control::{LogEntry, catalog};
+    use crate::control::catalog;
     use crate::deviation::Options;
 
     const CLAIM: ViewNumber = ViewNumber(1);
@@ -248,7 +245,7 @@ mod tests {
         let fence = Message::Fence { claim: CLAIM, entry: entry.clone() };
         told(&mut replica, fence);
         let entry = LogEntry { view: Some(view), history, ..entry };
-        told(&mut replica, control::Message::Registered { entry });
+        told(&mut replica, Control::Registered { entry });
         replica.step(Time::ZERO, Input::Persisted(replica.core.gate.issued()), &mut vec![]);
         assert!(replica.is_open());
         replica

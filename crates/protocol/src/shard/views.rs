@@ -2,15 +2,16 @@
 //! in it. What it remembers of that is written before anything is said that relies on it.
 
 use seriatim_model::storage::{Lacking, StorageCommand};
-use seriatim_model::{Address, Ticket, Time, ViewNumber};
+use seriatim_model::{Address, LogEntry, Ticket, Time, ViewNumber};
 
 use super::answered::Answered;
 use super::core::Core;
 use super::former::NEEDED_FOR;
 use super::path::DataPath;
 use super::unstored::Before;
-use crate::control::{self, behind};
+use crate::control::message::Message as Control;
 use crate::deviation::Deviation;
+use crate::parts::claims;
 use crate::roles::RoleEffect;
 
 type Out = Vec<RoleEffect>;
@@ -23,13 +24,13 @@ impl Core {
         now: Time,
         from: Address,
         claim: ViewNumber,
-        entry: &control::LogEntry,
+        entry: &LogEntry,
         out: &mut Out,
     ) {
         let known = self.view_number().max(self.reports.cannot_start());
-        if claim >= self.memory.claim && behind::is_shown_by(claim, entry.view_number(), known) {
+        if claim >= self.memory.claim && claims::shows_register_behind(claim, entry.view_number(), known) {
             // The register was set back: what it would have in place of that view is older.
-            let message = control::Message::Ahead { claim, view: known };
+            let message = Control::Ahead { claim, view: known };
             return out.push(RoleEffect::Send { to: from, message: message.into() });
         }
         self.reports.be_patient(now);
@@ -66,13 +67,7 @@ impl Core {
 
     /// Takes note of a registered view that names it and that it was fenced for. Says whether there was
     /// one to take note of. To be remembered by the caller.
-    fn learn(
-        &mut self,
-        path: &mut dyn DataPath,
-        now: Time,
-        entry: &control::LogEntry,
-        out: &mut Out,
-    ) -> bool {
+    fn learn(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) -> bool {
         let Some(view) = &entry.view else { return false };
         let Some(members) = view.shard(self.shard) else { return false };
         let named = members.replicas.contains(&self.me());
@@ -118,13 +113,7 @@ impl Core {
     }
 
     /// A view is registered.
-    pub(super) fn registered(
-        &mut self,
-        path: &mut dyn DataPath,
-        now: Time,
-        entry: &control::LogEntry,
-        out: &mut Out,
-    ) {
+    pub(super) fn registered(&mut self, path: &mut dyn DataPath, now: Time, entry: &LogEntry, out: &mut Out) {
         let Some(view) = &entry.view else { return };
         if view.number < self.view_number() || view.number == self.view_number() && !self.restarted {
             return;

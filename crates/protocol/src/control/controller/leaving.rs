@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use seriatim_model::{Address, Endpoint, NodeId, ShardId, Time, ViewNumber};
+use seriatim_model::{Address, Endpoint, LogEntry, NodeId, ShardId, Time, ViewNumber};
 
 use super::Controller;
-use crate::control::message::LogEntry;
 use crate::control::parting::{self, Group, NodeParting, Partings};
 use crate::control::send;
 use crate::deviation::Deviation;

@@ -1,9 +1,8 @@
 //! Claims of other controllers: how long they are left alone, and how they hear that this one gets on.
 
-use seriatim_model::{Address, Endpoint, Time};
+use seriatim_model::{Address, Endpoint, LogEntry, Time};
 
 use super::{Controller, Message, Phase, send};
-use crate::control::message::LogEntry;
 use crate::roles::RoleEffect;
 
 impl Controller {

@@ -4,8 +4,8 @@
 //! A session that is forgotten must not come back: the first position that it could speak of is below the floor then. A
 //! client that goes on with one in a new view says where it appended last, and is refused if that is below the floor.
 
-use seriatim_model::wire::wire_struct;
-use seriatim_model::{Position, SessionId};
+use crate::wire::wire_struct;
+use crate::{Position, SessionId};
 
 /// A session that has ended: another run of its program goes on in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl EndedSessions {
     }
 
     /// A view starts there: whatever clients said, no session that has ended has anything beyond.
-    pub(super) fn cut(&mut self, start: Position) {
+    pub fn cut(&mut self, start: Position) {
         self.sessions.iter_mut().for_each(|ended| ended.below = ended.below.min(start));
     }
 
