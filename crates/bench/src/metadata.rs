@@ -251,7 +251,7 @@ impl<'a> Bench<'a> {
 /// The answer of others to the leader.
 fn answer(message: &Message) -> Option<Message> {
     match message {
-        Message::Shard(shard::Message::Order { view, batch, stable, .. }) => {
+        Message::ErwinShard(erwin::ShardMessage::Order { view, batch, stable, .. }) => {
             Some(shard::Message::Bound { view: *view, batch: *batch, stable: *stable, voids: vec![] }.into())
         }
         Message::Erwin(erwin::Message::Drop { view, from, runs }) => {

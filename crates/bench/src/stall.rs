@@ -13,7 +13,7 @@ use seriatim_client::{AppendOptions, Client, Log, LogEntry, Order, SessionId};
 use seriatim_model::{Endpoint, Record, ShardId, limits};
 use seriatim_net::{ConnectionOptions, Hello, connect, message_frame};
 use seriatim_protocol::parts::Content;
-use seriatim_protocol::{Message, erwin, shard};
+use seriatim_protocol::{Message, erwin};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -189,7 +189,7 @@ fn messages(
             let entries = vec![Content::Put { shard: ShardId(0), bytes: 0 }; COUNT as usize];
             let append = erwin::Message::Append { view: number, session, first, lowest: 0, entries };
             // It is no new client: the shard has heard of it before.
-            let heard = shard::Message::Put { view: number, session, first, records: vec![] };
+            let heard = erwin::ShardMessage::Put { view: number, session, first, records: vec![] };
             let names = (Endpoint::Sequencer, Message::from(append));
             let puts = (Endpoint::Shard(ShardId(0)), Message::from(heard));
             let shard = view.shards[0].replicas.iter().map(|member| (member, &puts));
@@ -198,7 +198,7 @@ fn messages(
         }
         Left::Records => {
             let records = vec![Record::new(b"never named", 0); COUNT as usize];
-            let message = Message::from(shard::Message::Put { view: number, session, first, records });
+            let message = Message::from(erwin::ShardMessage::Put { view: number, session, first, records });
             let endpoint = Endpoint::Shard(ShardId(0));
             let to = |member: &seriatim_model::Member| (member.node, endpoint, message.clone());
             view.shards[0].replicas.iter().map(to).collect()

@@ -37,7 +37,6 @@ use crate::relay::Relay;
 use crate::returning::{Returning, keeps_what_others_count_on};
 use crate::role::Role;
 use crate::room::Room;
-use crate::stranger::unknown_role;
 use crate::turns::Turns;
 use crate::visitors::Visitors;
 
@@ -453,7 +452,7 @@ impl Host {
             self.introduce_leader(key, from, &message);
             self.tell_wall(now, key);
             self.step(now, key, Input::Message { from, message });
-        } else if let Some(answer) = unknown_role(&message) {
+        } else if let Some(answer) = message.not_hosted() {
             self.send(key, from, answer);
         }
     }

@@ -47,7 +47,6 @@ mod returning;
 mod rhythm;
 mod role;
 mod room;
-mod stranger;
 mod turns;
 mod usage;
 mod visitors;

@@ -16,7 +16,6 @@ use crate::journal::{RoleRecord, encode};
 use crate::mark::DiskMark;
 use crate::recovery::Problem;
 use crate::role::Role;
-use crate::stranger::unknown_role;
 
 /// How many messages of controllers wait for roles that wait.
 const MOST_HELD_BACK: usize = 1 << 14;
@@ -79,7 +78,7 @@ impl Host {
             }
             Address::Node(..) => {}
             Address::Client(..) => {
-                if let Some(answer) = unknown_role(&message) {
+                if let Some(answer) = message.not_hosted() {
                     self.send(key, from, answer);
                 }
             }

@@ -266,7 +266,7 @@ mod tests {
     use seriatim_model::{Record, SessionId, ViewNumber};
     use seriatim_net::{ClusterId, Hello, Identity, Lane, ListenOptions, Listener};
     use seriatim_protocol::control::Ailment;
-    use seriatim_protocol::shard;
+    use seriatim_protocol::scalog::ShardMessage;
 
     use super::*;
     use crate::progress::JournalProgress;
@@ -351,7 +351,7 @@ mod tests {
         let (view, session) = (ViewNumber(1), SessionId(1));
         for first in 0..32 {
             let records = vec![Record::new(&[0; 1 << 20], 0)];
-            let submit = shard::Message::Submit { view, session, lowest: 0, first, records };
+            let submit = ShardMessage::Submit { view, session, lowest: 0, first, records };
             let frames =
                 message_frame(LogId(1), Endpoint::Node, Endpoint::Node, &Message::from(submit)).unwrap();
             bulk.send(HERE, Some(&here.address), frames);

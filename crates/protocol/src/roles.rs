@@ -5,50 +5,87 @@ use std::fmt;
 
 use bytes::Bytes;
 use seriatim_model::wire::{WireError, wire_enum};
-use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, ViewNumber};
+use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, SessionId, ViewNumber};
 
 use crate::deviation::Options;
 use crate::parts::sequencing;
 use crate::{control, corfu, erwin, scalog, shard};
 
-/// Any message between two machines.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Message {
-    /// The view register, the catalog and the controller of views.
-    Control(control::Message),
-    /// The shard contract.
-    Shard(shard::Message),
-    /// Erwin's sequencing layer.
-    Erwin(erwin::Message),
-    /// Corfu's sequencer.
-    Corfu(corfu::Message),
-    /// Scalog's ordering layer.
-    Scalog(scalog::Message),
-    /// Any role that orders.
-    Sequencing(sequencing::Message),
-}
+/// The questions that anybody may ask of a message, whatever it is about. Each family of messages, those of a contract or of
+/// an ordering, answers for its own.
+pub(crate) trait Family {
+    /// Whether it is something that a client may say to `to`. Whatever else concerns nodes alone, who have
+    /// to believe each other.
+    fn is_from_client_to(&self, to: Endpoint) -> bool;
 
-wire_enum! {
-    Message {
-        1 => Control(message),
-        2 => Shard(message),
-        3 => Erwin(message),
-        4 => Corfu(message),
-        5 => Scalog(message),
-        6 => Sequencing(message),
+    /// The answer of a node that does not host the role that this is for, if its sender waits for one: it should look
+    /// again where the role is.
+    fn not_hosted(&self) -> Option<Message> {
+        None
+    }
+
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
+    fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+        None
+    }
+
+    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
+    fn confirms(&self) -> Option<ViewNumber> {
+        None
+    }
+
+    /// For checkers: a session that its receiver is told the end of, with the number after its last.
+    fn ends_session(&self) -> Option<(SessionId, u64)> {
+        None
     }
 }
 
-/// Asks the same of the messages of each ordering. Those that all orderings share have no answer.
-macro_rules! ask_ordering {
-    ($of:ident, $message:ident => $ask:expr) => {
-        match $of {
-            Self::Control(_) | Self::Shard(_) | Self::Sequencing(_) => None,
-            Self::Erwin($message) => Some($ask),
-            Self::Corfu($message) => Some($ask),
-            Self::Scalog($message) => Some($ask),
+/// Makes the enum of all messages from a line for each family: its number on the wire, its name, its messages.
+macro_rules! envelope {
+    ($($(#[$about:meta])* $tag:literal => $family:ident($message:ty),)*) => {
+        /// Any message between two machines.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Message {
+            $($(#[$about])* $family($message),)*
+        }
+
+        wire_enum! { Message { $($tag => $family(message),)* } }
+
+        $(impl From<$message> for Message {
+            fn from(message: $message) -> Self {
+                Self::$family(message)
+            }
+        })*
+
+        impl Message {
+            fn family(&self) -> &dyn Family {
+                match self {
+                    $(Self::$family(message) => message,)*
+                }
+            }
         }
     };
+}
+
+envelope! {
+    /// The view register, the catalog and the controller of views.
+    1 => Control(control::Message),
+    /// The shard contract.
+    2 => Shard(shard::Message),
+    /// Erwin's sequencing layer.
+    3 => Erwin(erwin::Message),
+    /// Corfu's sequencer.
+    4 => Corfu(corfu::Message),
+    /// Scalog's ordering layer.
+    5 => Scalog(scalog::Message),
+    /// Any role that orders.
+    6 => Sequencing(sequencing::Message),
+    /// The shards of a log in which clients put records by id.
+    7 => ErwinShard(erwin::ShardMessage),
+    /// The shards of a log in which clients write positions.
+    8 => CorfuShard(corfu::ShardMessage),
+    /// The shards of a log that is ordered by cuts.
+    9 => ScalogShard(scalog::ShardMessage),
 }
 
 impl Message {
@@ -56,50 +93,7 @@ impl Message {
     /// to believe each other.
     #[must_use]
     pub fn is_from_client_to(&self, to: Endpoint) -> bool {
-        use {control::Message as Control, shard::Message as Shard};
-        match (self, to) {
-            (Self::Control(message), Endpoint::Register) => matches!(
-                message,
-                Control::Lookup { .. }
-                    | Control::List { .. }
-                    | Control::Create { .. }
-                    | Control::Delete { .. }
-                    | Control::AddShard { .. }
-                    | Control::RemoveShard { .. }
-                    | Control::SetRetention { .. }
-                    | Control::Part { .. }
-                    | Control::AskPartings { .. }
-                    | Control::EndSession { .. }
-            ),
-            (Self::Control(message), Endpoint::Node) => {
-                matches!(message, Control::AskCondition { .. } | Control::AskKnown { .. })
-            }
-            (Self::Control(message), Endpoint::Controller) => {
-                matches!(message, Control::Recover { .. } | Control::LastChange { .. })
-            }
-            (Self::Erwin(message), Endpoint::Sequencer) => message.is_from_client(),
-            (Self::Corfu(message), Endpoint::Sequencer) => message.is_from_client(),
-            (Self::Scalog(message), Endpoint::Sequencer) => message.is_from_client(),
-            (Self::Sequencing(message), Endpoint::Sequencer) => message.is_from_client(),
-            (Self::Shard(message), Endpoint::Shard(_)) => matches!(
-                message,
-                Shard::Put { .. }
-                    | Shard::Submit { .. }
-                    | Shard::Write { .. }
-                    | Shard::Offer { .. }
-                    | Shard::Seek { .. }
-                    | Shard::Confirm { .. }
-                    | Shard::Read { .. }
-                    | Shard::Map { .. }
-                    | Shard::Subscribe { .. }
-                    | Shard::Credit { .. }
-                    | Shard::Cancel { .. }
-                    | Shard::Trim { .. }
-                    | Shard::Status { .. }
-                    | Shard::Survey(_)
-            ),
-            _ => false,
-        }
+        self.family().is_from_client_to(to)
     }
 
     /// The question how a sequencing role is. [`status`](Self::status) reads the answer.
@@ -114,34 +108,29 @@ impl Message {
         if let Self::Sequencing(message) = self { message.status() } else { None }
     }
 
-    /// The answer of a node that does not host the sequencing role that this is for: the asker should look again where
+    /// The answer of a node that does not host the role that this is for: the asker should look again where
     /// it is. Nothing if it needs none.
     #[must_use]
     pub fn not_hosted(&self) -> Option<Self> {
-        let answer = match self {
-            Self::Sequencing(message) => message.not_hosted(),
-            ordering => match ask_ordering!(ordering, message => message.awaits_answer()) {
-                Some(true) => Some(sequencing::Message::not_here()),
-                _ => None,
-            },
-        };
-        answer.map(Into::into)
+        self.family().not_hosted()
     }
 
-    /// For checkers: the view that a sequencing role's message counts in, and the deed, if nobody outside of that view may
-    /// do it.
+    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
     #[must_use]
     pub fn deed(&self) -> Option<(ViewNumber, &'static str)> {
-        match self {
-            Self::Sequencing(message) => message.deed(),
-            ordering => ask_ordering!(ordering, message => message.deed()).flatten(),
-        }
+        self.family().deed()
     }
 
-    /// For checkers: the view in which a sequencing role confirms something that it may not confirm below its claim.
+    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
     #[must_use]
     pub fn confirms(&self) -> Option<ViewNumber> {
-        ask_ordering!(self, message => message.confirms()).flatten()
+        self.family().confirms()
+    }
+
+    /// For checkers: a session that its receiver is told the end of, with the number after its last.
+    #[must_use]
+    pub fn ends_session(&self) -> Option<(SessionId, u64)> {
+        self.family().ends_session()
     }
 }
 
@@ -154,42 +143,6 @@ pub struct SequencingStatus {
     pub tail: Position,
     /// How many sessions it remembers.
     pub sessions: u64,
-}
-
-impl From<control::Message> for Message {
-    fn from(message: control::Message) -> Self {
-        Self::Control(message)
-    }
-}
-
-impl From<shard::Message> for Message {
-    fn from(message: shard::Message) -> Self {
-        Self::Shard(message)
-    }
-}
-
-impl From<erwin::Message> for Message {
-    fn from(message: erwin::Message) -> Self {
-        Self::Erwin(message)
-    }
-}
-
-impl From<corfu::Message> for Message {
-    fn from(message: corfu::Message) -> Self {
-        Self::Corfu(message)
-    }
-}
-
-impl From<scalog::Message> for Message {
-    fn from(message: scalog::Message) -> Self {
-        Self::Scalog(message)
-    }
-}
-
-impl From<sequencing::Message> for Message {
-    fn from(message: sequencing::Message) -> Self {
-        Self::Sequencing(message)
-    }
 }
 
 /// The role of a log's order on one node: a sequencing replica, a sequencer, or a member of an ordering layer. Nothing

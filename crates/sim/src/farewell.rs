@@ -1,9 +1,10 @@
 //! Late messages of a session that has ended: appends that a network held back, say, with names and records.
 
 use seriatim_model::{Address, Endpoint, Record, SessionId, ShardId, Time};
+use seriatim_protocol::Message;
 use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::erwin::{Message as Sequencing, ShardMessage};
 use seriatim_protocol::parts::Content;
-use seriatim_protocol::{Message, erwin, shard};
 
 use crate::random::Random;
 
@@ -38,7 +39,7 @@ impl Farewell {
         self.next_at = now + random.millis(1, 300);
         let Some(view) = &entry.view else { return vec![] };
         let places = entry.config.order.places_by_position();
-        let append = erwin::Message::Append {
+        let append = Sequencing::Append {
             view: view.number,
             session: self.session,
             first: self.at,
@@ -51,7 +52,7 @@ impl Farewell {
         let to = |node| Address::Node(node, Endpoint::Sequencer);
         let mut sends: Vec<(Address, Message)> =
             view.sequencers.iter().map(|member| (to(member.node), append.clone().into())).collect();
-        let put = shard::Message::Put {
+        let put = ShardMessage::Put {
             view: view.number,
             session: self.session,
             first: self.at,

@@ -14,7 +14,8 @@ const SHARED: &[&str] = &["deviation", "parts", "shard", "control"];
 /// The items of `roles` that everybody may name. Whatever travels between roles travels in one enum, so that a frame has one
 /// decoder; it has a variant for the messages of each folder, and each folder wraps its own in it. So the enum is above
 /// them, and they name it: the enum, the inputs and effects that carry it, and the contract of a role that orders.
-const ENVELOPE: &[&str] = &["Message", "RoleEffect", "RoleInput", "SequencingRole", "SequencingStatus"];
+const ENVELOPE: &[&str] =
+    &["Family", "Message", "RoleEffect", "RoleInput", "SequencingRole", "SequencingStatus"];
 
 /// The module of each folder that has what travels: everybody may name it.
 const MESSAGES: &str = "message";

@@ -14,9 +14,11 @@ use seriatim_protocol::control::{
     Ailment, Condition, EndedSession, EndedSessions, Heartbeat, LogCondition, LogEntry, NodeAddress,
     NodeParting, Parting, PartingChange, Refusal, ReplicaOf, SealedState, StepTime,
 };
+use seriatim_protocol::corfu::Span;
 use seriatim_protocol::parts::{Content, Sessions};
+use seriatim_protocol::scalog::Submitted;
 use seriatim_protocol::scalog::message::{Cut, End, Place};
-use seriatim_protocol::shard::{Held, ReadError, Retain, Span, Submitted, Survey, Surveyed};
+use seriatim_protocol::shard::{Held, ReadError, Retain, Survey, Surveyed};
 
 use crate::cluster::{Known, NAME};
 

@@ -14,15 +14,15 @@ pub(crate) struct Kind {
 }
 
 macro_rules! kinds {
-    ($list:ident of $of:ident { $($variant:ident { $($field:tt),* })* }) => {
+    ($list:ident of $of:ident :: $messages:ident { $($variant:ident { $($field:tt),* })* }) => {
         fn $list() -> Vec<Kind> {
-            use $of::Message as Of;
+            use $of::$messages as Of;
             // A variant that is missing below is missing here, and the compiler says so.
             let _ = |message: &Of| match message {
                 $(Of::$variant { .. } => {})*
             };
             vec![$(Kind {
-                name: concat!(stringify!($of), "::", stringify!($variant)),
+                name: concat!(stringify!($of), "::", stringify!($messages), "::", stringify!($variant)),
                 make: |_draw| Message::from(Of::$variant { $($field: Drawn::drawn(_draw)),* }),
             }),*]
         }
@@ -38,16 +38,29 @@ pub(crate) fn all() -> Vec<Kind> {
         | Message::Erwin(_)
         | Message::Corfu(_)
         | Message::Scalog(_)
-        | Message::Sequencing(_) => {}
+        | Message::Sequencing(_)
+        | Message::ErwinShard(_)
+        | Message::CorfuShard(_)
+        | Message::ScalogShard(_) => {}
     };
-    [of_control(), of_shard(), of_erwin(), of_corfu(), of_scalog(), of_sequencing()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        of_control(),
+        of_shard(),
+        of_erwin(),
+        of_corfu(),
+        of_scalog(),
+        of_sequencing(),
+        of_erwin_shard(),
+        of_corfu_shard(),
+        of_scalog_shard(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 kinds! {
-    of_control of control {
+    of_control of control::Message {
         Get { log }
         Peek { log }
         Current { entry }
@@ -105,7 +118,7 @@ kinds! {
 }
 
 kinds! {
-    of_shard of shard {
+    of_shard of shard::Message {
         Bind { view, batch, backups, stable, runs }
         Bound { view, batch, stable, voids }
         Stable { view, stable }
@@ -125,45 +138,13 @@ kinds! {
         Trimmed { request, first }
         Status { request }
         StatusIs { request, view, stable, trim }
-        Put { view, session, first, records }
-        Stored { view, ids }
-        NotAppended { view, ids }
         Busy { view, ids, disk_full }
-        Order { view, batch, backups, stable, runs }
-        ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
-        Want { view, batch, ids }
-        Have { view, batch, records, lacks, voids }
         MappedRecords { request, records, owned, upto }
         Map { request, from, end }
         Mapped { request, view, stable, owned }
-        Unnamed { view, names }
-        Undecided { view, session, first, end }
-        Write { view, runs }
-        Written { view, spans, others }
-        Unreadable { view, spans }
-        Later { view, spans, disk_full }
-        Pressed { view }
-        Seek { view, session, from, end }
-        Sought { view, session, from, upto, trim, found }
-        Overdue { view, settled, overdue }
-        Fill { view, spans }
-        Filled { view, run }
-        Vacant { claim, old, spans }
-        Offer { claim, upto, runs }
         Flush { claim, incarnation, first, end, placement, backups }
         Flushed { claim, upto }
         Unflushed { claim }
-        Confirm { request, view }
-        Confirmed { request, view }
-        Submit { view, session, lowest, first, records }
-        Appended { view, ids, first }
-        OutOfOrder { view, session, expected }
-        Follow { view, incarnation, index, names, records }
-        Followed { view, length, asks }
-        Report { view, length, from, names }
-        Decided { view, end, length }
-        Cover { view, of, batch, backups, length, runs }
-        ReplicateCover { view, of, batch, incarnation, length, runs }
         Survey { 0 }
         Surveyed { 0 }
         Retain { 0 }
@@ -173,7 +154,7 @@ kinds! {
 }
 
 kinds! {
-    of_erwin of erwin {
+    of_erwin of erwin::Message {
         Append { view, session, first, lowest, entries }
         Acknowledged { view, session, next }
         OutOfOrder { view, session, expected }
@@ -200,7 +181,7 @@ kinds! {
 }
 
 kinds! {
-    of_corfu of corfu {
+    of_corfu of corfu::Message {
         Next { view, session, take, untold, first, count, patience_ms, since }
         Given { view, session, take, first, spans }
         OutOfOrder { view, session, take, expected }
@@ -213,7 +194,7 @@ kinds! {
 }
 
 kinds! {
-    of_scalog of scalog {
+    of_scalog of scalog::Message {
         Cut { view, bound, cut }
         Held { view, end }
         Locate { view, session, first, count }
@@ -225,11 +206,58 @@ kinds! {
 }
 
 kinds! {
-    of_sequencing of sequencing {
+    of_sequencing of sequencing::Message {
         Rejected { view, why }
         CheckTail { request, view }
         Tail { request, view, tail }
         Status { request }
         StatusIs { request, view, open, tail, held, sessions }
+    }
+}
+
+kinds! {
+    of_erwin_shard of erwin::ShardMessage {
+        Put { view, session, first, records }
+        Stored { view, ids }
+        NotAppended { view, ids }
+        Order { view, batch, backups, stable, runs }
+        ReplicateOrder { view, batch, incarnation, stable, runs, replicas }
+        Want { view, batch, ids }
+        Have { view, batch, records, lacks, voids }
+        Unnamed { view, names }
+        Undecided { view, session, first, end }
+    }
+}
+
+kinds! {
+    of_corfu_shard of corfu::ShardMessage {
+        Write { view, runs }
+        Written { view, spans, others }
+        Unreadable { view, spans }
+        Later { view, spans, disk_full }
+        Pressed { view }
+        Seek { view, session, from, end }
+        Sought { view, session, from, upto, trim, found }
+        Overdue { view, settled, overdue }
+        Fill { view, spans }
+        Filled { view, run }
+        Vacant { claim, old, spans }
+        Offer { claim, upto, runs }
+        Confirm { request, view }
+        Confirmed { request, view }
+    }
+}
+
+kinds! {
+    of_scalog_shard of scalog::ShardMessage {
+        Submit { view, session, lowest, first, records }
+        Appended { view, ids, first }
+        OutOfOrder { view, session, expected }
+        Follow { view, incarnation, index, names, records }
+        Followed { view, length, asks }
+        Report { view, length, from, names }
+        Decided { view, end, length }
+        Cover { view, of, batch, backups, length, runs }
+        ReplicateCover { view, of, batch, incarnation, length, runs }
     }
 }

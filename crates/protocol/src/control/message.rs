@@ -9,6 +9,7 @@ use seriatim_model::{
 use super::condition::Condition;
 use super::parting::{NodeParting, PartingChange};
 use crate::parts::Sessions;
+use crate::roles::{self, Family};
 
 /// The number of a lookup that is about news: who asks is told what is known at once, under the same number, and for
 /// a while of every newer view as soon as it is registered. Another number names a question whose answer was true at
@@ -511,6 +512,40 @@ pub enum Message {
 }
 
 // 10 was a deletion by name alone.
+impl Family for Message {
+    fn is_from_client_to(&self, to: Endpoint) -> bool {
+        match to {
+            Endpoint::Register => matches!(
+                self,
+                Self::Lookup { .. }
+                    | Self::List { .. }
+                    | Self::Create { .. }
+                    | Self::Delete { .. }
+                    | Self::AddShard { .. }
+                    | Self::RemoveShard { .. }
+                    | Self::SetRetention { .. }
+                    | Self::Part { .. }
+                    | Self::AskPartings { .. }
+                    | Self::EndSession { .. }
+            ),
+            Endpoint::Node => matches!(self, Self::AskCondition { .. } | Self::AskKnown { .. }),
+            Endpoint::Controller => matches!(self, Self::Recover { .. } | Self::LastChange { .. }),
+            _ => false,
+        }
+    }
+
+    fn not_hosted(&self) -> Option<roles::Message> {
+        match self {
+            // The node lost its disk, and with it a role that the log counts on.
+            Self::Registered { entry } => {
+                let (view, cannot_start) = (ViewNumber::NONE, entry.view_number());
+                Some(Self::Report { view, cannot_start, incarnation: Incarnation(0) }.into())
+            }
+            _ => None,
+        }
+    }
+}
+
 wire_enum! {
     Message {
         1 => Get { log },

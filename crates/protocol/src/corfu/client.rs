@@ -10,7 +10,9 @@ use seriatim_model::{
     ViewNumber, limits,
 };
 
+use super::ShardMessage;
 use super::message::Message;
+use super::message::Span;
 use super::patience::Patience;
 use super::resuming::{Earlier, Sought};
 use super::tail::Answers;
@@ -20,7 +22,7 @@ use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, Req
 use crate::parts::known_log::News;
 use crate::parts::{Askers, Conversation, Jitter, KnownLog, ShardChoice, Tails, sequencing};
 use crate::roles;
-use crate::shard::{self, Span};
+use crate::shard;
 
 /// One log, as one client uses it: a session for its appends, and questions about the tail.
 ///
@@ -155,7 +157,7 @@ impl Machine for LogClient {
             } => self.sequencer_answered(now, message, out),
             Input::Message {
                 from: Address::Node(node, Endpoint::Shard(shard)),
-                message: roles::Message::Shard(message),
+                message: message @ (roles::Message::Shard(_) | roles::Message::CorfuShard(_)),
             } => self.replica_answered(now, (shard, node), message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)
@@ -585,36 +587,44 @@ impl LogClient {
         &mut self,
         now: Time,
         (shard, node): (ShardId, NodeId),
-        message: shard::Message,
+        message: roles::Message,
         out: &mut Out,
     ) {
         let current = self.view_in_force();
         match message {
-            shard::Message::Vacant { claim, old, spans } => {
+            roles::Message::CorfuShard(ShardMessage::Vacant { claim, old, spans }) => {
                 self.offer(now, (shard, node), (claim, old), &spans, out)
             }
-            shard::Message::Written { view, spans, others } if Some(view) == current => {
+            roles::Message::CorfuShard(ShardMessage::Written { view, spans, others })
+                if Some(view) == current =>
+            {
                 self.written(now, node, &spans, &others, out);
             }
-            shard::Message::Unreadable { view, spans } if Some(view) == current => {
+            roles::Message::CorfuShard(ShardMessage::Unreadable { view, spans }) if Some(view) == current => {
                 self.unreadable(now, node, &spans, out);
             }
-            shard::Message::Later { view, spans, disk_full } if Some(view) == current => {
+            roles::Message::CorfuShard(ShardMessage::Later { view, spans, disk_full })
+                if Some(view) == current =>
+            {
                 self.later(now, node, &spans, disk_full);
             }
-            shard::Message::Sought { view, session, from, upto, trim, found } if Some(view) == current => {
+            roles::Message::CorfuShard(ShardMessage::Sought { view, session, from, upto, trim, found })
+                if Some(view) == current =>
+            {
                 let Some(view) = self.log.view() else { return };
                 let (replica, span, options) = ((node, shard), (from, upto), self.config.options);
                 let answer = Sought { replica, span, trim, found: &found };
                 let outcome = self.earlier.sought(now, (view, options), session, answer, out);
                 self.conclude(outcome, out);
             }
-            shard::Message::Pressed { view } if Some(view) == current => {
+            roles::Message::CorfuShard(ShardMessage::Pressed { view }) if Some(view) == current => {
                 self.writes.hear(now, (shard, node));
                 self.pressed(now);
             }
-            shard::Message::Confirmed { request, view } => self.tail_confirmed(node, request, view, out),
-            shard::Message::Fenced { claim, .. } => self.log.was_fenced(now, claim),
+            roles::Message::CorfuShard(ShardMessage::Confirmed { request, view }) => {
+                self.tail_confirmed(node, request, view, out)
+            }
+            roles::Message::Shard(shard::Message::Fenced { claim, .. }) => self.log.was_fenced(now, claim),
             _ => {}
         }
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use seriatim_model::limits::Limits;
 use seriatim_model::{Address, Peer, Position, SessionId, Time, limits};
 
+use super::message::Span;
 use super::patience::Patience;
-use crate::shard::Span;
 
 /// How many grants are looked at for questions, and for what answers say: those that others wait for come first.
 const MOST_LOOKED_AT: usize = 1024;

@@ -2,12 +2,13 @@
 
 use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time, ViewNumber};
 
+use super::ShardMessage;
 use super::client::{LogClient, Out, Place, send};
 use super::message::Message;
+use super::message::Span;
 use crate::parts::appending::ClientEffect;
 use crate::parts::junk;
 use crate::parts::pauses::RECONNECT_AFTER;
-use crate::shard::{self, Span};
 
 impl LogClient {
     /// The sequencer asks whether it still writes these. Where the head of the chain has the record, others may bring it
@@ -65,7 +66,7 @@ impl LogClient {
             }
         }
         let to = Address::Node(node, Endpoint::Shard(shard));
-        out.push(ClientEffect::Send { to, message: shard::Message::Offer { claim, upto, runs }.into() });
+        out.push(ClientEffect::Send { to, message: ShardMessage::Offer { claim, upto, runs }.into() });
     }
 
     /// The connection to the sequencer broke: it is told, over the next one, that this client is there.

@@ -1,9 +1,47 @@
 //! The messages of Corfu's sequencer. What is written, and where it is written, are messages of the shard contract.
 
-use seriatim_model::wire::wire_enum;
-use seriatim_model::{Position, SessionId, ViewNumber};
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
 
-use crate::shard::Span;
+use crate::parts::sequencing;
+use crate::roles::{self, Family};
+
+/// Consecutive positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub first: Position,
+    /// How many. Never none.
+    pub count: u64,
+}
+
+wire_struct! { Span { first, count as number } }
+
+impl Span {
+    /// The position after the last.
+    #[must_use]
+    pub fn end(self) -> Position {
+        self.first + self.count
+    }
+
+    /// The positions.
+    pub fn positions(self) -> impl Iterator<Item = Position> {
+        (self.first.0..self.end().0).map(Position)
+    }
+
+    /// Joins positions in order that follow each other.
+    #[must_use]
+    pub fn of(positions: impl Iterator<Item = Position>) -> Vec<Self> {
+        let mut spans: Vec<Self> = vec![];
+        for position in positions {
+            match spans.last_mut().filter(|span| span.end() == position) {
+                Some(span) => span.count += 1,
+                None => spans.push(Self { first: position, count: 1 }),
+            }
+        }
+        spans
+    }
+}
 
 /// Messages between clients and the sequencer.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,32 +137,22 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// Whether a client may say it.
-    #[must_use]
-    pub(crate) fn is_from_client(&self) -> bool {
-        matches!(self, Self::Next { .. } | Self::Writing { .. } | Self::Close { .. })
+impl Family for Message {
+    fn is_from_client_to(&self, to: Endpoint) -> bool {
+        to == Endpoint::Sequencer
+            && matches!(self, Self::Next { .. } | Self::Writing { .. } | Self::Close { .. })
     }
 
-    /// Whether its sender waits for an answer, be it that the role is not there.
-    #[must_use]
-    pub(crate) fn awaits_answer(&self) -> bool {
-        matches!(self, Self::Next { .. } | Self::Close { .. })
+    fn not_hosted(&self) -> Option<roles::Message> {
+        let waits = matches!(self, Self::Next { .. } | Self::Close { .. });
+        waits.then(|| sequencing::Message::not_here().into())
     }
 
-    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
-    #[must_use]
-    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+    fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         match *self {
             Self::Given { view, .. } => Some((view, "gave out positions")),
             _ => None,
         }
-    }
-
-    /// For checkers: nothing that a sequencer says confirms anything. It holds nothing.
-    #[must_use]
-    pub(crate) fn confirms(&self) -> Option<ViewNumber> {
-        None
     }
 }
 

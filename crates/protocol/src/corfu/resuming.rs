@@ -22,6 +22,7 @@ use seriatim_model::{
     Address, Endpoint, NodeId, Position, RecordId, SessionId, ShardId, Time, View, ViewNumber,
 };
 
+use super::ShardMessage;
 use super::client::{LogClient, Out, send};
 use super::message::Message;
 use super::search::{Progress, Question, Search};
@@ -29,7 +30,6 @@ use crate::control::{self, EndedSession, EndedSessions, LogEntry};
 use crate::deviation::{Deviation, Options};
 use crate::parts::appending::{ClientEffect, Failure, LogClientConfig, Reply, reply};
 use crate::parts::{KnownLog, Past, Resuming};
-use crate::shard;
 
 /// The sessions of earlier runs: which of them is being ended, in which step that is, and what was found of them. It says
 /// what is to be said about them; what becomes of this run's own session by that is the client's business.
@@ -281,7 +281,7 @@ pub(super) struct Sought<'a> {
 fn seek(view: ViewNumber, session: SessionId, questions: Vec<Question>, out: &mut Out) {
     for Question { shard, node, from, end } in questions {
         let to = Address::Node(node, Endpoint::Shard(shard));
-        let message = shard::Message::Seek { view, session, from, end };
+        let message = ShardMessage::Seek { view, session, from, end };
         out.push(ClientEffect::Send { to, message: message.into() });
     }
 }

@@ -8,6 +8,7 @@ use seriatim_model::{
     Address, Endpoint, Input, LogConfig, Machine, Member, Position, ShardId, Time, View, ViewNumber, limits,
 };
 
+use super::ShardMessage;
 use super::fences::Fences;
 use super::grants::{Grants, Question, To};
 use super::message::Message;
@@ -296,7 +297,7 @@ impl Sequencer {
         for members in &view.shards {
             if self.written.get(&members.shard).is_some_and(|known| *known < self.next) {
                 let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
-                let message = shard::Message::Overdue { view: view.number, settled, overdue };
+                let message = ShardMessage::Overdue { view: view.number, settled, overdue };
                 out.push(RoleEffect::Send { to, message: message.into() });
                 self.told.entry(members.shard).or_insert(now);
             }

@@ -12,8 +12,11 @@
 //! replicas. Where a position was given out long ago and is not written, the primary asks the head: what is there goes
 //! down the chain, and where nothing is the head writes junk. Readers take junk for a no-op.
 
+mod message;
 mod seeking;
 mod vacancies;
+
+pub use message::Message;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,11 +26,12 @@ use seriatim_model::{
     View, ViewNumber, limits,
 };
 
+use super::message::Span;
 use crate::deviation::Deviation;
 use crate::parts::Retransmit;
 use crate::parts::junk::{self, junk};
-use crate::roles::RoleEffect;
-use crate::shard::{Applied, Core, DataPath, Message, OwnOutcome, Span, send};
+use crate::roles::{self, RoleEffect};
+use crate::shard::{self, Applied, Core, DataPath, OwnOutcome, send};
 use seeking::sought;
 use vacancies::{Vacancy, Writers, by_position, filled};
 
@@ -113,9 +117,14 @@ impl DataPath for Chain {
         core: &mut Core,
         now: Time,
         from: Address,
-        message: Message,
+        message: roles::Message,
         out: &mut Vec<RoleEffect>,
     ) {
+        let message = match message {
+            roles::Message::CorfuShard(message) => message,
+            roles::Message::Shard(message) => return self.receive_common(core, from, message, out),
+            _ => return,
+        };
         match message {
             Message::Write { view, runs } => {
                 self.note_writer(core, now, from, out);
@@ -134,26 +143,6 @@ impl DataPath for Chain {
             Message::Filled { view, run } if serves(core, from, view, out) => {
                 self.filled(core, view, run, out)
             }
-            Message::Flush { claim, incarnation, first, end, placement, backups }
-                if claim == core.memory.claim && incarnation == core.me().incarnation =>
-            {
-                if self.fenced != claim {
-                    // It may have flushed a part before it was started anew, and clients may offer something else now.
-                    return send(from, Message::Unflushed { claim }, out);
-                }
-                if self.flushing.is_none() {
-                    let (controller, next, stage) = (from, first, Stage::Reads);
-                    let flushing = Flushing { claim, controller, placement, backups, next, end, stage };
-                    self.flushing = Some(flushing);
-                }
-                self.flush_on(core, out);
-            }
-            Message::Flush { .. } => {
-                // The controller may be at another attempt by now, and take this for its answer.
-                let fenced = core.fenced();
-                core.gate.confirm(from, fenced, out);
-            }
-            Message::Bound { view, batch, .. } => self.flush_bound(core, view, batch, out),
             Message::Confirm { request, view } if serves(core, from, view, out) => {
                 send(from, Message::Confirmed { request, view }, out);
             }
@@ -277,6 +266,40 @@ impl DataPath for Chain {
 }
 
 impl Chain {
+    /// A message of the contract of all shards.
+    fn receive_common(
+        &mut self,
+        core: &mut Core,
+        from: Address,
+        message: shard::Message,
+        out: &mut Vec<RoleEffect>,
+    ) {
+        match message {
+            shard::Message::Flush { claim, incarnation, first, end, placement, backups }
+                if claim == core.memory.claim && incarnation == core.me().incarnation =>
+            {
+                if self.fenced != claim {
+                    // It may have flushed a part before it was started anew, and clients may offer something else now.
+                    return send(from, shard::Message::Unflushed { claim }, out);
+                }
+                if self.flushing.is_none() {
+                    let (controller, next, stage) = (from, first, Stage::Reads);
+                    let flushing = Flushing { claim, controller, placement, backups, next, end, stage };
+                    self.flushing = Some(flushing);
+                }
+                self.flush_on(core, out);
+            }
+            shard::Message::Flush { .. } => {
+                // The controller may be at another attempt by now, and take this for its answer.
+                let fenced = core.fenced();
+                core.gate.confirm(from, fenced, out);
+            }
+            shard::Message::Bound { view, batch, .. } => self.flush_bound(core, view, batch, out),
+            // The rest are answers to others, or belong to another view.
+            _ => {}
+        }
+    }
+
     /// The number of a question that a client has the replica ask itself; none if there are so many already.
     pub(super) fn read_for_client(&mut self, read: OwnRead, most: usize) -> Option<u64> {
         (self.reads.len() < most).then(|| self.read(read))
@@ -438,7 +461,7 @@ impl Chain {
             self.passed_on = core.stable;
             core.pass_on_stable(view, out);
         }
-        send(from, Message::StableKnown { view, stable: core.stable }, out);
+        send(from, shard::Message::StableKnown { view, stable: core.stable }, out);
     }
 
     /// Primary: has the head say what is at the positions below `overdue` that are not written here.
@@ -561,7 +584,7 @@ impl Chain {
             return;
         };
         let (claim, controller, next, end) = (*claim, *controller, *next, *end);
-        send(controller, Message::Flushed { claim, upto: next }, out);
+        send(controller, shard::Message::Flushed { claim, upto: next }, out);
         match stage {
             _ if next >= end => {}
             Stage::Reads => {
@@ -583,7 +606,7 @@ impl Chain {
         let Some(flushing) = &mut self.flushing else { return };
         let (claim, next) = (flushing.claim, flushing.next);
         let Ok((records, upto)) = outcome else {
-            return send(flushing.controller, Message::Unflushed { claim }, out);
+            return send(flushing.controller, shard::Message::Unflushed { claim }, out);
         };
         let own = own_positions(&flushing.placement, core.shard, next, upto);
         let asks = !core.options.deviates(Deviation::VacantUnasked);

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 
 use seriatim_model::{Address, Endpoint, NodeId, Position, ShardId, Time, View, ViewNumber};
 
+use super::ShardMessage;
 use super::client::{LogClient, Out, send};
 use crate::deviation::{Deviation, Options};
 use crate::parts::appending::{ClientEffect, Reply, reply};
 use crate::parts::sequencing::Message::CheckTail;
-use crate::shard;
 
 /// The answers about a tail so far.
 #[derive(Clone, Debug, Default)]
@@ -99,5 +99,5 @@ fn witness(view: &View, request: u64) -> ShardId {
 
 fn confirm(node: NodeId, shard: ShardId, request: u64, view: ViewNumber) -> ClientEffect {
     let to = Address::Node(node, Endpoint::Shard(shard));
-    ClientEffect::Send { to, message: shard::Message::Confirm { request, view }.into() }
+    ClientEffect::Send { to, message: ShardMessage::Confirm { request, view }.into() }
 }

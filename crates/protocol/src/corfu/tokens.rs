@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_model::{Position, SessionId};
 
-use crate::shard::Span;
+use super::message::Span;
 
 /// The positions of sessions that may not know them yet. It may be forgotten at any time: that costs holes.
 #[derive(Clone, Debug, Default)]

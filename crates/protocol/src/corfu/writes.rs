@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use seriatim_model::limits::{Limits, MISSING_MOST};
 use seriatim_model::{Address, Endpoint, NodeId, Position, RecordId, ShardId, ShardMembers, Time, View};
 
+use super::ShardMessage;
 use super::client::{LogClient, Out, Place};
+use super::message::Span;
 use crate::parts::appending::ClientEffect;
 use crate::parts::{Conversation, junk};
-use crate::shard::{self, Span};
 
 /// The conversations with the replicas of the view.
 #[derive(Clone, Debug, Default)]
@@ -212,7 +213,7 @@ impl LogClient {
                     break;
                 }
                 replica.in_flight += bytes;
-                let message = shard::Message::Write { view: view.number, runs };
+                let message = ShardMessage::Write { view: view.number, runs };
                 out.push(ClientEffect::Send { to, message: message.into() });
             }
         }

@@ -100,7 +100,7 @@ impl Machine for LogClient {
             } => self.log.was_rejected(now, view, why),
             Input::Message {
                 from: Address::Node(node, Endpoint::Shard(shard)),
-                message: roles::Message::Shard(message),
+                message: message @ (roles::Message::Shard(_) | roles::Message::ErwinShard(_)),
             } => self.shard_answered(now, (shard, node), message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seriatim_model::{Address, Endpoint, IdRun, NodeId, SessionId, Ticket, Time, ViewNumber, limits};
 
+use super::ShardMessage;
 use super::memory::JournalRecord;
 use super::message::Message;
 use super::sequencer::{Sequencer, reply};
@@ -34,7 +35,6 @@ use crate::deviation::Deviation;
 use crate::parts::Gate;
 use crate::parts::sessions::most_closed;
 use crate::roles::RoleEffect;
-use crate::shard;
 
 type Out = Vec<RoleEffect>;
 /// The askers of an end, each with the successor that it named.
@@ -374,7 +374,7 @@ impl Sequencer {
                 let below = self.log.ring().first_number(session).unwrap_or(next);
                 let first = if self.log.is_too_old(session) { u64::MAX } else { below };
                 let end = end.unwrap_or(u64::MAX);
-                reply(asker, shard::Message::Undecided { view, session, first, end }, out);
+                reply(asker, ShardMessage::Undecided { view, session, first, end }, out);
             }
             (client, Some(at)) => {
                 let successor = self.log.sessions().successor_of(session);

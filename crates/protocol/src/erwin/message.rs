@@ -1,9 +1,12 @@
 //! The messages of Erwin's sequencing layer.
 
 use seriatim_model::wire::wire_enum;
-use seriatim_model::{IdRun, Position, SessionId, Settled, ViewNumber};
+use seriatim_model::{Endpoint, IdRun, Position, SessionId, Settled, ViewNumber};
 
 use crate::parts::Content;
+
+use crate::parts::sequencing;
+use crate::roles::{self, Family};
 
 /// Messages between clients and sequencing replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -218,22 +221,18 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// Whether a client may say it.
-    #[must_use]
-    pub(crate) fn is_from_client(&self) -> bool {
-        matches!(self, Self::Append { .. } | Self::Locate { .. } | Self::Close { .. })
+impl Family for Message {
+    fn is_from_client_to(&self, to: Endpoint) -> bool {
+        to == Endpoint::Sequencer
+            && matches!(self, Self::Append { .. } | Self::Locate { .. } | Self::Close { .. })
     }
 
-    /// Whether its sender waits for an answer, be it that the role is not there.
-    #[must_use]
-    pub(crate) fn awaits_answer(&self) -> bool {
-        matches!(self, Self::Append { .. } | Self::Locate { .. })
+    fn not_hosted(&self) -> Option<roles::Message> {
+        let waits = matches!(self, Self::Append { .. } | Self::Locate { .. });
+        waits.then(|| sequencing::Message::not_here().into())
     }
 
-    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
-    #[must_use]
-    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+    fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         match *self {
             Self::Acknowledged { view, .. } => Some((view, "acknowledged an append")),
             Self::Tail { view, .. } => Some((view, "told the tail")),
@@ -243,9 +242,7 @@ impl Message {
         }
     }
 
-    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
-    #[must_use]
-    pub(crate) fn confirms(&self) -> Option<ViewNumber> {
+    fn confirms(&self) -> Option<ViewNumber> {
         match *self {
             Self::Acknowledged { view, .. } | Self::Dropped { view, .. } => Some(view),
             _ => None,

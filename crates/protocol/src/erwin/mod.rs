@@ -55,3 +55,4 @@ pub use crate::parts::ShardChoice;
 pub use client::LogClient;
 pub use message::Message;
 pub use sequencer::Sequencer;
+pub use shard::Message as ShardMessage;

@@ -11,10 +11,11 @@ use seriatim_model::{
     ViewNumber, limits,
 };
 
+use super::ShardMessage;
 use crate::deviation::{Deviation, Options};
 use crate::parts::sessions::runs_of;
 use crate::parts::{Content, Entry, Names, Retransmit};
-use crate::roles::RoleEffect;
+use crate::roles::{self, RoleEffect};
 use crate::shard;
 
 /// For how many times the bytes of a batch of records a batch of names may stand on each shard. Most of these records are
@@ -252,10 +253,10 @@ fn send(
     for (shard, part) in &batch.unanswered {
         let route = routes.get(shard).expect("a placement names only shards of its view");
         let (batch, backups) = (batch.from, route.backups.clone());
-        let message = match part.clone() {
-            Part::Records(runs) => shard::Message::Bind { view, batch, backups, stable, runs },
-            Part::Names(runs) => shard::Message::Order { view, batch, backups, stable, runs },
+        let message: roles::Message = match part.clone() {
+            Part::Records(runs) => shard::Message::Bind { view, batch, backups, stable, runs }.into(),
+            Part::Names(runs) => ShardMessage::Order { view, batch, backups, stable, runs }.into(),
         };
-        out.push(RoleEffect::Send { to: route.primary, message: message.into() });
+        out.push(RoleEffect::Send { to: route.primary, message });
     }
 }

@@ -11,12 +11,13 @@ use seriatim_model::{
     Address, Endpoint, IdRun, NodeId, Record, RecordId, SessionId, ShardId, Time, View, ViewNumber,
 };
 
+use super::ShardMessage;
 use super::appends::{Appends, Pending, Target};
 use super::client::{Failure, LogClient, Out, Reply, Session};
 use crate::deviation::Deviation;
 use crate::parts::appending::{ClientEffect, reply};
 use crate::parts::{Conversation, Names, ShardChoice};
-use crate::shard::Message;
+use crate::{roles, shard};
 
 type Replica = (ShardId, NodeId);
 
@@ -318,7 +319,7 @@ impl Putting {
                 batches.push(batch);
             }
             for Batch { first, records, .. } in batches {
-                let message = Message::Put { view, session, first, records };
+                let message = ShardMessage::Put { view, session, first, records };
                 let to = Address::Node(*node, Endpoint::Shard(*shard));
                 out.push(ClientEffect::Send { to, message: message.into() });
             }
@@ -427,21 +428,33 @@ impl LogClient {
     }
 
     /// A shard replica answered.
-    pub(super) fn shard_answered(&mut self, now: Time, from: Replica, message: Message, out: &mut Out) {
+    pub(super) fn shard_answered(
+        &mut self,
+        now: Time,
+        from: Replica,
+        message: roles::Message,
+        out: &mut Out,
+    ) {
         let current = self.log.view_number();
         let Session::Open(session) = self.session else { return };
         match message {
-            Message::Stored { view, ids } if view == current && ids.session == session => {
+            roles::Message::ErwinShard(ShardMessage::Stored { view, ids })
+                if view == current && ids.session == session =>
+            {
                 self.stored(now, from, ids, out);
             }
-            Message::NotAppended { view, ids } if view == current && ids.session == session => {
+            roles::Message::ErwinShard(ShardMessage::NotAppended { view, ids })
+                if view == current && ids.session == session =>
+            {
                 self.not_appended(now, ids, out);
             }
-            Message::Busy { view, ids, disk_full } if view == current && ids.session == session => {
+            roles::Message::Shard(shard::Message::Busy { view, ids, disk_full })
+                if view == current && ids.session == session =>
+            {
                 let word = (disk_full, self.jitter.draw());
                 self.putting.had_no_room(now, from, ids, &self.appends, word);
             }
-            Message::Fenced { .. } => {
+            roles::Message::Shard(shard::Message::Fenced { .. }) => {
                 let keeps = !self.config.options.deviates(Deviation::UnnamedToFenced);
                 self.putting.fenced(now, from, session, &self.appends, keeps);
                 self.log.ask_register(now);
@@ -531,7 +544,7 @@ mod tests {
         let puts = out.into_iter().map(|effect| match effect {
             ClientEffect::Send {
                 to: Address::Node(node, _),
-                message: crate::roles::Message::Shard(Message::Put { first, records, .. }),
+                message: roles::Message::ErwinShard(ShardMessage::Put { first, records, .. }),
             } => (node.0, (first..first + records.len() as u64).collect()),
             other => panic!("{other:?}"),
         });

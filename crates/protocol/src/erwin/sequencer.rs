@@ -7,6 +7,7 @@ use seriatim_model::{
     SessionId, Settled, Time, View, ViewNumber,
 };
 
+use super::ShardMessage;
 use super::forwarding::Forwarding;
 use super::log_state::{Cut, Disk, LogState};
 use super::memory::JournalRecord;
@@ -49,7 +50,9 @@ impl Machine for Sequencer {
             Input::Message { from, message } => match message {
                 roles::Message::Erwin(message) => self.receive(now, from, message, out),
                 roles::Message::Sequencing(message) => self.asked(from, message, out),
-                roles::Message::Shard(message) => self.shard_answered(now, from, message, out),
+                message @ (roles::Message::Shard(_) | roles::Message::ErwinShard(_)) => {
+                    self.shard_answered(now, from, message, out)
+                }
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
             },
@@ -418,26 +421,32 @@ impl Sequencer {
         &mut self,
         now: Time,
         from: Address,
-        message: shard::Message,
+        message: roles::Message,
         out: &mut Vec<RoleEffect>,
     ) {
         let Address::Node(_, Endpoint::Shard(shard)) = from else { return };
         match message {
-            shard::Message::Bound { view, batch, stable, voids } if self.membership.accepts(view) => {
+            roles::Message::Shard(shard::Message::Bound { view, batch, stable, voids })
+                if self.membership.accepts(view) =>
+            {
                 let Some(orderer) = &mut self.orderer else { return };
                 orderer.stable_known(shard, stable);
                 orderer.bound(shard, batch, &voids);
                 self.drop_bound(now, out);
             }
-            shard::Message::StableKnown { view, stable } if self.membership.accepts(view) => {
+            roles::Message::Shard(shard::Message::StableKnown { view, stable })
+                if self.membership.accepts(view) =>
+            {
                 if let Some(orderer) = &mut self.orderer {
                     orderer.stable_known(shard, stable);
                 }
             }
-            shard::Message::Unnamed { view, names } if self.membership.accepts(view) => {
+            roles::Message::ErwinShard(ShardMessage::Unnamed { view, names })
+                if self.membership.accepts(view) =>
+            {
                 self.unnamed(now, from, &names, out);
             }
-            shard::Message::Bound { view, batch, voids, .. } => {
+            roles::Message::Shard(shard::Message::Bound { view, batch, voids, .. }) => {
                 self.flush_bound(now, shard, view, (batch, &voids), out);
             }
             _ => {}

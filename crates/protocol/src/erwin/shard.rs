@@ -2,7 +2,10 @@
 //! their positions; in erwin-st clients put the records, and the leader orders them by id.
 
 mod by_id;
+mod message;
 mod unordered;
+
+pub use message::Message;
 
 pub(crate) use by_id::ById;
 

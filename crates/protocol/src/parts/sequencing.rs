@@ -2,9 +2,9 @@
 //! the log is, and it says when it takes part in no such view.
 
 use seriatim_model::wire::wire_enum;
-use seriatim_model::{Position, ViewNumber};
+use seriatim_model::{Endpoint, Position, ViewNumber};
 
-use crate::roles::SequencingStatus;
+use crate::roles::{self, Family, SequencingStatus};
 
 /// Messages between anyone and the role that orders.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,29 +56,10 @@ pub enum Message {
 }
 
 impl Message {
-    /// Whether a client may say it.
-    #[must_use]
-    pub(crate) fn is_from_client(&self) -> bool {
-        matches!(self, Self::CheckTail { .. } | Self::Status { .. })
-    }
-
     /// The rejection by a node that does not host the role: the asker should look again where it is.
     #[must_use]
     pub(crate) fn not_here() -> Self {
         Self::Rejected { view: ViewNumber::NONE, why: None }
-    }
-
-    /// The answer of a node that does not host the role.
-    #[must_use]
-    pub(crate) fn not_hosted(&self) -> Option<Self> {
-        match *self {
-            Self::CheckTail { .. } => Some(Self::not_here()),
-            Self::Status { request } => {
-                let (view, tail) = (ViewNumber::NONE, Position::ZERO);
-                Some(Self::StatusIs { request, view, open: false, tail, held: 0, sessions: 0 })
-            }
-            _ => None,
-        }
     }
 
     /// The account that the role gives of itself, if it is that.
@@ -89,10 +70,26 @@ impl Message {
             _ => None,
         }
     }
+}
 
-    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
-    #[must_use]
-    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+impl Family for Message {
+    fn is_from_client_to(&self, to: Endpoint) -> bool {
+        to == Endpoint::Sequencer && matches!(self, Self::CheckTail { .. } | Self::Status { .. })
+    }
+
+    fn not_hosted(&self) -> Option<roles::Message> {
+        let answer = match *self {
+            Self::CheckTail { .. } => Self::not_here(),
+            Self::Status { request } => {
+                let (view, tail) = (ViewNumber::NONE, Position::ZERO);
+                Self::StatusIs { request, view, open: false, tail, held: 0, sessions: 0 }
+            }
+            _ => return None,
+        };
+        Some(answer.into())
+    }
+
+    fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         match *self {
             Self::Tail { view, .. } => Some((view, "told the tail")),
             _ => None,

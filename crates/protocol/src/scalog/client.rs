@@ -13,6 +13,7 @@ use seriatim_model::{
     Time, View,
 };
 
+use super::ShardMessage;
 use super::message::{Message, Place};
 use crate::control::{self, LogEntry};
 use crate::deviation::Deviation;
@@ -105,7 +106,7 @@ impl Machine for LogClient {
             } => self.member_answered(now, node, message, out),
             Input::Message {
                 from: Address::Node(_, Endpoint::Shard(shard)),
-                message: roles::Message::Shard(message),
+                message: message @ (roles::Message::Shard(_) | roles::Message::ScalogShard(_)),
             } => self.shard_answered(now, shard, message, out),
             Input::Message { message: roles::Message::Control(message), .. } => {
                 self.controlled(now, message, out)
@@ -267,10 +268,10 @@ impl LogClient {
         }
     }
 
-    fn shard_answered(&mut self, now: Time, shard: ShardId, message: shard::Message, out: &mut Out) {
+    fn shard_answered(&mut self, now: Time, shard: ShardId, message: roles::Message, out: &mut Out) {
         let current = self.log.view_number();
         match message {
-            shard::Message::Appended { view, ids, first }
+            roles::Message::ScalogShard(ShardMessage::Appended { view, ids, first })
                 if view == current && Some(ids.session) == self.session =>
             {
                 self.pace.advances(now);
@@ -278,7 +279,7 @@ impl LogClient {
                 self.appended(ids, Some(first), out);
                 self.pace.takes(now, before - self.in_flight);
             }
-            shard::Message::OutOfOrder { view, session, expected }
+            roles::Message::ScalogShard(ShardMessage::OutOfOrder { view, session, expected })
                 if view == current
                     && Some(session) == self.session
                     && Some(shard) == self.at
@@ -287,12 +288,12 @@ impl LogClient {
                 self.sent_below(expected);
                 self.work_is_due = true;
             }
-            shard::Message::Busy { view, ids, disk_full }
+            roles::Message::Shard(shard::Message::Busy { view, ids, disk_full })
                 if view == current && Some(ids.session) == self.session && Some(shard) == self.at =>
             {
                 self.was_refused(now, ids.first, disk_full);
             }
-            shard::Message::Fenced { claim, .. } => {
+            roles::Message::Shard(shard::Message::Fenced { claim, .. }) => {
                 // It is not in that view yet, or not any more.
                 self.sent_below(self.base);
                 self.pace.fenced(now);
@@ -523,7 +524,7 @@ impl LogClient {
         self.submitted = self.submitted.max(self.sent);
         let to = Address::Node(members.primary().node, Endpoint::Shard(members.shard));
         let lowest = self.base;
-        let message = shard::Message::Submit { view: view.number, session, lowest, first, records };
+        let message = ShardMessage::Submit { view: view.number, session, lowest, first, records };
         out.push(ClientEffect::Send { to, message: message.into() });
         Some(bytes)
     }

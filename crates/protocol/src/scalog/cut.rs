@@ -4,9 +4,9 @@ use seriatim_model::storage::Ordered;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError, at_most, wire_struct};
 use seriatim_model::{IdRun, Position, SessionId, ShardId, limits};
 
+use super::shard::Submitted;
 use crate::parts::Sessions;
 use crate::parts::junk::junk;
-use crate::shard::Submitted;
 
 /// How long the local logs of the shards are that have been ordered, and whose records these are since the last cut.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,14 +7,15 @@ use seriatim_model::{
     Address, Endpoint, IdRun, LogConfig, NodeId, Peer, Position, ShardId, Ticket, Time, View, limits,
 };
 
+use super::ShardMessage;
 use super::cut::{Cut, End};
 use super::ending::{self, Closing};
 use super::message::Message;
 use super::pushing::Pusher;
+use super::shard::Submitted;
 use crate::deviation::{Deviation, Options};
 use crate::parts::{Admission, Gate, Sessions, Shares};
 use crate::roles::RoleEffect;
-use crate::shard::{self, Submitted};
 
 /// A leader's knowledge, in its view, of the shards and of its followers.
 ///
@@ -140,7 +141,7 @@ impl Leader {
 
     /// Tells a replica how much of its local log is decided.
     fn say_decided(&self, (shard, node): (ShardId, NodeId), length: u64, out: &mut Vec<RoleEffect>) {
-        let message = shard::Message::Decided { view: self.view.number, end: self.end, length };
+        let message = ShardMessage::Decided { view: self.view.number, end: self.end, length };
         let to = Address::Node(node, Endpoint::Shard(shard));
         out.push(RoleEffect::Send { to, message: message.into() });
     }

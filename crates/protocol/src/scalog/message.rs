@@ -2,7 +2,10 @@
 //! shard contract.
 
 use seriatim_model::wire::{wire_enum, wire_struct};
-use seriatim_model::{Position, SessionId, ViewNumber};
+use seriatim_model::{Endpoint, Position, SessionId, ViewNumber};
+
+use crate::parts::sequencing;
+use crate::roles::{self, Family};
 
 pub use super::cut::{Cut, End};
 
@@ -87,22 +90,17 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// Whether a client may say it.
-    #[must_use]
-    pub(crate) fn is_from_client(&self) -> bool {
-        matches!(self, Self::Locate { .. } | Self::Close { .. })
+impl Family for Message {
+    fn is_from_client_to(&self, to: Endpoint) -> bool {
+        to == Endpoint::Sequencer && matches!(self, Self::Locate { .. } | Self::Close { .. })
     }
 
-    /// Whether its sender waits for an answer, be it that the role is not there.
-    #[must_use]
-    pub(crate) fn awaits_answer(&self) -> bool {
-        self.is_from_client()
+    fn not_hosted(&self) -> Option<roles::Message> {
+        let waits = matches!(self, Self::Locate { .. } | Self::Close { .. });
+        waits.then(|| sequencing::Message::not_here().into())
     }
 
-    /// For checkers: the view that it counts in, and the deed, if nobody outside of that view may do it.
-    #[must_use]
-    pub(crate) fn deed(&self) -> Option<(ViewNumber, &'static str)> {
+    fn deed(&self) -> Option<(ViewNumber, &'static str)> {
         match *self {
             Self::Cut { view, .. } => Some((view, "made a cut")),
             Self::Held { view, .. } => Some((view, "held a cut")),
@@ -110,9 +108,7 @@ impl Message {
         }
     }
 
-    /// For checkers: the view in which it confirms something that its sender may not confirm below its claim.
-    #[must_use]
-    pub(crate) fn confirms(&self) -> Option<ViewNumber> {
+    fn confirms(&self) -> Option<ViewNumber> {
         match *self {
             Self::Held { view, .. } => Some(view),
             _ => None,

@@ -51,3 +51,4 @@ mod view_change;
 pub use client::LogClient;
 pub use message::Message;
 pub use sequencer::Sequencer;
+pub use shard::{Message as ShardMessage, Submitted};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use seriatim_model::{Address, Endpoint, Member, Position, ShardId, ShardMembers, Time, ViewNumber, limits};
 
+use super::ShardMessage;
 use super::cut::Cut;
 use crate::roles::RoleEffect;
-use crate::shard;
 
 /// The longest wait before a cut is sent again.
 const RESEND_MOST: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl Pusher {
 
     fn send_to(&self, shard: ShardId, cut: &Cut, out: &mut Vec<RoleEffect>) {
         let Route { primary, backups } = &self.routes[&shard];
-        let message = shard::Message::Cover {
+        let message = ShardMessage::Cover {
             view: self.view,
             of: self.of,
             batch: cut.from,

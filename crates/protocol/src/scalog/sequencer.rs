@@ -8,6 +8,7 @@ use seriatim_model::{
     View, ViewNumber, limits,
 };
 
+use super::ShardMessage;
 use super::cut::Cut;
 use super::cutting::Leader;
 use super::memory::JournalRecord;
@@ -48,7 +49,9 @@ impl Machine for Sequencer {
             Input::Message { from, message } => match message {
                 roles::Message::Scalog(message) => self.receive(now, from, message, out),
                 roles::Message::Sequencing(message) => self.asked(from, message, out),
-                roles::Message::Shard(message) => self.shard_answered(from, message, out),
+                message @ (roles::Message::Shard(_) | roles::Message::ScalogShard(_)) => {
+                    self.shard_answered(from, message, out)
+                }
                 roles::Message::Control(message) => self.controlled(now, from, message, out),
                 _ => {}
             },
@@ -269,22 +272,28 @@ impl Sequencer {
         reply(client, Message::Located { view: self.membership.number, session, next, places }, out);
     }
 
-    fn shard_answered(&mut self, from: Address, message: shard::Message, out: &mut Vec<RoleEffect>) {
+    fn shard_answered(&mut self, from: Address, message: roles::Message, out: &mut Vec<RoleEffect>) {
         let Address::Node(node, Endpoint::Shard(shard)) = from else { return };
         match message {
-            shard::Message::Report { view, length, from, names } if self.membership.accepts(view) => {
+            roles::Message::ScalogShard(ShardMessage::Report { view, length, from, names })
+                if self.membership.accepts(view) =>
+            {
                 if let Some(leader) = &mut self.leader {
                     leader.reported((shard, node), length, (from, names), out);
                 }
             }
-            shard::Message::Bound { view, batch, .. } if self.membership.accepts(view) => {
+            roles::Message::Shard(shard::Message::Bound { view, batch, .. })
+                if self.membership.accepts(view) =>
+            {
                 if let Some(leader) = &mut self.leader {
                     leader.pusher.note_bound(shard, batch);
                     let bound = leader.pusher.bound();
                     self.let_go_below(bound);
                 }
             }
-            shard::Message::Bound { view, batch, .. } => self.flush_bound(shard, view, batch, out),
+            roles::Message::Shard(shard::Message::Bound { view, batch, .. }) => {
+                self.flush_bound(shard, view, batch, out)
+            }
             _ => {}
         }
     }

@@ -18,6 +18,9 @@
 //! much is durable on it, at most once in each interval, and only if there is news.
 
 mod covering;
+mod message;
+
+pub use message::{Message, Submitted};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,8 +32,8 @@ use seriatim_model::{
 
 use crate::deviation::Deviation;
 use crate::parts::HeldIds;
-use crate::roles::RoleEffect;
-use crate::shard::{Applied, Core, DataPath, Message, Submitted, Write, send};
+use crate::roles::{self, RoleEffect};
+use crate::shard::{self, Applied, Core, DataPath, Write, send};
 
 type Out = Vec<RoleEffect>;
 
@@ -216,7 +219,8 @@ impl DataPath for LocalLog {
         Box::new(self.clone())
     }
 
-    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: Message, out: &mut Out) {
+    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: roles::Message, out: &mut Out) {
+        let roles::Message::ScalogShard(message) = message else { return };
         match message {
             Message::Submit { view, session, lowest, first, records } => {
                 let ids = IdRun { session, first, count: records.len() as u64 };
@@ -271,7 +275,7 @@ impl DataPath for LocalLog {
         let ids = chunk.names.ids;
         self.ids.release(ids);
         if let Some(submitter) = self.local.submitters.get(&ids.session) {
-            let message = Message::Busy { view: core.view_number(), ids, disk_full: true };
+            let message = shard::Message::Busy { view: core.view_number(), ids, disk_full: true };
             send(submitter.client, message, out);
         }
     }
@@ -419,7 +423,7 @@ impl LocalLog {
             return send(client, core.fenced(), out);
         }
         if !self.has_begun(core) {
-            return send(client, Message::Busy { view, ids, disk_full: false }, out);
+            return send(client, shard::Message::Busy { view, ids, disk_full: false }, out);
         }
         let session = ids.session;
         let twice = core.options.deviates(Deviation::SubmittedTwice);
@@ -434,12 +438,12 @@ impl LocalLog {
         let has_room = self.local.has_room(&records, limits) && !core.pressed;
         let share = self.ids.records().room(client.peer(), limits.held_records);
         if skip < ids.count && (disk_full || !has_room || share == 0) {
-            return send(client, Message::Busy { view, ids, disk_full }, out);
+            return send(client, shard::Message::Busy { view, ids, disk_full }, out);
         }
         let taken = (skip + share).min(ids.count);
         if taken < ids.count {
             // So much of it as there is room for in the client's share.
-            send(client, Message::Busy { view, ids: ids.tail(taken), disk_full }, out);
+            send(client, shard::Message::Busy { view, ids: ids.tail(taken), disk_full }, out);
             ids = ids.head(taken);
             records.truncate(taken as usize);
         }

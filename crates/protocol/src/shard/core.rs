@@ -17,7 +17,7 @@ use super::survey::Surveys;
 use super::unstored::Unstored;
 use crate::deviation::{Deviation, Options};
 use crate::parts::{Gate, Reports};
-use crate::roles::RoleEffect;
+use crate::roles::{self, RoleEffect};
 
 type Out = Vec<RoleEffect>;
 
@@ -463,6 +463,6 @@ impl Core {
     }
 }
 
-pub(crate) fn send(to: Address, message: Message, out: &mut Out) {
+pub(crate) fn send(to: Address, message: impl Into<roles::Message>, out: &mut Out) {
     out.push(RoleEffect::Send { to, message: message.into() });
 }

@@ -9,9 +9,8 @@ use seriatim_model::{
 
 use super::applied::Applied;
 use super::core::Core;
-use super::message::Message;
 use super::readers::OwnOutcome;
-use crate::roles::RoleEffect;
+use crate::roles::{self, RoleEffect};
 
 type Out = Vec<RoleEffect>;
 
@@ -26,7 +25,7 @@ pub trait DataPath: Debug + Send + Sync {
 
     /// A message that only some orderings have. Of those that are not its own it takes no notice: no client of ours
     /// sends them.
-    fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: Message, _: &mut Out) {}
+    fn receive(&mut self, _: &mut Core, _now: Time, _from: Address, _: roles::Message, _: &mut Out) {}
 
     /// All writes up to this ticket are durable. The batches that waited for that are answered after this.
     fn persisted(&mut self, _: &mut Core, _: Ticket, _: &mut Out) {}

@@ -37,6 +37,10 @@ impl Machine for Replica {
             Input::Message { message: roles::Message::Control(Control::Registered { entry }), .. } => {
                 core.registered(path, now, &entry, out);
             }
+            Input::Message {
+                message: roles::Message::Control(_) | roles::Message::Sequencing(_), ..
+            } => {}
+            Input::Message { from, message } => path.receive(core, now, from, message, out),
             Input::Found(ticket, records) => path.found(core, ticket, records, out),
             Input::Mapped(ticket, owned) => core.readers.mapped(ticket, owned, &core.bounds(path), out),
             Input::Pressed(pressed) => core.pressed = pressed,
@@ -44,7 +48,7 @@ impl Machine for Replica {
                 path.measured(core, names, out);
                 core.measured(now, ticket, usage, out);
             }
-            Input::Message { .. } | Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
+            Input::DiskFull(_) | Input::FullDisk(..) | Input::Wall(_) => {}
             Input::Silent(_) | Input::Heard(_) => {}
             Input::Persisted(ticket) => {
                 core.persisted(path, ticket, out);
@@ -187,7 +191,7 @@ impl Replica {
             | Message::Subscribe { .. }
             | Message::Credit { .. }
             | Message::Cancel { .. } => core.serve_reader(path, now, from, message, out),
-            message => path.receive(core, now, from, message, out),
+            message => path.receive(core, now, from, message.into(), out),
         }
     }
 

@@ -1,8 +1,9 @@
 //! How the messages of logs are written and read whose records get their positions first.
 
 use seriatim_model::{Incarnation, Position, RecordId, ViewNumber};
+use seriatim_protocol::control::LogEntry;
+use seriatim_protocol::corfu::{ShardMessage, Span};
 use seriatim_protocol::parts::junk::junk;
-use seriatim_protocol::shard::Span;
 use seriatim_protocol::{Message, corfu, shard};
 
 use crate::effects::runs;
@@ -48,9 +49,9 @@ pub(crate) fn sequencing(message: &corfu::Message) -> String {
 }
 
 /// Messages about positions that clients write themselves.
-pub(crate) fn shard(message: &shard::Message) -> Option<String> {
-    use shard::Message::*;
-    Some(match message {
+pub(crate) fn shard(message: &ShardMessage) -> String {
+    use ShardMessage::*;
+    match message {
         Write { view, runs: of } => format!("write v{view}{}", runs(of)),
         Written { view, spans: of, others: known } => {
             format!("written v{view} {}{}", spans(of), others(known))
@@ -65,14 +66,27 @@ pub(crate) fn shard(message: &shard::Message) -> Option<String> {
         Filled { view, run } => format!("filled v{view}{}", runs(std::slice::from_ref(run))),
         Vacant { claim, old, spans: of } => format!("vacant v{claim} old={old} {}", spans(of)),
         Offer { claim, upto, runs: of } => format!("offer v{claim} upto={upto}{}", runs(of)),
+        Seek { view, session: of, from, end } => {
+            format!("seek v{view} {} from={from} end={end}", session(*of))
+        }
+        Sought { view, session: of, from, upto, trim, found } => {
+            format!("sought v{view} {} from={from} upto={upto} trim={trim} {}", session(*of), others(found))
+        }
+        Confirm { request, view } => format!("confirm v{view} request={request}"),
+        Confirmed { request, view } => format!("confirmed v{view} request={request}"),
+    }
+}
+
+/// Messages about a flush by the shards themselves.
+pub(crate) fn flush(message: &shard::Message) -> Option<String> {
+    use shard::Message::*;
+    Some(match message {
         Flush { claim, first, end, backups, .. } => {
             let backups = unless(String::new(), "backups", list(backups, "+", words::member));
             format!("flush v{claim} first={first} end={end}{backups}")
         }
         Flushed { claim, upto } => format!("flushed v{claim} upto={upto}"),
         Unflushed { claim } => format!("unflushed v{claim}"),
-        Confirm { request, view } => format!("confirm v{view} request={request}"),
-        Confirmed { request, view } => format!("confirmed v{view} request={request}"),
         _ => return None,
     })
 }
@@ -101,18 +115,17 @@ fn read_others(words: &mut Words) -> Parsed<Vec<(Position, RecordId)>> {
 }
 
 /// A message of such a log; nothing if it is one that all orders have.
-pub(crate) fn read(
-    kind: &str,
-    words: &mut Words,
-    entry: &seriatim_protocol::control::LogEntry,
-) -> Parsed<Option<Message>> {
+pub(crate) fn read(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<Message>> {
     if !entry.config.order.places_first() {
         return Ok(None);
     }
     if let Some(message) = read_sequencing(kind, words)? {
         return Ok(Some(message.into()));
     }
-    use shard::Message::*;
+    if let Some(message) = read_flush(kind, words, entry)? {
+        return Ok(Some(message.into()));
+    }
+    use ShardMessage::*;
     Ok(Some(Message::from(match kind {
         "write" => Write { view: words.view()?, runs: messages::runs(words) },
         "written" => {
@@ -143,15 +156,6 @@ pub(crate) fn read(
             let run = messages::runs(words).pop().ok_or("what is filled?")?;
             Filled { view, run }
         }
-        "flush" => {
-            let backups = messages::backups(words)?;
-            let placement = entry.view.as_ref().ok_or("there is no view")?.placement.clone();
-            let (claim, first) = (words.view()?, words.position("first")?);
-            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
-            Flush { claim, incarnation, first, end: words.position("end")?, placement, backups }
-        }
-        "flushed" => Flushed { claim: words.view()?, upto: words.position("upto")? },
-        "unflushed" => Unflushed { claim: words.view()? },
         "confirm" => Confirm { view: words.view()?, request: words.number("request")? },
         "confirmed" => Confirmed { view: words.view()?, request: words.number("request")? },
         _ => return Ok(None),
@@ -190,6 +194,22 @@ fn read_sequencing(kind: &str, words: &mut Words) -> Parsed<Option<corfu::Messag
             let left = left.map(|left| read_spans(&left)).transpose()?.unwrap_or_default();
             Writing { view, session, left }
         }
+        _ => return Ok(None),
+    }))
+}
+
+fn read_flush(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<shard::Message>> {
+    use shard::Message::*;
+    Ok(Some(match kind {
+        "flush" => {
+            let backups = messages::backups(words)?;
+            let placement = entry.view.as_ref().ok_or("there is no view")?.placement.clone();
+            let (claim, first) = (words.view()?, words.position("first")?);
+            let incarnation = Incarnation(words.value("life")?.unwrap_or(1));
+            Flush { claim, incarnation, first, end: words.position("end")?, placement, backups }
+        }
+        "flushed" => Flushed { claim: words.view()?, upto: words.position("upto")? },
+        "unflushed" => Unflushed { claim: words.view()? },
         _ => return Ok(None),
     }))
 }

@@ -2,8 +2,8 @@
 
 use seriatim_model::{IdRun, Incarnation, SessionId, ShardId};
 use seriatim_protocol::scalog::message::{Cut, End, Place};
-use seriatim_protocol::shard::Submitted;
-use seriatim_protocol::{Message, scalog, shard};
+use seriatim_protocol::scalog::{ShardMessage, Submitted};
+use seriatim_protocol::{Message, scalog};
 
 use crate::effects::{following, ids, ordered};
 use crate::messages;
@@ -61,12 +61,12 @@ pub(crate) fn sequencing(message: &scalog::Message) -> String {
 }
 
 /// Messages about the local logs of shards.
-pub(crate) fn shard(message: &shard::Message) -> Option<String> {
-    use shard::Message::*;
+pub(crate) fn shard(message: &ShardMessage) -> String {
+    use ShardMessage::*;
     let contents = |names: IdRun, records: &[seriatim_model::Record]| {
         following(names.session, names.first, &records.iter().cloned().map(Into::into).collect::<Vec<_>>())
     };
-    Some(match message {
+    match message {
         Submit { view, session: of, lowest, first, records } => {
             let names = IdRun { session: *of, first: *first, count: records.len() as u64 };
             format!("submit v{view} lowest={lowest}{}", contents(names, records))
@@ -96,8 +96,7 @@ pub(crate) fn shard(message: &shard::Message) -> Option<String> {
             let (life, of) = (unless(1, "life", incarnation.0), unless(view.0, "of", of.0));
             format!("replicate-cover v{view} batch={batch} length={length}{life}{of}{}", ordered(runs))
         }
-        _ => return None,
-    })
+    }
 }
 
 /// `a0,a1/0`.
@@ -150,7 +149,7 @@ pub(crate) fn read(
     if let Some(message) = read_sequencing(kind, words)? {
         return Ok(Some(message.into()));
     }
-    use shard::Message::*;
+    use ShardMessage::*;
     Ok(Some(Message::from(match kind {
         "submit" => {
             let (view, lowest) = (words.view()?, words.number("lowest")?);

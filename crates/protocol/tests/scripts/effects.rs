@@ -23,6 +23,9 @@ pub(crate) fn message(message: &Message) -> String {
         Message::Scalog(message) => cuts::sequencing(message),
         Message::Sequencing(message) => any_sequencing(message),
         Message::Shard(message) => shard(message),
+        Message::ErwinShard(message) => by_id(message),
+        Message::CorfuShard(message) => chains::shard(message),
+        Message::ScalogShard(message) => cuts::shard(message),
         Message::Control(message) => view_change(message).unwrap_or_else(|| catalog(message)),
     }
 }
@@ -139,18 +142,14 @@ fn named(records: &[(RecordId, Record)]) -> String {
 }
 
 /// The messages about records that are put before they have positions.
-fn unordered(message: &shard::Message) -> Option<String> {
-    use shard::Message::*;
-    Some(match message {
+fn by_id(message: &erwin::ShardMessage) -> String {
+    use erwin::ShardMessage::*;
+    match message {
         Put { view, session: of, first, records } => {
             format!("put v{view}{}", following(*of, *first, &contents(records)))
         }
         Stored { view, ids: of } => format!("stored v{view}{}", ids(&[*of])),
         NotAppended { view, ids: of } => format!("not-appended v{view}{}", ids(&[*of])),
-        Busy { view, ids: of, disk_full } => {
-            let why = if *disk_full { " disk-full" } else { "" };
-            format!("busy v{view}{}{why}", ids(&[*of]))
-        }
         Order { view, batch, backups, stable, runs } => {
             let backups = unless(String::new(), "backups", list(backups, "+", words::member));
             let stable = unless(0, "stable", stable.0);
@@ -172,16 +171,7 @@ fn unordered(message: &shard::Message) -> Option<String> {
             let (first, end) = (unless(u64::MAX, "first", *first), unless(u64::MAX, "end", *end));
             format!("undecided v{view} {}{first}{end}", session(*of))
         }
-        MappedRecords { request, records, owned, upto } => {
-            let owned = words::owned(owned);
-            format!("mapped-records request={request}{} owned={owned} upto={upto}", stored(records))
-        }
-        Mapped { request, view, stable, owned } => {
-            let owned = words::owned(owned);
-            format!("mapped request={request} view=v{view} stable={stable} owned={owned}")
-        }
-        _ => return None,
-    })
+    }
 }
 
 fn contents(records: &[Record]) -> Vec<Content> {
@@ -190,11 +180,22 @@ fn contents(records: &[Record]) -> Vec<Content> {
 
 fn shard(message: &shard::Message) -> String {
     use shard::Message::*;
-    if let Some(line) = unordered(message).or_else(|| chains::shard(message)).or_else(|| cuts::shard(message))
-    {
+    if let Some(line) = chains::flush(message) {
         return line;
     }
     match message {
+        Busy { view, ids: of, disk_full } => {
+            let why = if *disk_full { " disk-full" } else { "" };
+            format!("busy v{view}{}{why}", ids(&[*of]))
+        }
+        MappedRecords { request, records, owned, upto } => {
+            let owned = words::owned(owned);
+            format!("mapped-records request={request}{} owned={owned} upto={upto}", stored(records))
+        }
+        Mapped { request, view, stable, owned } => {
+            let owned = words::owned(owned);
+            format!("mapped request={request} view=v{view} stable={stable} owned={owned}")
+        }
         Bind { view, batch, backups, stable, runs: of, .. } => {
             let backups = list(backups, "+", words::member);
             let backups = unless(String::new(), "backups", backups);

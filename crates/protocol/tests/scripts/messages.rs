@@ -24,7 +24,7 @@ pub(crate) fn read(
     if let Address::Node(_, Endpoint::Shard(_)) = from
         && let Some(message) = refusal(kind, words)?
     {
-        return Ok(message.into());
+        return Ok(message);
     }
     if let Some(message) = chains::read(kind, words, entry)? {
         return Ok(message);
@@ -41,7 +41,10 @@ pub(crate) fn read(
     if let Some(message) = shard(kind, words, life, entry)? {
         return Ok(message.into());
     }
-    if let Some(message) = unordered(kind, words)? {
+    if let Some(message) = maps(kind, words)? {
+        return Ok(message.into());
+    }
+    if let Some(message) = by_id(kind, words)? {
         return Ok(message.into());
     }
     if let Some(message) = retaining(kind, words, entry)? {
@@ -292,21 +295,23 @@ fn shard(
 }
 
 /// The refusals of a shard to a client; a sequencing replica has other words for the same.
-fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
-    use shard::Message::*;
+fn refusal(kind: &str, words: &mut Words) -> Parsed<Option<Message>> {
     Ok(Some(match kind {
-        "not-appended" => NotAppended { view: words.view()?, ids: run(words)? },
+        "not-appended" => {
+            let view = words.view()?;
+            erwin::ShardMessage::NotAppended { view, ids: run(words)? }.into()
+        }
         "busy" => {
             let (view, disk_full) = (words.view()?, words.has("disk-full"));
-            Busy { view, ids: run(words)?, disk_full }
+            shard::Message::Busy { view, ids: run(words)?, disk_full }.into()
         }
         _ => return Ok(None),
     }))
 }
 
 /// The messages about records that are put before they have positions.
-fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
-    use shard::Message::*;
+fn by_id(kind: &str, words: &mut Words) -> Parsed<Option<erwin::ShardMessage>> {
+    use erwin::ShardMessage::*;
     let message = match kind {
         "put" => {
             let (view, (session, first, records)) = (words.view()?, consecutive_records(words)?);
@@ -343,15 +348,6 @@ fn unordered(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
             let first = words.value("first")?.unwrap_or(u64::MAX);
             Undecided { view, session, first, end: words.value("end")?.unwrap_or(u64::MAX) }
         }
-        "mapped-records" => {
-            let (request, upto) = (words.number("request")?, words.position("upto")?);
-            MappedRecords { request, records: read_stored(words), owned: words.owned()?, upto }
-        }
-        "map" => Map {
-            request: words.number("request")?,
-            from: words.position("from")?,
-            end: words.position("end")?,
-        },
         _ => return Ok(None),
     };
     Ok(Some(message))
@@ -520,4 +516,20 @@ fn catalog(kind: &str, words: &mut Words, entry: &LogEntry) -> Parsed<Option<con
         _ => return Ok(None),
     };
     Ok(Some(message))
+}
+
+fn maps(kind: &str, words: &mut Words) -> Parsed<Option<shard::Message>> {
+    use shard::Message::*;
+    Ok(Some(match kind {
+        "mapped-records" => {
+            let (request, upto) = (words.number("request")?, words.position("upto")?);
+            MappedRecords { request, records: read_stored(words), owned: words.owned()?, upto }
+        }
+        "map" => Map {
+            request: words.number("request")?,
+            from: words.position("from")?,
+            end: words.position("end")?,
+        },
+        _ => return Ok(None),
+    }))
 }

@@ -78,11 +78,9 @@ impl World {
 
     /// Shards that are told where a session ended rely on that.
     fn observe_end(&mut self, outgoing: &Outgoing) {
-        let Message::Shard(shard::Message::Undecided { session, end, .. }) = outgoing.message else { return };
-        if end < u64::MAX {
-            self.coverage.ended_for_orphans += 1;
-            self.history.end_session(session, end);
-        }
+        let Some((session, end)) = outgoing.message.ends_session() else { return };
+        self.coverage.ended_for_orphans += 1;
+        self.history.end_session(session, end);
     }
 
     /// Looks at a node after it did something.

@@ -39,14 +39,6 @@ impl World {
                 *known = (*known).max(*claim);
                 return;
             }
-            Message::Shard(
-                shard::Message::Bound { view, .. }
-                | shard::Message::Appended { view, .. }
-                | shard::Message::Replicated { view, .. }
-                | shard::Message::Written { view, .. }
-                | shard::Message::Filled { view, .. }
-                | shard::Message::Confirmed { view, .. },
-            ) => *view,
             message => match message.confirms() {
                 Some(view) => view,
                 None => return,

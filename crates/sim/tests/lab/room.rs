@@ -45,7 +45,8 @@ fn clients_that_died_before_they_named_their_records_take_no_room() {
     for client in 0..CLIENTS {
         for node in &replicas {
             let records = vec![Record::new(&[b'x'; RECORD_BYTES], 0)];
-            let put = shard::Message::Put { view: view.number, session: session(client), first: 0, records };
+            let put =
+                erwin::ShardMessage::Put { view: view.number, session: session(client), first: 0, records };
             lab.say(OPERATOR, *node, Endpoint::Shard(ShardId(0)), entry.id, put.into());
         }
     }

@@ -5,10 +5,11 @@
 
 use seriatim_model::{Address, Position, SessionId, ViewNumber};
 
+use super::message::Message;
 use super::{Chain, OwnRead, own_positions};
 use crate::deviation::Deviation;
 use crate::roles::RoleEffect;
-use crate::shard::{Core, Message, OwnOutcome, send};
+use crate::shard::{Core, OwnOutcome, send};
 
 impl Chain {
     /// A client looks for the records of a session. While what it asks about is not final, it asks again.

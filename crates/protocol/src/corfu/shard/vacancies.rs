@@ -16,9 +16,11 @@ use std::time::Duration;
 use seriatim_model::storage::{Run, Stored};
 use seriatim_model::{Address, Peer, Position, Record, RecordId, Time, ViewNumber, limits};
 
+use super::message::Message;
+use crate::corfu::message::Span;
 use crate::parts::junk::{self, junk};
 use crate::roles::RoleEffect;
-use crate::shard::{Message, Span, send};
+use crate::shard::send;
 
 /// The clients that wrote here in the present view.
 #[derive(Clone, Debug, Default)]

@@ -26,13 +26,14 @@ use seriatim_model::{
     Time, ViewNumber, limits,
 };
 
+use super::message::Message;
 use super::unordered::{Part, Question, Unordered, Waiting};
 use crate::deviation::Deviation;
 use crate::parts::held_ids::not_below;
 use crate::parts::pauses::RESEND_MOST;
 use crate::parts::{HeldIds, Names};
-use crate::roles::RoleEffect;
-use crate::shard::{Batch, Core, DataPath, Message, Write, send};
+use crate::roles::{self, RoleEffect};
+use crate::shard::{self, Batch, Core, DataPath, Write, send};
 
 /// How long a backup waits for a record that its client may just have put everywhere.
 const BACKUP_WAITS: Duration = Duration::from_millis(10);
@@ -57,7 +58,8 @@ impl DataPath for ById {
         Box::new(self.clone())
     }
 
-    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: Message, out: &mut Out) {
+    fn receive(&mut self, core: &mut Core, now: Time, from: Address, message: roles::Message, out: &mut Out) {
+        let roles::Message::ErwinShard(message) = message else { return };
         match message {
             Message::Put { view, session, first, records } => {
                 self.put(core, now, from, (view, session), (first, records), out);
@@ -96,7 +98,7 @@ impl DataPath for ById {
     fn failed(&mut self, core: &mut Core, now: Time, ticket: Ticket, out: &mut Out) {
         match self.unordered.failed(ticket) {
             Some((client @ Address::Client(..), ids)) => {
-                send(client, Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
+                send(client, shard::Message::Busy { view: core.view_number(), ids, disk_full: true }, out);
             }
             // Another replica gave it: to ask for it again at once would be to be refused at once.
             Some(_) => self.unordered.waiting.values_mut().for_each(|waiting| waiting.had_no_room(now)),
@@ -216,7 +218,7 @@ impl ById {
         let mut sorted = self.unordered.sort(names, core.options.deviates(Deviation::RefusedEarly));
         let takes_voids = core.options.deviates(Deviation::VoidAcknowledged);
         for ids in self.turn_away(core, client.peer(), &mut sorted.fresh) {
-            send(client, Message::Busy { view, ids, disk_full: false }, out);
+            send(client, shard::Message::Busy { view, ids, disk_full: false }, out);
         }
         for ids in &sorted.fresh {
             let from = (ids.first - first) as usize;
@@ -497,10 +499,10 @@ impl ById {
 fn done(core: &Core, view: ViewNumber, batch: Position, part: &Part, out: &mut Out) {
     match part {
         Part::Primary { leader, .. } => {
-            let message = Message::Bound { view, batch, stable: core.stable, voids: vec![] };
+            let message = shard::Message::Bound { view, batch, stable: core.stable, voids: vec![] };
             send(*leader, message, out);
         }
-        Part::Backup { primary, .. } => send(*primary, Message::Replicated { view, batch }, out),
+        Part::Backup { primary, .. } => send(*primary, shard::Message::Replicated { view, batch }, out),
     }
 }
 

@@ -9,10 +9,11 @@ use seriatim_model::storage::{Lacking, Ordered, StorageCommand};
 use seriatim_model::{Address, Endpoint, IdRun, Member, Position, ShardId, Ticket, View, ViewNumber};
 
 use super::LocalLog;
+use super::message::Message;
 use crate::deviation::Deviation;
 use crate::parts::held_ids::not_below;
 use crate::roles::RoleEffect;
-use crate::shard::{Core, Message, Write, send};
+use crate::shard::{Core, Write, send};
 
 type Out = Vec<RoleEffect>;
 

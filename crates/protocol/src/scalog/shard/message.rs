@@ -1,0 +1,160 @@
+//! The messages of the shards of a log that is ordered by cuts.
+
+use seriatim_model::storage::Ordered;
+use seriatim_model::wire::{wire_enum, wire_struct};
+use seriatim_model::{Endpoint, IdRun, Incarnation, Member, Position, Record, SessionId, ViewNumber};
+
+use crate::roles::{self, Family};
+use crate::shard;
+
+/// Names of records in a shard's local log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// The names. Never none.
+    pub ids: IdRun,
+    /// The lowest number of the session that its client still waited for.
+    pub lowest: u64,
+}
+
+wire_struct! { Submitted { ids, lowest as number } }
+
+/// Messages about the local logs of shards, and the cuts that order them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Client to primary: append these to the shard's local log. They get their positions with a cut.
+    Submit {
+        /// The view that the client believes in.
+        view: ViewNumber,
+        /// Its session.
+        session: SessionId,
+        /// The lowest number that the client still waits for: what is below has a position.
+        lowest: u64,
+        /// The number of the first record.
+        first: u64,
+        /// The records, with consecutive numbers.
+        records: Vec<Record>,
+    },
+    /// Primary to client: these have the positions from `first` on, for good.
+    Appended {
+        /// The view that this counts in.
+        view: ViewNumber,
+        /// Which.
+        ids: IdRun,
+        /// The position of the first.
+        first: Position,
+    },
+    /// Primary to client: numbers are missing; submit from `expected`.
+    OutOfOrder {
+        /// The primary's view.
+        view: ViewNumber,
+        /// The session.
+        session: SessionId,
+        /// The number to submit from.
+        expected: u64,
+    },
+    /// Primary to backup: this comes next in the local log.
+    Follow {
+        /// The view, from whose start on indexes count.
+        view: ViewNumber,
+        /// Which life of the backup is meant.
+        incarnation: Incarnation,
+        /// The index of the first record.
+        index: u64,
+        /// The names under which they were submitted.
+        names: Submitted,
+        /// The records.
+        records: Vec<Record>,
+    },
+    /// Backup to primary: everything below this index has come.
+    Followed {
+        /// The view.
+        view: ViewNumber,
+        /// The index.
+        length: u64,
+        /// Whether something is missing from there on.
+        asks: bool,
+    },
+    /// Replica to leader: so long is the local log here, as durably as the log promises.
+    Report {
+        /// The view.
+        view: ViewNumber,
+        /// Its length.
+        length: u64,
+        /// The index from which on `names` tell whose records they are. Only the primary tells.
+        from: u64,
+        /// The names of the records from there on, in order.
+        names: Vec<Submitted>,
+    },
+    /// Leader to primary: what lies below this index of the local log has a position or will never get one.
+    Decided {
+        /// The view.
+        view: ViewNumber,
+        /// Where the cuts end that decided it.
+        end: Position,
+        /// The index.
+        length: u64,
+    },
+    /// Sequencing layer to primary: a committed cut. The positions from `batch` on belong to these names, one after
+    /// another. Every shard is told of all of them.
+    Cover {
+        /// The view that says so: that of the cut, or a claim that follows it.
+        view: ViewNumber,
+        /// The view that the cut was made in. Its positions are versions of that one.
+        of: ViewNumber,
+        /// The first position.
+        batch: Position,
+        /// The backups that must hold it too.
+        backups: Vec<Member>,
+        /// How much of the shard's local log this and earlier cuts decide about.
+        length: u64,
+        /// The names.
+        runs: Vec<Ordered>,
+    },
+    /// Primary to backup: the same.
+    ReplicateCover {
+        /// The view that says so.
+        view: ViewNumber,
+        /// The view that the cut was made in.
+        of: ViewNumber,
+        /// The first position.
+        batch: Position,
+        /// Which life of the backup is meant.
+        incarnation: Incarnation,
+        /// How much of the local log is decided about.
+        length: u64,
+        /// The names.
+        runs: Vec<Ordered>,
+    },
+}
+
+impl Family for Message {
+    fn is_from_client_to(&self, to: Endpoint) -> bool {
+        matches!(to, Endpoint::Shard(_)) && matches!(self, Self::Submit { .. })
+    }
+
+    fn not_hosted(&self) -> Option<roles::Message> {
+        let waits = matches!(self, Self::Submit { .. });
+        waits.then(|| shard::Message::not_here().into())
+    }
+
+    fn confirms(&self) -> Option<ViewNumber> {
+        match *self {
+            Self::Appended { view, .. } => Some(view),
+            _ => None,
+        }
+    }
+}
+
+wire_enum! {
+    Message {
+        1 => Submit { view, session, lowest as number, first as first, records },
+        2 => Appended { view, ids, first },
+        3 => OutOfOrder { view, session, expected as number },
+        4 => Follow { view, incarnation, index as number, names, records },
+        5 => Followed { view, length as number, asks },
+        6 => Report { view, length as number, from as number, names },
+        7 => Decided { view, end, length as number },
+        8 => Cover { view, of, batch, backups, length as number, runs },
+        9 => ReplicateCover { view, of, batch, incarnation, length as number, runs },
+    }
+}
