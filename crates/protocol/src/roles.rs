@@ -8,7 +8,7 @@ use seriatim_model::wire::{WireError, wire_enum};
 use seriatim_model::{Endpoint, LogConfig, Machine, Member, Order, Position, SessionId, ViewNumber};
 
 use crate::deviation::Options;
-use crate::parts::sequencing;
+use crate::parts::{Membership, sequencing};
 use crate::{control, corfu, erwin, scalog, shard};
 
 /// The questions that anybody may ask of a message, whatever it is about. Each family of messages, those of a contract or of
@@ -152,14 +152,8 @@ pub trait SequencingRole:
 {
     /// The promises of the log.
     fn config(&self) -> &LogConfig;
-    /// This life of it.
-    fn member(&self) -> Member;
-    /// Whether it takes part in a view.
-    fn is_open(&self) -> bool;
-    /// The highest claim that it obeys.
-    fn claim(&self) -> ViewNumber;
-    /// The view that its state belongs to.
-    fn view_number(&self) -> ViewNumber;
+    /// Its place in the views of the log.
+    fn membership(&self) -> &Membership;
     /// How far it ordered, as far as it knows.
     fn ordered(&self) -> Position;
     /// How many positions or entries are on their way to the shards.
@@ -168,6 +162,26 @@ pub trait SequencingRole:
     fn snapshot(&self) -> Vec<Bytes>;
     /// The step that its background work waits for, for the simulator's counts.
     fn step_name(&self) -> Option<&'static str>;
+
+    /// This life of it.
+    fn member(&self) -> Member {
+        self.membership().me
+    }
+
+    /// Whether it takes part in a view.
+    fn is_open(&self) -> bool {
+        self.membership().is_open()
+    }
+
+    /// The highest claim that it obeys.
+    fn claim(&self) -> ViewNumber {
+        self.membership().claim
+    }
+
+    /// The view that its state belongs to.
+    fn view_number(&self) -> ViewNumber {
+        self.membership().number
+    }
 
     /// Whether it remembers anything beyond this life.
     fn keeps(&self) -> bool {

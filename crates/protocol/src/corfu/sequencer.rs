@@ -15,7 +15,8 @@ use super::message::Message;
 use super::tokens::{Answer, Tokens};
 use crate::control;
 use crate::deviation::{Deviation, Options};
-use crate::parts::{Reports, claims, sequencing};
+use crate::parts::membership::{Registered, Staged};
+use crate::parts::{Membership, Sessions, sequencing};
 use crate::roles::{self, RoleEffect, RoleInput, SequencingRole};
 use crate::shard;
 
@@ -27,12 +28,9 @@ use crate::shard;
 /// the same session; and none to a session that another run went on with.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
-    me: Member,
     config: LogConfig,
     options: Options,
-    /// The highest claim that it was staged for, or the number of the view.
-    claim: ViewNumber,
-    view: Option<View>,
+    membership: Membership,
     next: Position,
     tokens: Tokens,
     fences: Fences,
@@ -45,8 +43,6 @@ pub struct Sequencer {
     tell_at: Option<Time>,
     /// Since when a shard has not answered.
     told: BTreeMap<ShardId, Time>,
-    unavailable: Option<String>,
-    reports: Reports,
 }
 
 impl Machine for Sequencer {
@@ -76,7 +72,7 @@ impl Machine for Sequencer {
     }
 
     fn deadline(&self) -> Option<Time> {
-        if self.is_open() { self.tell_at } else { Some(self.reports.deadline()) }
+        if self.is_open() { self.tell_at } else { self.membership.deadline() }
     }
 }
 
@@ -85,20 +81,8 @@ impl SequencingRole for Sequencer {
         &self.config
     }
 
-    fn member(&self) -> Member {
-        self.me
-    }
-
-    fn is_open(&self) -> bool {
-        self.view.as_ref().is_some_and(|view| view.number == self.claim && view.names_sequencer(self.me))
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.claim
-    }
-
-    fn view_number(&self) -> ViewNumber {
-        self.view.as_ref().map_or(ViewNumber::NONE, |view| view.number)
+    fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     fn ordered(&self) -> Position {
@@ -123,12 +107,10 @@ impl Sequencer {
     #[must_use]
     pub fn new(me: Member, config: LogConfig, options: Options) -> Self {
         Self {
-            me,
             grants: Grants::new(options.limits),
             config,
             options,
-            claim: ViewNumber::NONE,
-            view: None,
+            membership: Membership::new(me, options),
             next: Position::ZERO,
             tokens: Tokens::default(),
             fences: Fences::default(),
@@ -136,8 +118,6 @@ impl Sequencer {
             written: BTreeMap::new(),
             tell_at: None,
             told: BTreeMap::new(),
-            unavailable: None,
-            reports: Reports::default(),
         }
     }
 
@@ -146,18 +126,10 @@ impl Sequencer {
         self.next.since(self.written.values().copied().min().unwrap_or(self.next))
     }
 
-    fn registered_number(&self) -> ViewNumber {
-        self.view_number().max(self.reports.cannot_start())
-    }
-
-    fn accepts(&self, view: ViewNumber) -> bool {
-        self.is_open() && view == self.claim
-    }
-
     fn receive(&mut self, now: Time, from: Address, message: Message, out: &mut Vec<RoleEffect>) {
         match message {
             Message::Next { view, session, take, untold, first, count, patience_ms, since }
-                if self.accepts(view) && is_possible(untold, first, count) =>
+                if self.membership.accepts(view) && is_possible(untold, first, count) =>
             {
                 if !self.tokens.know(session) && self.fences.refuse(session, since) {
                     return reply(from, Message::Expired { view, session }, out);
@@ -180,21 +152,21 @@ impl Sequencer {
                     Answer::Late => {}
                 }
             }
-            Message::Close { view, session } if self.accepts(view) => {
+            Message::Close { view, session } if self.membership.accepts(view) => {
                 self.tokens.forget(session);
                 self.grants.end(session);
                 let below = self.fences.close(session, self.next, self.options.limits.ended_sessions);
                 reply(from, Message::Closed { view, session, below }, out);
                 self.rise_to_floor(now);
             }
-            Message::Writing { view, session, left } if self.accepts(view) => {
+            Message::Writing { view, session, left } if self.membership.accepts(view) => {
                 self.grants.answered(now, from, session, &left);
                 if !left.is_empty() {
                     self.tell_at = Some(now);
                 }
             }
-            Message::Next { view, .. } | Message::Close { view, .. } if !self.accepts(view) => {
-                reply(from, self.rejection(), out);
+            Message::Next { view, .. } | Message::Close { view, .. } if !self.membership.accepts(view) => {
+                reply(from, self.membership.rejection(), out);
             }
             // The rest are answers to others.
             _ => {}
@@ -204,10 +176,10 @@ impl Sequencer {
     /// Anyone asks how the sequencer is, and a client how many positions were given out.
     fn asked(&self, from: Address, message: sequencing::Message, out: &mut Vec<RoleEffect>) {
         let answer = match message {
-            sequencing::Message::CheckTail { request, view } if self.accepts(view) => {
+            sequencing::Message::CheckTail { request, view } if self.membership.accepts(view) => {
                 sequencing::Message::Tail { request, view, tail: self.next }
             }
-            sequencing::Message::CheckTail { .. } => self.rejection(),
+            sequencing::Message::CheckTail { .. } => self.membership.rejection(),
             sequencing::Message::Status { request } => {
                 let (view, open, tail) = (self.view_number(), self.is_open(), self.next);
                 let (held, sessions) = (self.unwritten(), self.tokens.len() as u64);
@@ -219,15 +191,12 @@ impl Sequencer {
         reply(from, answer, out);
     }
 
-    fn rejection(&self) -> sequencing::Message {
-        sequencing::Message::Rejected { view: self.registered_number(), why: self.unavailable.clone() }
-    }
-
     /// Positions below `next` are given out. Who got the last ones may take so long to write them, before anybody asks.
     fn give(&mut self, now: Time, next: Position, patience: Duration, to: Option<To>) {
         if next == self.next {
             return;
         }
+        assert!(next > self.next, "positions below {} were given out, and now those up to {next}", self.next);
         let patience = patience.clamp(limits::FILL_AFTER, limits::MISSING_MOST);
         self.grants.give(now, (self.next, next), patience, to);
         self.next = next;
@@ -244,7 +213,9 @@ impl Sequencer {
 
     /// A shard says how far it is written.
     fn note_written(&mut self, now: Time, from: Address, view: ViewNumber, stable: Position) {
-        let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.accepts(view)) else { return };
+        let (Address::Node(_, Endpoint::Shard(shard)), true) = (from, self.membership.accepts(view)) else {
+            return;
+        };
         let Some(known) = self.written.get_mut(&shard) else { return };
         *known = stable.min(self.next).max(*known);
         if let Some(told) = self.told.remove(&shard) {
@@ -276,13 +247,13 @@ impl Sequencer {
                 self.tell_shards(now, out);
             }
         } else {
-            self.reports.report(now, self.me, self.view_number(), out);
+            self.membership.report(now, out);
         }
     }
 
     /// Lets go of what is written, and of what is nobody's any more.
     fn settle(&mut self, now: Time) {
-        let Some(view) = &self.view else { return };
+        let Some(view) = &self.membership.view else { return };
         let by_the_clock = self.options.deviates(Deviation::FilledByTheClock);
         let is_written = |first, end| is_written(view, &self.written, first, end);
         let overdue = self.grants.settle(now, is_written, by_the_clock);
@@ -292,7 +263,7 @@ impl Sequencer {
     /// Tells those shards that are behind what is overdue, and asks the clients of what is late.
     fn tell_shards(&mut self, now: Time, out: &mut Vec<RoleEffect>) {
         self.settle(now);
-        let Some(view) = &self.view else { return };
+        let Some(view) = &self.membership.view else { return };
         let (settled, overdue) = (self.settled(), self.overdue);
         for members in &view.shards {
             if self.written.get(&members.shard).is_some_and(|known| *known < self.next) {
@@ -314,8 +285,8 @@ impl Sequencer {
     fn controlled(&mut self, now: Time, from: Address, message: control::Message, out: &mut Vec<RoleEffect>) {
         match message {
             control::Message::Stage { claim, old, .. } => self.stage(now, from, claim, old, out),
-            control::Message::Registered { entry } => self.registered(now, entry),
-            control::Message::Unavailable { why } => self.unavailable = Some(why),
+            control::Message::Registered { entry } => self.registered(now, &entry),
+            control::Message::Unavailable { why } => self.membership.note_unavailable(why),
             _ => {}
         }
     }
@@ -329,42 +300,35 @@ impl Sequencer {
         old: ViewNumber,
         out: &mut Vec<RoleEffect>,
     ) {
-        let view = self.registered_number();
-        if claim >= self.claim && claims::shows_register_behind(claim, old, view) {
-            return reply(from, control::Message::Ahead { claim, view }, out);
+        // It holds nothing, and so it is prepared for any view with nothing.
+        let staged = Staged { claim, ordered: Position::ZERO, sessions: Sessions::default() };
+        if self.membership.stage(from, old, &staged, out).is_none() {
+            return;
         }
-        if claim < self.claim || claim <= self.view_number() {
-            return reply(from, control::Message::Outbid { claim: self.claim }, out);
-        }
-        self.claim = claim;
-        self.reports.be_patient(now);
-        reply(from, control::Message::Staged { claim, incarnation: self.me.incarnation }, out);
+        self.membership.prepare(staged);
+        self.membership.be_patient(now);
+        reply(from, control::Message::Staged { claim, incarnation: self.member().incarnation }, out);
     }
 
     /// A view is registered: counts in it, if it was staged for it.
-    fn registered(&mut self, now: Time, entry: control::LogEntry) {
-        let Some(view) = entry.view else { return };
-        if view.number <= self.view_number() {
+    fn registered(&mut self, now: Time, entry: &control::LogEntry) {
+        let Some(view) = &entry.view else { return };
+        if self.membership.registered(now, view) != Registered::Starts {
             return;
         }
-        if view.names_sequencer(self.me) && self.claim == view.number {
-            let low = self.options.deviates(Deviation::SequencedTooLow);
-            self.next = if low { view.first } else { view.start };
-            self.overdue = self.next;
-            self.written = view.shards.iter().map(|members| (members.shard, self.next)).collect();
-            self.tokens = Tokens::default();
-            let forgets = self.options.deviates(Deviation::FencesForgotten);
-            self.fences = if forgets { Fences::default() } else { Fences::new(&entry.ended, view.start) };
-            self.grants.clear();
-            self.told.clear();
-            (self.tell_at, self.unavailable) = (None, None);
-            self.view = Some(view);
-            self.reports.started();
-            self.rise_to_floor(now);
-        } else {
-            self.claim = self.claim.max(view.number);
-            self.reports.note(now, view.number);
-        }
+        let low = self.options.deviates(Deviation::SequencedTooLow);
+        self.next = if low { view.first } else { view.start };
+        self.overdue = self.next;
+        self.written = view.shards.iter().map(|members| (members.shard, self.next)).collect();
+        self.tokens = Tokens::default();
+        let forgets = self.options.deviates(Deviation::FencesForgotten);
+        self.fences = if forgets { Fences::default() } else { Fences::new(&entry.ended, view.start) };
+        self.grants.clear();
+        self.told.clear();
+        self.tell_at = None;
+        self.membership.adopt(view.number, view.start);
+        self.membership.start(view);
+        self.rise_to_floor(now);
     }
 }
 

@@ -89,20 +89,8 @@ impl SequencingRole for Sequencer {
         self.log.config()
     }
 
-    fn member(&self) -> Member {
-        self.membership.me
-    }
-
-    fn is_open(&self) -> bool {
-        self.membership.is_open()
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.membership.claim
-    }
-
-    fn view_number(&self) -> ViewNumber {
-        self.membership.number
+    fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     fn ordered(&self) -> Position {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use seriatim_model::{
     Address, Durability, Endpoint, Input, LogConfig, Machine, Member, Position, SessionId, Ticket, Time,
-    View, ViewNumber, limits,
+    View, limits,
 };
 
 use super::ShardMessage;
@@ -82,20 +82,8 @@ impl SequencingRole for Sequencer {
         &self.config
     }
 
-    fn member(&self) -> Member {
-        self.membership.me
-    }
-
-    fn is_open(&self) -> bool {
-        self.membership.is_open()
-    }
-
-    fn claim(&self) -> ViewNumber {
-        self.membership.claim
-    }
-
-    fn view_number(&self) -> ViewNumber {
-        self.membership.number
+    fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     fn ordered(&self) -> Position {
