@@ -71,7 +71,7 @@ impl Progress {
     fn steps(&mut self, now: Time, log: LogId, sight: Option<Sight>) -> Option<Turn> {
         let Some(sight) = sight else {
             let course = self.logs.remove(&log)?;
-            self.due.remove(&(course.due, log));
+            assert!(self.due.remove(&(course.due, log)), "{log} is looked at again");
             return course.is_told.then(|| Turn::GetsOn(now.since(course.since)));
         };
         let course = self.logs.entry(log).or_insert_with(|| {
@@ -87,7 +87,7 @@ impl Progress {
     /// A replica is there no more.
     pub(crate) fn forget(&mut self, log: LogId) {
         if let Some(course) = self.logs.remove(&log) {
-            self.due.remove(&(course.due, log));
+            assert!(self.due.remove(&(course.due, log)), "{log} is looked at again");
         }
     }
 

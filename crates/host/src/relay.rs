@@ -31,6 +31,7 @@ impl Relay {
     /// A number under which the question is passed on: the same each time, if the asker `listens` for news.
     pub(crate) fn number(&mut self, asker: Asker, listens: bool) -> u64 {
         if let Some(number) = self.listeners.get(&asker).filter(|_| listens) {
+            assert_eq!(self.askers.get(number), Some(&asker), "a listener has one number");
             return *number;
         }
         if self.askers.len() >= MOST

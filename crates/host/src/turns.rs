@@ -67,8 +67,8 @@ impl Turns {
             return None;
         }
         let log = self.queue.pop_front()?;
-        self.waits.remove(&log);
-        self.at_work.insert(log, now);
+        assert!(self.waits.remove(&log), "{log} is in the queue, and waits");
+        assert_eq!(self.at_work.insert(log, now), None, "{log} waits, and has no turn");
         Some(log)
     }
 }

@@ -21,7 +21,9 @@ impl Visitors {
     }
 
     fn leave(&mut self, connection: ConnectionId) -> BTreeSet<RoleKey> {
-        self.roles.remove(&connection).unwrap_or_default()
+        let roles = self.roles.remove(&connection);
+        assert!(roles.as_ref().is_none_or(|roles| !roles.is_empty()), "{connection:?} spoke to somebody");
+        roles.unwrap_or_default()
     }
 }
 

@@ -80,8 +80,8 @@ crate::wire::wire_newtype!(Position as number);
 /// this is the paper's `p mod n`. A later step of the list replaces an earlier one from its own `from`
 /// on, so adding a shard moves nothing.
 ///
-/// Invariant: steps are in increasing order of `from`, the first is at 0, none has an empty shard list
-/// or a stripe of 0.
+/// Steps are in increasing order of `from`, the first is at 0, none has an empty shard list or a stripe of 0:
+/// [`from_steps`](Self::from_steps) makes no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     steps: Vec<PlacementStep>,

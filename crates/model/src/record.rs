@@ -170,7 +170,7 @@ wire_struct! { Header { kind, value } }
 /// copies it. Layout: flags (1 byte), append time (8), key and headers where their flag is set,
 /// and the payload up to the end.
 ///
-/// Invariant: the bytes have that layout.
+/// There is no other way to a record than to write that layout, or to have it checked ([`from_encoded`](Self::from_encoded)).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     encoded: Bytes,

@@ -211,6 +211,7 @@ impl TimeIndex {
             .get(index)
             .is_none_or(|next| next.time_ms > mark.time_ms && next.position > mark.position);
         if goes_after && goes_before {
+            assert!(mark.time_ms <= self.time_ms, "no mark is later than the log's time");
             self.marks.insert(index, mark);
             if self.marks.len() > MOST_MARKS {
                 self.thin_out();

@@ -30,7 +30,7 @@ impl<K: Copy + Ord> Timers<K> {
             return;
         }
         if let Some(before) = before {
-            self.by_time.remove(&(before, machine));
+            assert!(self.by_time.remove(&(before, machine)), "both maps have each deadline");
         }
         if let Some(at) = deadline {
             self.by_time.insert((at, machine));

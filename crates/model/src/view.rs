@@ -220,6 +220,8 @@ impl ViewHistory {
         while self.steps.last().is_some_and(|(_, earlier)| *earlier >= first) {
             self.steps.pop();
         }
+        let is_last = self.steps.last().is_none_or(|(last, from)| *last < view && *from < first);
+        assert!(is_last, "{view} decides from {first} on, after {:?}", self.steps.last());
         self.steps.push((view, first));
     }
 

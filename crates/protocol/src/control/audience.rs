@@ -52,6 +52,7 @@ impl Audience {
     /// A view of a log is registered. Those who were not told of it, and are now.
     pub fn hears_of(&mut self, now: Time, log: LogId, view: ViewNumber) -> Vec<Address> {
         let Some(listeners) = self.logs.get_mut(&log) else { return vec![] };
+        assert!(!listeners.is_empty(), "a log without listeners is not among them");
         let mut told = vec![];
         for (address, listener) in listeners {
             if listener.told < view && now < listener.until {
@@ -65,6 +66,12 @@ impl Audience {
     /// A log is gone. Those who are to be told.
     pub fn remove_log(&mut self, log: LogId) -> Vec<Address> {
         let listeners = self.logs.remove(&log).unwrap_or_default();
+        assert!(
+            listeners.len() <= self.count,
+            "{} of {} listeners listen to a log",
+            listeners.len(),
+            self.count
+        );
         self.count -= listeners.len();
         listeners.into_keys().collect()
     }

@@ -131,6 +131,8 @@ impl Grants {
                 true
             }
             None => {
+                let last = self.given.back().map_or(first, |last| last.end);
+                assert!(last <= first && first < end, "{first}..{end} is given after what is below {last}");
                 self.given.push_back(Grant { first, end, due, to: named });
                 false
             }

@@ -104,6 +104,8 @@ impl Tokens {
 
 impl Session {
     fn add(&mut self, span: Span) {
+        let last = self.spans.back().map_or(span.first, |last| last.end());
+        assert!(last <= span.first && self.known <= self.next, "positions rise: {span:?} after {last}");
         self.next += span.count;
         self.known += span.count;
         match self.spans.back_mut().filter(|last| last.end() == span.first) {

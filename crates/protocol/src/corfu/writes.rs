@@ -85,6 +85,7 @@ impl Replica {
     /// Nothing is on its way to this position any more. Returns how long its record is, if one was.
     fn lands(&mut self, position: Position) -> Option<usize> {
         let bytes = self.sent.remove(&position)?;
+        assert!(bytes <= self.in_flight, "{bytes} of {} bytes on their way land", self.in_flight);
         self.in_flight -= bytes;
         Some(bytes)
     }

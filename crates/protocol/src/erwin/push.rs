@@ -132,6 +132,8 @@ impl Pusher {
         }
         let told = batch.unanswered.keys().copied().collect();
         send(&batch, self.view, &self.routes, stable, out);
+        let ends = self.batches.back().map_or(batch.from, |last| last.to);
+        assert_eq!(ends, batch.from, "batches are adjacent");
         self.batches.push_back(batch);
         told
     }

@@ -15,7 +15,7 @@ use super::pauses::{BUSY_FIRST, BUSY_MOST, RECONNECT_AFTER, RESEND_FIRST, RESEND
 /// begins with half of the time that it takes between two answers, and doubles. One that refuses the view is given a pause while the register is asked. One that is silent is asked again
 /// after a measured time that doubles.
 ///
-/// Invariant: `pause` and `busy` are set only while nothing was acknowledged since the refusal.
+/// An acknowledgement ends the pause, and what was said of room.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     /// When the oldest of what is on its way was sent, or progress was last heard of.

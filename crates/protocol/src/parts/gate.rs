@@ -65,6 +65,12 @@ impl Gate {
         if self.is_open() {
             out.push(RoleEffect::Send { to, message });
         } else {
+            let before = self.waiting.back().map_or(Ticket(0), |(after, _, _)| *after);
+            assert!(
+                before <= self.awaited,
+                "a confirmation waits for {before:?}, a later one for {:?}",
+                self.awaited
+            );
             self.waiting.push_back((self.awaited, to, message));
         }
     }

@@ -63,6 +63,7 @@ impl Held {
         let count: u64 = self.names.within(names).iter().map(|part| part.count).sum();
         self.names.remove(names);
         let Some(holding) = self.sessions.get_mut(&names.session).filter(|_| count > 0) else { return };
+        assert!(count <= holding.count, "{count} of {} records of a session go", holding.count);
         holding.count -= count;
         let Holding { count: left, client, .. } = *holding;
         if left == 0 {
@@ -89,7 +90,12 @@ impl Held {
     #[must_use]
     pub fn is_left(&self, session: SessionId) -> bool {
         let client = self.sessions.get(&session).and_then(|holding| holding.client);
-        client.is_some_and(|client| self.gone.contains(&client))
+        let is_left = client.is_some_and(|client| self.gone.contains(&client));
+        assert!(
+            !is_left || self.shares.of(client) > 0,
+            "a client that is gone and has nothing here is forgotten"
+        );
+        is_left
     }
 
     /// Whether something is held of a session.

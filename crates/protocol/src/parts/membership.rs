@@ -215,6 +215,7 @@ impl Membership {
 
     /// The view that was adopted is registered. Says whether this replica leads it.
     pub fn start(&mut self, view: &View) -> bool {
+        assert!(self.number == view.number && self.is_named_in(view), "{:?} starts {view:?}", self.me);
         self.claim = self.claim.max(view.number);
         let leads = view.leader == self.me.node && self.claim == view.number;
         self.view = Some(view.clone());

@@ -490,6 +490,8 @@ impl Session {
             last.count += run.count;
             return;
         }
+        let bound = self.bound.last().map_or(0, |last| last.number + last.count);
+        assert!(bound <= run.number, "numbers below {bound} are bound, and now those from {}", run.number);
         self.bound.push(run);
     }
 }

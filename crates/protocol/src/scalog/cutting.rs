@@ -300,6 +300,8 @@ impl Leader {
         let uncommitted = self.options.deviates(Deviation::CutUncommitted);
         let held = if uncommitted { self.end } else { followers.fold(self.own, Position::min) };
         self.committed = self.committed.max(held);
+        let in_order = self.own <= self.end && (uncommitted || self.committed <= self.own);
+        assert!(in_order, "committed {}, durable {}, cut {}", self.committed, self.own, self.end);
         while self.uncommitted.front().is_some_and(|cut| cut.end() <= self.committed) {
             let cut = self.uncommitted.pop_front().expect("the front was just seen");
             self.pusher.push(now, cut, out);

@@ -135,6 +135,8 @@ impl Local {
         let chunk = Chunk { index: self.length, names, records, stored: Stored::Writing(ticket) };
         self.records += chunk.records.len();
         self.bytes += chunk.bytes();
+        let end = self.chunks.back().map_or(chunk.index, Chunk::end);
+        assert_eq!(end, chunk.index, "the local log goes on where it ends");
         self.length = chunk.end();
         self.chunks.push_back(chunk);
     }

@@ -326,7 +326,9 @@ impl Contents {
         if final_count < count {
             let need = self.need_of(log);
             need.names = need.names.max(first + count);
-            self.given.insert(view, first + final_count, named.tail(final_count));
+            let first = first + final_count;
+            assert!(first >= self.remembered.stable, "what is final at {first} has no name any more");
+            self.given.insert(view, first, named.tail(final_count));
         }
     }
 

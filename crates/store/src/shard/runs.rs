@@ -289,6 +289,8 @@ impl<T: Stretch> Runs<T> {
 
     fn add_packed(&mut self, open: &Open<T>, visits: &Visits) {
         let key = open.first().expect("a block has entries");
+        let tail = self.tail.first().expect("there are entries after those that are packed");
+        assert!(key < tail, "the block of {key} is before the tail, which begins at {tail}");
         self.blocks.insert(key, Block::packed(key, open, visits));
     }
 
