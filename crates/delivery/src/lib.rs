@@ -28,8 +28,6 @@ mod directory;
 mod failure;
 mod feed;
 pub mod fetch;
-mod map;
-mod read;
 pub mod subscriber;
 #[cfg(test)]
 mod testing;

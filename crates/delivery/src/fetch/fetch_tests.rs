@@ -1,7 +1,7 @@
 //! Scripts: inputs in, effects out.
 
+use super::read::MISSING_PAUSE;
 use super::*;
-use crate::read::MISSING_PAUSE;
 use crate::testing::{CONTROL, entry, from_register, from_shard, lookups, no_op, replies, stored, to_shards};
 
 const MS: Duration = Duration::from_millis(1);

@@ -13,10 +13,14 @@ use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
 use seriatim_protocol::{Deviation, Options};
 
+mod map;
+mod read;
+
+use map::{PositionMap, Run};
+use read::{Out, RESEND_FIRST, Read, Shared, send};
+
 use crate::directory::{Directory, Learned};
 use crate::failure::Failure;
-use crate::map::{PositionMap, Run};
-use crate::read::{Out, RESEND_FIRST, Read, Shared, send};
 
 /// A request to a [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

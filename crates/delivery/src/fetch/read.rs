@@ -1,4 +1,4 @@
-//! One read of a [`Fetch`](crate::Fetch): which shards are asked, and what comes of it.
+//! One read of a [`Fetch`](super::Fetch): which shards are asked, and what comes of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, Sha
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
 
+use super::Reply;
+use super::map::Run;
 use crate::directory::Directory;
 use crate::failure::Failure;
 use crate::feed::disorder;
-use crate::fetch::Reply;
-use crate::map::Run;
 
 /// How long a shard is asked to wait at once. The view may change meanwhile without its noticing.
 const POLL_FOR: Duration = Duration::from_secs(2);
