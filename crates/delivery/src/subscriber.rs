@@ -1,6 +1,7 @@
 //! Records from a position on, in order, as they become final.
 
 use seriatim_model::{Address, Effect, Endpoint, Input, Machine, NodeId, Peer, Position, Time};
+use seriatim_protocol::Options;
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::roles::Message;
 
@@ -89,13 +90,14 @@ impl Subscriber {
         entry: LogEntry,
         (from, end): (Position, Option<Position>),
         window: u64,
+        options: Options,
     ) -> Self {
         // There are no records above.
         let from = from.min(Position::MAX);
         let end = end.map_or(Position::MAX, |end| end.min(Position::MAX));
         Self {
             source: Source::new(control, entry, from, window),
-            policy: InOrder::new(from, end),
+            policy: InOrder::new(from, end, options),
             sink: Application::new(from),
         }
     }

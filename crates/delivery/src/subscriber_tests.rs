@@ -33,6 +33,7 @@ impl Script {
             entry,
             (Position(from), end.map(Position)),
             limits::SUBSCRIPTION_BYTES,
+            Options::default(),
         );
         let mut script = Self { subscriber, now: Time(1), asked: Asked::new(), looked_up: 0, lookups: 0 };
         script.wait(Duration::ZERO);

@@ -1,6 +1,7 @@
 //! Every record once, in the order of positions, when all before it were handed over.
 
 use seriatim_model::Position;
+use seriatim_protocol::{Deviation, Options};
 
 use super::Step;
 use crate::failure::Failure;
@@ -16,12 +17,13 @@ use crate::source::Answer;
 pub(crate) struct InOrder {
     next: Position,
     end: Position,
+    options: Options,
 }
 
 impl InOrder {
     /// Hands over the records in `from..end`.
-    pub(crate) fn new(from: Position, end: Position) -> Self {
-        Self { next: from, end }
+    pub(crate) fn new(from: Position, end: Position, options: Options) -> Self {
+        Self { next: from, end, options }
     }
 
     /// Everything below it was handed over, or has no record any more.
@@ -54,6 +56,12 @@ impl InOrder {
                 self.next = self.next.next();
                 Step::Pass
             }
+            Answer::NotYet { frontier }
+                if self.next < frontier && self.options.deviates(Deviation::HandedOverEarly) =>
+            {
+                self.next = self.next.next();
+                Step::Pass
+            }
             Answer::NotYet { .. } => Step::Wait,
             Answer::Lost { shard, end } => Step::Fail(Failure::Lost { position: self.next, shard, end }),
         }
@@ -79,7 +87,7 @@ mod tests {
     const NOT_YET: Answer = Answer::NotYet { frontier: Position(u64::MAX) };
 
     fn policy(from: u64, end: u64) -> InOrder {
-        InOrder::new(Position(from), Position(end))
+        InOrder::new(Position(from), Position(end), Options::default())
     }
 
     #[test]
@@ -142,5 +150,14 @@ mod tests {
     #[should_panic(expected = "was handed over")]
     fn no_trim_goes_back() {
         policy(3, 6).trimmed(Position(3));
+    }
+
+    #[test]
+    fn the_defect_hands_over_early() {
+        let options = Options { deviation: Some(Deviation::HandedOverEarly), ..Options::default() };
+        let mut policy = InOrder::new(Position(3), Position(9), options);
+        let not_yet = Answer::NotYet { frontier: Position(4) };
+        assert_eq!(policy.answered(Position(3), not_yet), Step::Pass);
+        assert_eq!(policy.answered(Position(4), not_yet), Step::Wait);
     }
 }
