@@ -319,7 +319,8 @@ impl Engine {
             Command::Subscribe { control, entry, from, end, events, handle } => {
                 let log = entry.id;
                 let (entry, window) = (self.newest(*entry), self.subscription_window());
-                let subscriber = Box::new(Subscriber::new(control, entry, (from, end), window));
+                let subscriber = Subscriber::new(control, entry, (from, end), window, Options::default());
+                let subscriber = Box::new(subscriber);
                 let number = self.add(Slot { log, kind: Kind::Subscriber(subscriber, events) });
                 let _ = handle.send(number);
             }

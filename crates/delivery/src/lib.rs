@@ -23,13 +23,36 @@
 //!
 //! Records that a shard gives out are stable, so buffered ones stay good through lost connections and view
 //! changes; only the subscriptions have to be made anew.
+//!
+//! # Three pieces
+//!
+//! A [`Subscriber`] is put together from three pieces, of which none holds another. Each is plain data with functions: no
+//! input or output, no clock.
+//!
+//! ```text
+//!  shards, register                                  application
+//!       |      ^                                      |      ^
+//!       v      |                                 Want v      | Event
+//!     +----------+   Answer   +----------+   Step   +----------+
+//!     |  source  |----------->|  policy  |--------->|   sink   |
+//!     +----------+  position  +----------+          +----------+
+//!          |    <-----------------                       ^
+//!          +------------------- record ------------------+
+//! ```
+//!
+//! * The **source** (`source/`) knows what the shards have given out: their subscriptions and credit, the register's view, and
+//!   which position that did not come is a gap. Asked for a position, it says what is known of it.
+//! * The **policy** (`policy/`) decides what is handed over and when: `InOrder`, one position after the other, is the first.
+//! * The **sink** (`sink/`) is the reader's side: how much it can take, and what it is told.
+//!
+//! The promises of each stand at its type, and are asserted there. [`Fetch`] uses the parts of a source that serve single
+//! reads as well: the register's view, and the doubt about what did not come.
 
-mod directory;
 mod failure;
-mod feed;
 pub mod fetch;
-mod map;
-mod read;
+mod policy;
+mod sink;
+mod source;
 pub mod subscriber;
 #[cfg(test)]
 mod testing;

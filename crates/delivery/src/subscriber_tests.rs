@@ -1,12 +1,18 @@
 //! Scripts: inputs in, effects out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use seriatim_model::limits;
+use seriatim_model::storage::Stored;
+use seriatim_model::{ShardId, limits};
+use seriatim_protocol::control;
+use seriatim_protocol::shard::{self, ReadError};
 
 use super::*;
-use crate::testing::{entry, from_register, from_shard, lookups, no_op, primary, replies, stored, to_shards};
+use crate::testing::{
+    Asked, entry, from_register, from_shard, lookups, no_op, note_asked, replies, run, stored,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -14,8 +20,7 @@ const MS: Duration = Duration::from_millis(1);
 struct Script {
     subscriber: Subscriber,
     now: Time,
-    /// Per shard: the node asked, the request, from where, and with which credit.
-    asked: BTreeMap<u32, (u32, u64, Position, u64)>,
+    asked: Asked,
     looked_up: u64,
     /// How often the register was asked.
     lookups: usize,
@@ -28,8 +33,9 @@ impl Script {
             entry,
             (Position(from), end.map(Position)),
             limits::SUBSCRIPTION_BYTES,
+            Options::default(),
         );
-        let mut script = Self { subscriber, now: Time(1), asked: BTreeMap::new(), looked_up: 0, lookups: 0 };
+        let mut script = Self { subscriber, now: Time(1), asked: Asked::new(), looked_up: 0, lookups: 0 };
         script.wait(Duration::ZERO);
         script
     }
@@ -37,22 +43,7 @@ impl Script {
     fn step(&mut self, input: Input<Message, Request>) -> Vec<Event> {
         let mut out = vec![];
         self.subscriber.step(self.now, input, &mut out);
-        for (node, shard, message) in to_shards(&out) {
-            match message {
-                shard::Message::Subscribe { request, from, credit } => {
-                    self.asked.insert(shard, (node, request, from, credit));
-                }
-                shard::Message::Cancel { request } => {
-                    self.asked.retain(|other, asked| *other != shard || asked.1 != request);
-                }
-                shard::Message::Credit { request, bytes } => {
-                    let asked = self.asked.get_mut(&shard).expect("credit is for a subscription");
-                    assert_eq!(asked.1, request);
-                    asked.3 += bytes;
-                }
-                other => panic!("a subscriber does not send {other:?}"),
-            }
-        }
+        note_asked(&mut self.asked, &out);
         let asked = lookups(&out);
         self.lookups += asked.len();
         self.looked_up = asked.last().copied().unwrap_or(self.looked_up);
@@ -98,10 +89,6 @@ fn positions(events: &[Event]) -> Vec<u64> {
         records.iter().map(|stored| stored.position.0).collect()
     };
     events.iter().flat_map(of).collect()
-}
-
-fn run(positions: impl IntoIterator<Item = u64>) -> Vec<Stored> {
-    positions.into_iter().map(stored).collect()
 }
 
 #[test]
@@ -154,162 +141,6 @@ fn the_reader_gets_no_more_bytes_than_it_wants_but_for_one_record() {
 }
 
 #[test]
-fn a_view_change_loses_and_repeats_nothing() {
-    let mut script = Script::new(entry(1, 2, 2), 0, None);
-    script.want(100);
-    let (_, old, ..) = script.asked[&0];
-    assert_eq!(positions(&script.deliver(0, 0, run([0, 1]), 4)), [0, 1]);
-    assert_eq!(script.deliver(0, 4, run([4]), 5), []);
-    script.step(Input::Disconnected(Peer::Node(NodeId(10))));
-    script.wait(Duration::ZERO);
-    assert_eq!(script.lookups, 1);
-    script.found(entry(2, 2, 2));
-    script.wait(Duration::ZERO);
-    let of = |shard: u32| (script.asked[&shard].0, script.asked[&shard].2);
-    assert_eq!(of(0), (primary(2, 0), Position(5)));
-    assert_eq!(of(1), (primary(2, 1), Position(2)));
-    // A late delivery of the old subscription changes nothing.
-    let late =
-        shard::Message::Deliver { request: old, from: Position(5), records: run([5]), upto: Position(8) };
-    assert_eq!(script.step(from_shard(10, 0, late)), []);
-    assert_eq!(positions(&script.deliver(1, 2, run([2, 3]), 8)), [2, 3, 4]);
-    assert_eq!(positions(&script.deliver(0, 5, run([5]), 8)), [5]);
-}
-
-#[test]
-fn lost_deliveries_are_asked_for_again_and_repeated_ones_ignored() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    script.want(100);
-    assert_eq!(positions(&script.deliver(0, 0, run([0, 1]), 2)), [0, 1]);
-    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), []);
-    assert_eq!(script.deliver(0, 3, run([3]), 4), [], "2 is missing");
-    script.wait(Duration::ZERO);
-    assert_eq!(script.asked[&0].2, Position(2));
-}
-
-#[test]
-fn a_shard_that_is_behind_the_others_is_asked_again_with_growing_patience() {
-    let mut script = Script::new(entry(1, 2, 2), 0, None);
-    script.deliver(0, 0, run([0, 1]), 4);
-    let first = script.asked[&1].1;
-    script.wait(199 * MS);
-    assert_eq!(script.asked[&1].1, first);
-    script.wait(MS);
-    let second = script.asked[&1].1;
-    assert!(second > first && script.lookups == 1);
-    script.wait(399 * MS);
-    assert_eq!(script.asked[&1].1, second);
-    script.wait(MS);
-    assert!(script.asked[&1].1 > second);
-}
-
-#[test]
-fn deliveries_that_take_longer_than_the_patience_are_taken_all_the_same() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    script.want(1000);
-    let (mut on_the_way, mut last, mut asked, mut delivered) = (vec![], 0, 0, vec![]);
-    for _ in 0..3000 {
-        if let Some((node, request, from, _)) = script.asked.get(&0).copied()
-            && request != last
-        {
-            (last, asked) = (request, asked + 1);
-            on_the_way.push((script.now + 1200 * MS, node, request, from));
-        }
-        let arrived: Vec<_> = on_the_way.extract_if(.., |(at, ..)| *at <= script.now).collect();
-        for (_, node, request, from) in arrived {
-            let records = run([from.0, from.0 + 1]);
-            let message = shard::Message::Deliver { request, from, records, upto: from + 2 };
-            delivered.extend(positions(&script.step(from_shard(node, 0, message))));
-        }
-        script.wait(10 * MS);
-    }
-    assert_eq!(delivered, (0..delivered.len() as u64).collect::<Vec<_>>());
-    assert!(delivered.len() >= 20 && asked <= 30, "{} records of {asked} subscriptions", delivered.len());
-}
-
-#[test]
-fn a_quiet_subscription_is_made_anew_only_rarely() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    script.deliver(0, 0, run([0]), 1);
-    let first = script.asked[&0].1;
-    script.wait(999 * MS);
-    assert_eq!(script.asked[&0].1, first);
-    script.wait(MS);
-    let second = script.asked[&0].1;
-    assert!(second > first);
-    script.wait(999 * MS);
-    assert_eq!(script.asked[&0].1, second);
-}
-
-#[test]
-fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    script.want(100);
-    assert_eq!(positions(&script.deliver(0, 0, run([0, 2]), 3)), [0]);
-    script.wait(Duration::ZERO);
-    // The shard may have answered in another view: it is asked again.
-    assert_eq!(script.found(entry(1, 1, 64)), []);
-    script.wait(Duration::ZERO);
-    assert_eq!(script.deliver(0, 1, run([2]), 3), []);
-    script.wait(Duration::ZERO);
-    let gap = Failure::Gap { position: Position(1), shard: ShardId(0) };
-    assert_eq!(script.found(entry(1, 1, 64)), [Event::Failed(gap)]);
-    assert!(script.subscriber.is_over() && script.asked.is_empty());
-}
-
-#[test]
-fn a_newer_placement_explains_a_gap() {
-    let mut script = Script::new(entry(1, 1, 2), 0, None);
-    script.want(100);
-    assert_eq!(positions(&script.deliver(0, 0, run([0, 1, 4]), 5)), [0, 1]);
-    script.wait(Duration::ZERO);
-    script.found(entry(2, 2, 2));
-    script.wait(Duration::ZERO);
-    assert_eq!(positions(&script.deliver(1, 2, run([2, 3]), 5)), [2, 3, 4]);
-}
-
-#[test]
-fn a_shard_that_left_is_let_go() {
-    let mut script = Script::new(entry(1, 2, 2), 4, None);
-    script.want(100);
-    assert_eq!(script.asked.len(), 2);
-    let mut newer = entry(2, 2, 2);
-    let view = newer.view.as_mut().unwrap();
-    view.shards.remove(0);
-    view.placement = view.placement.then(Position(4), vec![ShardId(1)]).forget_below(Position(4));
-    script.found(newer);
-    script.wait(Duration::ZERO);
-    assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1]);
-    assert_eq!(positions(&script.deliver(1, 4, run([4, 5, 6]), 7)), [4, 5, 6]);
-}
-
-#[test]
-fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
-    let mut script = Script::new(entry(1, 2, 1), 0, None);
-    script.want(100);
-    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
-    // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
-    let mut newer = entry(2, 2, 1);
-    newer.view.as_mut().unwrap().placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
-    assert_eq!(script.found(newer.clone()), []);
-    script.wait(Duration::ZERO);
-    assert_eq!(script.found(newer), []);
-    script.wait(Duration::ZERO);
-    let (node, request, ..) = script.asked[&1];
-    let error = ReadError::Trimmed { first: Position(4) };
-    let events = script.step(from_shard(node, 1, shard::Message::ReadFailed { request, error }));
-    assert_eq!(events, [Event::Trimmed { first: Position(4) }]);
-    assert!(!script.subscriber.is_over());
-}
-
-#[test]
-fn records_out_of_order_are_an_error() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    let disordered = Failure::Disordered { position: Position(1), shard: ShardId(0) };
-    assert_eq!(script.deliver(0, 0, run([1, 1]), 2), [Event::Failed(disordered)]);
-}
-
-#[test]
 fn what_is_trimmed_is_announced_and_passed_over() {
     let mut script = Script::new(entry(1, 2, 2), 0, None);
     script.want(100);
@@ -324,63 +155,6 @@ fn what_is_trimmed_is_announced_and_passed_over() {
 }
 
 #[test]
-fn what_was_sent_before_a_trim_and_comes_after_it_is_passed_over() {
-    let mut script = Script::new(entry(1, 2, 2), 0, None);
-    script.want(100);
-    let (node, request, ..) = script.asked[&0];
-    let error = ReadError::Trimmed { first: Position(6) };
-    script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
-    assert_eq!(positions(&script.deliver(1, 0, run([2, 3, 6]), 8)), [6]);
-}
-
-#[test]
-fn a_damaged_replica_is_replaced_by_the_next_one() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    let error = || ReadError::Damaged { position: Position(3) };
-    let (node, request, ..) = script.asked[&0];
-    assert_eq!(script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error: error() })), []);
-    script.wait(Duration::ZERO);
-    let (node, request, ..) = script.asked[&0];
-    assert_eq!(node, 100);
-    // It may be repaired soon, but not for ever.
-    let damaged = Failure::Damaged { position: Position(3), shard: ShardId(0) };
-    let mut events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error: error() }));
-    for _ in 2..2 * MISSING_ROUNDS {
-        assert_eq!(events, []);
-        script.wait(crate::feed::IDLE);
-        let (node, request, ..) = script.asked[&0];
-        events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error: error() }));
-    }
-    assert_eq!(events, [Event::Failed(damaged)]);
-}
-
-#[test]
-fn replicas_that_lack_something_each_are_asked_in_turn() {
-    let mut script = Script::new(entry(1, 1, 64), 0, None);
-    script.want(100);
-    let missing = |script: &mut Script, position: u64| {
-        let (node, request, ..) = script.asked[&0];
-        let error = ReadError::Missing { position: Position(position) };
-        let events = script.step(from_shard(node, 0, shard::Message::ReadFailed { request, error }));
-        // A reader that asked every replica in vain waits a little.
-        script.wait(crate::feed::IDLE);
-        events
-    };
-    assert_eq!(missing(&mut script, 0), []);
-    assert_eq!(script.asked[&0].0, 100);
-    assert_eq!(positions(&script.deliver(0, 0, run([0, 1]), 2)), [0, 1]);
-    assert_eq!(missing(&mut script, 2), []);
-    assert_eq!(script.asked[&0].0, 10, "the first one may have it by now");
-    // It may be on its way to somebody, but not for ever.
-    let failure = Failure::Missing { position: Position(2), shard: ShardId(0) };
-    let rest = 2 * crate::feed::MISSING_ROUNDS - 1;
-    for _ in 1..rest {
-        assert_eq!(missing(&mut script, 2), []);
-    }
-    assert_eq!(missing(&mut script, 2), [Event::Failed(failure)]);
-}
-
-#[test]
 fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     let mut script = Script::new(entry(1, 2, 1), 0, None);
     script.want(100);
@@ -392,7 +166,7 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     };
     assert_eq!(lost(&mut script, 1), []);
     script.asked.remove(&1);
-    script.wait(20 * crate::feed::IDLE);
+    script.wait(20 * crate::source::feed::IDLE);
     assert!(!script.asked.contains_key(&1), "there is nothing to ask for again");
     // A trimmed record is no loss any more.
     let (node, request, ..) = script.asked[&0];
@@ -408,18 +182,6 @@ fn what_is_lost_is_named_when_everything_before_it_was_handed_over() {
     let failure = Failure::Lost { position: Position(3), shard: ShardId(1), end: Position(6) };
     assert!(failure.to_string().contains("read on from 4"), "{failure}");
     assert_eq!(events[1..], [Event::Failed(failure)]);
-}
-
-#[test]
-fn a_log_without_a_view_is_waited_for() {
-    let mut script = Script::new(entry(0, 1, 64), 0, None);
-    assert!(script.asked.is_empty() && script.lookups == 1);
-    script.found(entry(0, 1, 64));
-    script.wait(20 * MS);
-    assert_eq!(script.lookups, 2);
-    script.found(entry(1, 1, 64));
-    script.wait(Duration::ZERO);
-    assert_eq!(script.asked.len(), 1);
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! The parts that the tests of both machines share: a small log, its records, and short names for effects.
+//! The parts that the tests of all machines share: a small log, its records, and short names for effects.
+
+use std::collections::BTreeMap;
 
 use seriatim_model::storage::Stored;
 use seriatim_model::{
@@ -104,4 +106,32 @@ pub(crate) fn replies<R: Clone>(effects: &[Effect<Message, R>]) -> Vec<R> {
         _ => None,
     };
     effects.iter().filter_map(reply).collect()
+}
+
+/// The requests to each shard at present: the node asked, the request, from where, and with which credit.
+pub(crate) type Asked = BTreeMap<u32, (u32, u64, Position, u64)>;
+
+/// Notes what a subscription asks of the shards with these effects.
+pub(crate) fn note_asked<R>(asked: &mut Asked, effects: &[Effect<Message, R>]) {
+    for (node, shard, message) in to_shards(effects) {
+        match message {
+            shard::Message::Subscribe { request, from, credit } => {
+                asked.insert(shard, (node, request, from, credit));
+            }
+            shard::Message::Cancel { request } => {
+                asked.retain(|other, asked| *other != shard || asked.1 != request);
+            }
+            shard::Message::Credit { request, bytes } => {
+                let asked = asked.get_mut(&shard).expect("credit is for a subscription");
+                assert_eq!(asked.1, request);
+                asked.3 += bytes;
+            }
+            other => panic!("a subscription does not send {other:?}"),
+        }
+    }
+}
+
+/// A record at each of these positions.
+pub(crate) fn run(positions: impl IntoIterator<Item = u64>) -> Vec<Stored> {
+    positions.into_iter().map(stored).collect()
 }

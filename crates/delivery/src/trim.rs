@@ -12,8 +12,8 @@ use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard;
 use seriatim_protocol::{Deviation, Options};
 
-use crate::directory::{Directory, Learned};
 use crate::failure::Failure;
+use crate::source::{Directory, Learned};
 
 /// How long to wait before a replica is told again; doubled up to [`AGAIN_MOST`].
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
@@ -66,7 +66,7 @@ impl Machine for Trim {
             }
             Input::Message { message: Message::Control(message), .. } => {
                 match self.directory.receive(message) {
-                    Learned::NewView => self.begin(now),
+                    Learned::NewView { .. } => self.begin(now),
                     Learned::Deleted => {
                         let name = self.directory.entry().name.clone();
                         self.end(Err(Failure::Deleted(name)), out);

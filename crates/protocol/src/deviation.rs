@@ -198,6 +198,8 @@ pub enum Deviation {
     RetainedTooLittle,
     /// Three quarters of what a limit of bytes allows are kept.
     RetainedThreeQuarters,
+    /// A subscription hands over a record before it is known what is at the positions before it.
+    HandedOverEarly,
 }
 
 /// The configuration of every machine of a node.

@@ -86,7 +86,7 @@ const PASSED_WHILE_REPEATED: Profile = Profile {
 };
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 96] = [
+pub const MUTATIONS: [Mutation; 97] = [
     mutation(Deviation::StableEarly, "no_unstable_reads", 3, profiles::QUIET),
     mutation(Deviation::FilterForgotten, "at_most_once", 5, profiles::CHURN),
     mutation(Deviation::FilterUnion, "durability", 20, profiles::HALF_SEEN),
@@ -141,6 +141,7 @@ pub const MUTATIONS: [Mutation; 96] = [
     mutation(Deviation::LeftUntrimmed, "durability", 20, profiles::RESHAPED),
     mutation(Deviation::AgainInDoubt, "at_most_once", 10, profiles::APPENDED_AGAIN),
     mutation(Deviation::MapBeyondStable, "no_gap", 20, profiles::LOOKUPS),
+    mutation(Deviation::HandedOverEarly, "no_gap", 5, profiles::QUIET),
     mutation(Deviation::SuccessorForgotten, "at_most_once", 20, profiles::RESUMED).of(SHARDS_CHOSEN),
     mutation(Deviation::RefusedEarly, "at_most_once", 150, profiles::UNDECIDED_RECORDS),
     mutation(Deviation::EndedOrdered, "at_most_once", 40, profiles::RESUMED).of(HAS_CUTS),

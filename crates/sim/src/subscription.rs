@@ -8,6 +8,7 @@ use seriatim_protocol::control::LogEntry;
 
 use crate::excuses::Excuse;
 use crate::history::History;
+use crate::plan::Plan;
 use crate::random::Random;
 
 /// A subscription to the whole log.
@@ -25,8 +26,9 @@ pub struct Subscription {
 impl Subscription {
     /// Subscribes from the beginning of the log, with so many bytes on their way.
     #[must_use]
-    pub fn new(control: NodeId, entry: LogEntry, random: Random, window: u64) -> Self {
-        let machine = Subscriber::new(control, entry, (Position::ZERO, None), window);
+    pub fn new(control: NodeId, entry: &LogEntry, random: Random, window: u64, plan: &Plan) -> Self {
+        let range = (Position::ZERO, None);
+        let machine = Subscriber::new(control, entry.clone(), range, window, plan.options);
         Self { machine, random, next: Position::ZERO, wants: 0, has_ended: false }
     }
 

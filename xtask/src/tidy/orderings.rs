@@ -134,7 +134,7 @@ mod tests {
             "crates/model/src/order.rs",
             "crates/bench/src/stall.rs",
             "crates/sim/tests/seeds.rs",
-            "crates/delivery/src/fetch_tests.rs",
+            "crates/delivery/src/fetch/fetch_tests.rs",
         ] {
             assert_eq!(found(path, code, ""), [""; 0], "{path}");
         }

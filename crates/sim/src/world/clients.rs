@@ -60,7 +60,7 @@ impl World {
         let client = Client {
             number,
             producers,
-            subscription: subscribes.then(|| Subscription::new(CONTROL, entry.clone(), random, window)),
+            subscription: subscribes.then(|| Subscription::new(CONTROL, entry, random, window, &self.plan)),
             lookups: (number < self.plan.workload.lookups)
                 .then(|| Lookups::new(CONTROL, entry.clone(), self.plan.options, self.random.fork())),
             reader: self.plan.workload.reads.then(reader),

@@ -93,8 +93,8 @@ impl Program {
 
     /// A client that is handed everything from a position on. It begins at once.
     pub(crate) fn subscriber(entry: &LogEntry, from: Position) -> Self {
-        let mut subscriber =
-            Subscriber::new(REGISTER, entry.clone(), (from, None), limits::SUBSCRIPTION_BYTES);
+        let (window, options) = (limits::SUBSCRIPTION_BYTES, Options::default());
+        let mut subscriber = Subscriber::new(REGISTER, entry.clone(), (from, None), window, options);
         let request = subscriber::Request::Want { records: 1 << 20, bytes: 1 << 30 };
         let mut effects = vec![];
         subscriber.step(Time::ZERO, Input::Request { token: 0, request }, &mut effects);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Time, View};
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, Time, View, ViewNumber};
 use seriatim_protocol::control::message::NEWS;
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_protocol::roles::Message;
@@ -30,7 +30,11 @@ pub(crate) enum Learned {
     Nothing,
     /// The view that is known is the latest, as the register said in answer to this question.
     Same(u64),
-    NewView,
+    /// There is a newer view. Final positions stay final, but where an operator accepted a loss: what was final from
+    /// `lost_from` on is given out anew.
+    NewView {
+        lost_from: Position,
+    },
     Deleted,
 }
 
@@ -127,14 +131,22 @@ impl Directory {
         if entry.id != self.entry.id {
             return Learned::Deleted;
         }
-        let is_new = entry.view_number() > self.entry.view_number();
+        let known = self.entry.view_number();
+        let is_new = entry.view_number() > known;
         if is_new || entry.version > self.entry.version {
             self.entry = entry;
         }
         if self.entry.view.is_some() && (is_new || request == self.awaited) {
             self.rest();
         }
-        if is_new { Learned::NewView } else { Learned::Same(request) }
+        if is_new { Learned::NewView { lost_from: self.lost_from(known) } } else { Learned::Same(request) }
+    }
+
+    /// The lowest position at which a view after `known` started; beyond all of them for a reader that knew of no view.
+    fn lost_from(&self, known: ViewNumber) -> Position {
+        let steps = self.entry.history.steps().iter();
+        let new = steps.filter(|(number, _)| *number > known).map(|(_, first)| *first);
+        new.min().filter(|_| known != ViewNumber::NONE).unwrap_or(Position(u64::MAX))
     }
 }
 
@@ -170,6 +182,25 @@ mod tests {
         assert_eq!(asked(&mut directory, again), [2]);
         assert_eq!(directory.receive(found(2)), Learned::Same(2));
         assert_eq!(directory.deadline(), None);
+    }
+
+    #[test]
+    fn what_a_newer_view_starts_below_is_given_out_anew() {
+        let started = |steps: &[(u64, u64)], view: u64| {
+            let mut newer = entry(view, 1, 64);
+            for (number, first) in steps {
+                newer.history.push(ViewNumber(*number), Position(*first));
+            }
+            control::Message::Registered { entry: newer }
+        };
+        let steps = [(1, 0), (2, 70), (3, 50), (4, 90)];
+        let newest = Learned::NewView { lost_from: Position(u64::MAX) };
+        assert_eq!(Directory::new(CONTROL, entry(0, 1, 64)).receive(started(&steps, 4)), newest);
+        let mut directory = Directory::new(CONTROL, entry(1, 1, 64));
+        let newer = Learned::NewView { lost_from: Position(70) };
+        assert_eq!(directory.receive(started(&steps[..2], 2)), newer);
+        let two_newer = Learned::NewView { lost_from: Position(50) };
+        assert_eq!(directory.receive(started(&steps, 4)), two_newer);
     }
 
     #[test]

@@ -13,10 +13,14 @@ use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
 use seriatim_protocol::{Deviation, Options};
 
-use crate::directory::{Directory, Learned};
+mod map;
+mod read;
+
+use map::{PositionMap, Run};
+use read::{Out, RESEND_FIRST, Read, Shared};
+
 use crate::failure::Failure;
-use crate::map::{PositionMap, Run};
-use crate::read::{Out, RESEND_FIRST, Read, Shared, send};
+use crate::source::{Directory, Learned, send};
 
 /// A request to a [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +259,7 @@ impl Fetch {
 
     fn controlled(&mut self, now: Time, message: control::Message, out: &mut Out) {
         match self.shared.directory.receive(message) {
-            Learned::NewView => self.enter_view(now, out),
+            Learned::NewView { lost_from } => self.enter_view(now, lost_from, out),
             Learned::Deleted => {
                 let failure = Failure::Deleted(self.entry().name.clone());
                 self.for_each(out, |_, _, _| Some(Reply::Failed(failure.clone())));
@@ -267,20 +271,17 @@ impl Fetch {
         }
     }
 
-    /// Final positions stay final. Only where an operator accepted a loss a view starts below them.
-    fn enter_view(&mut self, now: Time, out: &mut Out) {
-        let steps = self.entry().history.steps();
-        let new = steps.iter().filter(|(number, _)| *number > self.entered).map(|(_, first)| *first);
-        let first = new.min().filter(|_| self.entered != ViewNumber::NONE).unwrap_or(Position(u64::MAX));
+    /// Final positions stay final, and so do their owners; only where an operator accepted a loss, not from `lost_from` on.
+    fn enter_view(&mut self, now: Time, lost_from: Position, out: &mut Out) {
         self.entered = self.entry().view_number();
         if !self.options.deviates(Deviation::MapBeyondStable) {
-            self.map.forget_from(first);
+            self.map.forget_from(lost_from);
         }
         // A replica that was asked in an older view may not know of that.
         self.questions.clear();
-        self.stable = self.stable.min(first);
+        self.stable = self.stable.min(lost_from);
         self.for_each(out, |read, shared, out| {
-            read.enter_view(now, first, shared, out);
+            read.enter_view(now, lost_from, shared, out);
             None
         });
     }

@@ -1,8 +1,10 @@
 //! Scripts: inputs in, effects out.
 
+use super::read::MISSING_PAUSE;
 use super::*;
-use crate::read::MISSING_PAUSE;
-use crate::testing::{CONTROL, entry, from_register, from_shard, lookups, no_op, replies, stored, to_shards};
+use crate::testing::{
+    CONTROL, entry, from_register, from_shard, lookups, no_op, replies, run, stored, to_shards,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -70,10 +72,6 @@ impl Script {
         let request = self.looked_up;
         self.step(from_register(control::Message::Found { request, entry, nodes: vec![] }))
     }
-}
-
-fn run(positions: impl IntoIterator<Item = u64>) -> Vec<Stored> {
-    positions.into_iter().map(stored).collect()
 }
 
 fn records(positions: impl IntoIterator<Item = u64>, next: u64) -> Vec<Reply> {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use seriatim_model::storage::Stored;
 use seriatim_model::{NodeId, Position, Time};
 
+use super::credit::Credit;
+
 /// How long to wait for what should come before it is asked for again; doubled each time.
 pub(crate) const PATIENCE_FIRST: Duration = Duration::from_millis(200);
 /// How long to wait where nothing need come, before making sure that the subscription still stands; and the longest wait
@@ -19,33 +21,26 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 /// How often all replicas of a shard may say that they do not hold a record yet, before that is believed.
 pub(crate) const MISSING_ROUNDS: usize = 25;
 
-/// Credit is given back in portions of at least this part of all that a subscription may have.
-const CREDIT_PORTIONS: u64 = 4;
-
-/// Invariant: `buffer` holds the shard's records below `upto` that were not handed over yet, in order,
-/// and `buffered` is their size in bytes.
+/// Invariant: `buffer` holds the shard's records below `upto` that were not taken yet, in order, and `credit` counts their
+/// bytes as kept.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// The node that was asked.
-    pub(crate) source: NodeId,
+    pub(crate) node: NodeId,
     /// Which replica of the shard that is; 0 is the primary.
     pub(crate) replica: usize,
     /// How many replicas in a row could not give out what comes next.
     pub(crate) failures: usize,
     /// The subscription, once it was asked for.
     pub(crate) request: Option<u64>,
-    /// The first of the requests to this source that were made because the one before was not answered in time.
+    /// The first of the requests to this node that were made because the one before was not answered in time.
     earliest: u64,
     /// Everything of this shard below it has come.
     pub(crate) upto: Position,
     /// The position that comes next is lost, and the shard's others below the second one.
     lost: Option<(Position, Position)>,
     buffer: VecDeque<Stored>,
-    buffered: u64,
-    /// How many bytes may be on their way or in `buffer`.
-    window: u64,
-    /// How many more bytes the shard may send.
-    credit: u64,
+    credit: Credit,
     /// When it was asked or heard last; before it was asked, when to ask.
     since: Time,
     /// Since when another shard has been ahead of this one.
@@ -55,9 +50,10 @@ pub(crate) struct Feed {
 }
 
 /// The contents of a shard at a position.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Record(Stored),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Record,
+    NoOp,
     NotYet,
     /// The shard passed over the position, or gave out one below it again.
     Missing,
@@ -65,11 +61,16 @@ pub(crate) enum Taken {
     Lost(Position),
 }
 
-impl Taken {
+impl Seen {
+    /// Whether the shard has something there.
+    pub(crate) fn is_there(self) -> bool {
+        matches!(self, Self::Record | Self::NoOp)
+    }
+
     /// Which answer counts, if several shards might have the position: the lowest.
-    pub(crate) fn rank(&self) -> u8 {
+    pub(crate) fn rank(self) -> u8 {
         match self {
-            Self::Record(_) => 0,
+            Self::Record | Self::NoOp => 0,
             Self::NotYet => 1,
             Self::Lost(_) => 2,
             Self::Missing => 3,
@@ -86,14 +87,16 @@ pub(crate) enum Received {
     Repeated,
     /// One before it was lost.
     Hole,
+    /// It is more than the shard may send.
+    TooMuch,
     /// This position is not where it should be.
     Disordered(Position),
 }
 
 impl Feed {
-    pub(crate) fn new(source: NodeId, from: Position, now: Time, window: u64) -> Self {
+    pub(crate) fn new(node: NodeId, from: Position, now: Time, window: u64) -> Self {
         Self {
-            source,
+            node,
             replica: 0,
             failures: 0,
             request: None,
@@ -101,9 +104,7 @@ impl Feed {
             upto: from,
             lost: None,
             buffer: VecDeque::new(),
-            buffered: 0,
-            window,
-            credit: 0,
+            credit: Credit::new(window),
             since: now,
             owed_since: None,
             patience: PATIENCE_FIRST,
@@ -116,7 +117,7 @@ impl Feed {
         match self.owed_since {
             _ if self.lost.is_some() => None,
             _ if self.request.is_none() => Some(self.since),
-            _ if self.credit == 0 => None,
+            _ if self.credit.is_spent() => None,
             Some(owed_since) => Some(self.since.max(owed_since) + self.patience),
             None if self.heard => Some(self.since + IDLE),
             None => Some(self.since + self.patience),
@@ -131,8 +132,7 @@ impl Feed {
         self.upto = from;
         self.since = now;
         self.heard = false;
-        self.credit = self.window.saturating_sub(self.buffered);
-        self.credit
+        self.credit.begin()
     }
 
     /// Nothing came for too long: the next wait is longer.
@@ -145,13 +145,12 @@ impl Feed {
     /// Whether a delivery that `node` made for `request` counts: the present subscription's, or a late one of those that
     /// it repeats.
     pub(crate) fn awaits(&self, node: NodeId, request: u64) -> bool {
-        self.source == node
-            && self.request.is_some_and(|present| (self.earliest..=present).contains(&request))
+        self.node == node && self.request.is_some_and(|present| (self.earliest..=present).contains(&request))
     }
 
-    /// Asks `source` anew, as soon as possible.
-    pub(crate) fn restart(&mut self, now: Time, source: NodeId, replica: usize) {
-        (self.source, self.replica) = (source, replica);
+    /// Asks `node` anew, as soon as possible.
+    pub(crate) fn restart(&mut self, now: Time, node: NodeId, replica: usize) {
+        (self.node, self.replica) = (node, replica);
         self.since = now;
         self.lost = None;
         self.patience = PATIENCE_FIRST;
@@ -197,9 +196,9 @@ impl Feed {
         if let Some(position) = disorder(from, &records, upto) {
             return Received::Disordered(position);
         }
-        let bytes = records.iter().map(|stored| stored.record.size() as u64).sum();
-        self.credit = self.credit.saturating_sub(bytes);
-        self.buffered += bytes;
+        if !self.credit.take_in(records.iter().map(size).sum()) {
+            return Received::TooMuch;
+        }
         self.buffer.extend(records);
         if upto > self.upto {
             self.failures = 0;
@@ -214,26 +213,40 @@ impl Feed {
         self.owed_since = (self.upto < frontier).then(|| self.owed_since.unwrap_or(now));
     }
 
-    pub(crate) fn take(&mut self, position: Position) -> Taken {
+    /// Looks what there is at `position`, when everything below it was taken, or is with other shards.
+    pub(crate) fn look(&mut self, position: Position) -> Seen {
         // Other shards had what lies before its end.
         self.lost = self.lost.filter(|(_, end)| position < *end);
         match (self.buffer.front(), self.lost) {
             (Some(front), _) if front.position == position => {
-                let stored = self.buffer.pop_front().expect("the front was just seen");
-                self.buffered -= stored.record.size() as u64;
-                Taken::Record(stored)
+                if front.record.is_no_op() {
+                    Seen::NoOp
+                } else {
+                    Seen::Record
+                }
             }
-            (None, Some((lost, end))) if lost <= position && position < end => Taken::Lost(end),
-            (None, _) if self.upto <= position => Taken::NotYet,
-            _ => Taken::Missing,
+            (None, Some((lost, end))) if lost <= position && position < end => Seen::Lost(end),
+            (None, _) if self.upto <= position => Seen::NotYet,
+            _ => Seen::Missing,
         }
+    }
+
+    /// Takes the record at `position`.
+    ///
+    /// # Panics
+    /// If it is not the first that is kept.
+    pub(crate) fn take(&mut self, position: Position) -> Stored {
+        let stored = self.buffer.pop_front().expect("a record is taken after it was seen");
+        assert_eq!(stored.position, position, "a record is taken after it was seen");
+        self.credit.free(size(&stored));
+        stored
     }
 
     /// Positions from `first` on are given anew: an operator accepted that what was final there is lost.
     pub(crate) fn forget_from(&mut self, first: Position) {
         while self.buffer.back().is_some_and(|back| back.position >= first) {
             let stored = self.buffer.pop_back().expect("the back was just seen");
-            self.buffered -= stored.record.size() as u64;
+            self.credit.free(size(&stored));
         }
         self.upto = self.upto.min(first);
         self.lost = self.lost.filter(|(position, _)| *position < first);
@@ -243,21 +256,20 @@ impl Feed {
     pub(crate) fn forget_below(&mut self, first: Position) {
         while self.buffer.front().is_some_and(|front| front.position < first) {
             let stored = self.buffer.pop_front().expect("the front was just seen");
-            self.buffered -= stored.record.size() as u64;
+            self.credit.free(size(&stored));
         }
         self.lost = self.lost.filter(|(position, _)| *position >= first);
     }
 
-    /// The credit to give back now, if it is enough to be worth a message.
+    /// The credit to give back now, and for which request, if it is enough to be worth a message.
     pub(crate) fn credit_due(&mut self) -> Option<(u64, u64)> {
         let request = self.request?;
-        let missing = self.window.saturating_sub(self.credit + self.buffered);
-        if missing < self.window / CREDIT_PORTIONS {
-            return None;
-        }
-        self.credit += missing;
-        Some((request, missing))
+        self.credit.due().map(|bytes| (request, bytes))
     }
+}
+
+fn size(stored: &Stored) -> u64 {
+    stored.record.size() as u64
 }
 
 /// The first position of `records` that is not above the one before it and within `from..upto`.

@@ -1,18 +1,17 @@
-//! One read of a [`Fetch`](crate::Fetch): which shards are asked, and what comes of it.
+//! One read of a [`Fetch`](super::Fetch): which shards are asked, and what comes of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::storage::Stored;
-use seriatim_model::{Address, Effect, Endpoint, NodeId, Placement, Position, ShardId, Time, View};
+use seriatim_model::{Effect, NodeId, Placement, Position, ShardId, Time, View};
 use seriatim_protocol::roles::Message;
 use seriatim_protocol::shard::{self, ReadError};
 
-use crate::directory::Directory;
+use super::Reply;
+use super::map::Run;
 use crate::failure::Failure;
-use crate::feed::disorder;
-use crate::fetch::Reply;
-use crate::map::Run;
+use crate::source::{Directory, Doubt, Verdict, feed::disorder, send};
 
 /// How long a shard is asked to wait at once. The view may change meanwhile without its noticing.
 const POLL_FOR: Duration = Duration::from_secs(2);
@@ -67,25 +66,14 @@ pub(crate) struct Read {
     /// Which shards hold the range, if it is known. Only they are asked.
     owners: Option<Vec<Run>>,
     parts: BTreeMap<ShardId, Part>,
-    doubt: Option<Doubt>,
-    /// Whether all were asked again in the present view for a first position that did not come.
-    asked_again: bool,
-}
-
-/// A shard did not give out the first position although it should have it, by the view that is known.
-/// Before anybody is blamed, the register is asked whether there is a newer one, and then the shards again: what they said
-/// before may be of a view that placed the position elsewhere.
-#[derive(Clone, Copy, Debug)]
-struct Doubt {
-    shard: ShardId,
-    /// Only answers to later questions count.
-    asked: u64,
+    /// Of the first position.
+    doubt: Doubt,
 }
 
 /// One shard's part of a read.
 #[derive(Debug)]
 struct Part {
-    source: NodeId,
+    node: NodeId,
     replica: usize,
     /// The position that the replica which was asked last does not hold yet.
     missing: Option<Position>,
@@ -111,17 +99,7 @@ impl Read {
         (until, give_up): (Time, Time),
         owners: Option<Vec<Run>>,
     ) -> Self {
-        Self {
-            token,
-            from,
-            end,
-            until,
-            give_up,
-            owners,
-            parts: BTreeMap::new(),
-            doubt: None,
-            asked_again: false,
-        }
+        Self { token, from, end, until, give_up, owners, parts: BTreeMap::new(), doubt: Doubt::default() }
     }
 
     pub(crate) fn deadline(&self) -> Time {
@@ -136,10 +114,10 @@ impl Read {
         }
         for shard in self.shards(view, shared.directory.placement()) {
             let Some(members) = view.shard(shard) else { continue };
-            let source = members.primary().node;
-            let part = self.parts.entry(shard).or_insert_with(|| Part::new(source, self.from));
+            let primary = members.primary().node;
+            let part = self.parts.entry(shard).or_insert_with(|| Part::new(primary, self.from));
             if part.upto == self.from {
-                (part.source, part.replica) = (source, 0);
+                (part.node, part.replica) = (primary, 0);
                 part.ask(now, &mut shared.askers);
             }
         }
@@ -196,7 +174,7 @@ impl Read {
                 max_records: u32::try_from(self.end - self.from).unwrap_or(u32::MAX),
                 wait_ms: wait.as_millis() as u32,
             };
-            send(part.source, *shard, message, out);
+            send(part.node, *shard, message, out);
         }
     }
 
@@ -254,7 +232,7 @@ impl Read {
         part.replica += 1;
         match members.and_then(|members| members.replicas.get(part.replica)) {
             Some(member) => {
-                part.source = member.node;
+                part.node = member.node;
                 part.ask(now, &mut shared.askers);
                 self.ask_due(now, shared, out);
                 None
@@ -263,7 +241,7 @@ impl Read {
                 // Another view may have a replica that holds it, or it is on its way: a replica that is new, or whose log
                 // lost something, copies first. That takes as long as there is to copy, so the read's own deadline counts.
                 part.replica = 0;
-                part.source = members.map_or(part.source, |members| members.primary().node);
+                part.node = members.map_or(part.node, |members| members.primary().node);
                 part.rest(Some(now + part.missing_pause), &mut shared.askers);
                 part.missing_pause = (part.missing_pause * 2).min(RESEND_MOST);
                 shared.directory.ask(now);
@@ -282,9 +260,9 @@ impl Read {
         let has_left = |shard: &ShardId| view.is_some_and(|view| view.shard(*shard).is_none());
         // The records of a shard that has left are trimmed: the other shards, which may have answered before that, say
         // so when they are asked again.
-        let must_ask_again = self.doubt.take().is_some()
+        let must_ask_again = self.doubt.is_open()
             || self.parts.iter().any(|(shard, part)| has_left(shard) || part.upto > lost_from);
-        self.asked_again = must_ask_again;
+        self.doubt.enter_view(must_ask_again.then_some(self.from));
         if must_ask_again {
             self.forget_answers(shared, out);
         }
@@ -300,9 +278,8 @@ impl Read {
         shared: &mut Shared,
         out: &mut Out,
     ) -> Option<Reply> {
-        let Doubt { shard, .. } = self.doubt.take_if(|doubt| answer > doubt.asked)?;
-        if std::mem::replace(&mut self.asked_again, true) {
-            return Some(Reply::Failed(Failure::Gap { position: self.from, shard }));
+        if let Verdict::Gap(gap) = self.doubt.view_confirmed(answer)? {
+            return Some(Reply::Failed(gap));
         }
         self.forget_answers(shared, out);
         self.ask_shards(now, shared);
@@ -317,7 +294,7 @@ impl Read {
     }
 
     pub(crate) fn disconnected(&mut self, now: Time, node: NodeId, shared: &mut Shared) {
-        for part in self.parts.values_mut().filter(|part| part.source == node && part.request != 0) {
+        for part in self.parts.values_mut().filter(|part| part.node == node && part.request != 0) {
             part.rest(Some(now + PAUSE), &mut shared.askers);
             shared.directory.ask(now);
         }
@@ -357,8 +334,7 @@ impl Read {
         } else if let Some(end) = part.lost.filter(|_| is_first && self.is_nowhere_else(shard, places)) {
             Some(Reply::Failed(Failure::Lost { position: next, shard, end }))
         } else if is_first && part.upto > next {
-            self.doubt = Some(Doubt { shard, asked: shared.directory.asked() });
-            shared.directory.ask_surely(now);
+            self.doubt.raise(now, next, shard, &mut shared.directory);
             None
         } else if is_first && now < self.until {
             // Nothing yet. Perhaps because the view is over and nobody told the shards.
@@ -390,7 +366,7 @@ impl Read {
         match self.parts.get(&shard) {
             Some(part) if next == self.from && !part.answered => Reply::Failed(match part.missing {
                 Some(position) => Failure::Missing { position, shard },
-                None => Failure::Unanswered { shard, node: part.source, why },
+                None => Failure::Unanswered { shard, node: part.node, why },
             }),
             _ => self.answer(next),
         }
@@ -407,7 +383,7 @@ impl Read {
 
     /// The part that this answer is for.
     fn part(&mut self, node: NodeId, shard: ShardId, request: u64) -> Option<&mut Part> {
-        self.parts.get_mut(&shard).filter(|part| part.source == node && part.request == request)
+        self.parts.get_mut(&shard).filter(|part| part.node == node && part.request == request)
     }
 
     /// The shard that has `next`, or is the first to say whether it has.
@@ -448,9 +424,9 @@ impl Read {
 }
 
 impl Part {
-    fn new(source: NodeId, from: Position) -> Self {
+    fn new(node: NodeId, from: Position) -> Self {
         Self {
-            source,
+            node,
             replica: 0,
             missing: None,
             missing_pause: MISSING_PAUSE,
@@ -477,11 +453,7 @@ impl Part {
 
     /// Tells whoever was asked that nobody waits for the answer.
     fn cancel(&mut self, shard: ShardId, shared: &mut Shared, out: &mut Out) {
-        send(self.source, shard, shard::Message::Cancel { request: self.request }, out);
+        send(self.node, shard, shard::Message::Cancel { request: self.request }, out);
         self.rest(None, &mut shared.askers);
     }
-}
-
-pub(crate) fn send(node: NodeId, shard: ShardId, message: shard::Message, out: &mut Out) {
-    out.push(Effect::Send { to: Address::Node(node, Endpoint::Shard(shard)), message: message.into() });
 }

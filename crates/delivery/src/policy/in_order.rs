@@ -1,0 +1,163 @@
+//! Every record once, in the order of positions, when all before it were handed over.
+
+use seriatim_model::Position;
+use seriatim_protocol::{Deviation, Options};
+
+use super::Step;
+use crate::failure::Failure;
+use crate::source::Answer;
+
+/// Takes one position after the other, from the first that is wanted to the end.
+///
+/// It promises: the positions that it has records given of strictly increase, and it leaves out only those that are empty, or
+/// were announced as trimmed. A position of which nothing is known holds up all above it.
+///
+/// Invariant: everything below `next` was given, is empty, or was announced as trimmed. It only grows.
+#[derive(Debug)]
+pub(crate) struct InOrder {
+    next: Position,
+    end: Position,
+    options: Options,
+}
+
+impl InOrder {
+    /// Hands over the records in `from..end`.
+    pub(crate) fn new(from: Position, end: Position, options: Options) -> Self {
+        Self { next: from, end, options }
+    }
+
+    /// Everything below it was handed over, or has no record any more.
+    pub(crate) fn next(&self) -> Position {
+        self.next
+    }
+
+    /// The position that the source is to be asked for, unless the end is reached.
+    pub(crate) fn wanted(&self) -> Option<Position> {
+        (self.next < self.end).then_some(self.next)
+    }
+
+    /// Takes the source's answer for `position`, which was wanted.
+    ///
+    /// # Panics
+    /// If it was not.
+    pub(crate) fn answered(&mut self, position: Position, answer: Answer) -> Step {
+        assert!(
+            self.wanted() == Some(position),
+            "positions are handed over one after the other: {position} came where {} was wanted, below {}",
+            self.next,
+            self.end
+        );
+        match answer {
+            Answer::Record => {
+                self.next = self.next.next();
+                Step::Give
+            }
+            Answer::Empty => {
+                self.next = self.next.next();
+                Step::Pass
+            }
+            Answer::NotYet { frontier }
+                if self.next < frontier && self.options.deviates(Deviation::HandedOverEarly) =>
+            {
+                self.next = self.next.next();
+                Step::Pass
+            }
+            Answer::NotYet { .. } => Step::Wait,
+            Answer::Lost { shard, end } => Step::Fail(Failure::Lost { position: self.next, shard, end }),
+        }
+    }
+
+    /// Everything below `first` was trimmed.
+    ///
+    /// # Panics
+    /// If the policy was already there.
+    pub(crate) fn trimmed(&mut self, first: Position) -> Step {
+        assert!(first > self.next, "what was trimmed below {first} was handed over below {}", self.next);
+        self.next = first;
+        Step::Skip { first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::ShardId;
+
+    use super::*;
+
+    const NOT_YET: Answer = Answer::NotYet { frontier: Position(u64::MAX) };
+
+    fn policy(from: u64, end: u64) -> InOrder {
+        InOrder::new(Position(from), Position(end), Options::default())
+    }
+
+    #[test]
+    fn each_record_is_given_once_in_order_and_empty_positions_are_left_out() {
+        let mut policy = policy(3, 6);
+        assert_eq!(policy.wanted(), Some(Position(3)));
+        assert_eq!(policy.answered(Position(3), Answer::Record), Step::Give);
+        assert_eq!(policy.answered(Position(4), Answer::Empty), Step::Pass);
+        assert_eq!(policy.answered(Position(5), Answer::Record), Step::Give);
+        assert_eq!((policy.wanted(), policy.next()), (None, Position(6)));
+    }
+
+    #[test]
+    fn a_position_that_is_not_known_holds_up_all_above_it() {
+        let mut policy = policy(3, 6);
+        for _ in 0..2 {
+            assert_eq!(policy.answered(Position(3), NOT_YET), Step::Wait);
+            assert_eq!(policy.wanted(), Some(Position(3)));
+        }
+        assert_eq!(policy.answered(Position(3), Answer::Record), Step::Give);
+    }
+
+    #[test]
+    fn trimmed_positions_are_passed_over_also_beyond_the_end() {
+        let mut policy = policy(0, 6);
+        assert_eq!(policy.trimmed(Position(4)), Step::Skip { first: Position(4) });
+        assert_eq!(policy.wanted(), Some(Position(4)));
+        assert_eq!(policy.trimmed(Position(9)), Step::Skip { first: Position(9) });
+        assert_eq!(policy.wanted(), None);
+    }
+
+    #[test]
+    fn a_record_that_is_lost_is_named_by_its_position() {
+        let (shard, end) = (ShardId(2), Position(7));
+        let failure = Failure::Lost { position: Position(3), shard, end };
+        assert_eq!(policy(3, 6).answered(Position(3), Answer::Lost { shard, end }), Step::Fail(failure));
+    }
+
+    #[test]
+    #[should_panic(expected = "4 came where 3 was wanted")]
+    fn no_position_is_left_out() {
+        policy(3, 6).answered(Position(4), Answer::Record);
+    }
+
+    #[test]
+    #[should_panic(expected = "3 came where 4 was wanted")]
+    fn no_record_is_given_twice() {
+        let mut policy = policy(3, 6);
+        policy.answered(Position(3), Answer::Record);
+        policy.answered(Position(3), Answer::Record);
+    }
+
+    #[test]
+    #[should_panic(expected = "below 6")]
+    fn nothing_is_given_at_the_end() {
+        policy(6, 6).answered(Position(6), Answer::Record);
+    }
+
+    #[test]
+    #[should_panic(expected = "was handed over")]
+    fn no_trim_goes_back() {
+        policy(3, 6).trimmed(Position(3));
+    }
+
+    #[test]
+    fn the_defect_hands_over_early() {
+        let options = Options { deviation: Some(Deviation::HandedOverEarly), ..Options::default() };
+        let mut policy = InOrder::new(Position(3), Position(9), options);
+        let not_yet = Answer::NotYet { frontier: Position(4) };
+        assert_eq!(policy.answered(Position(3), not_yet), Step::Pass);
+        assert_eq!(policy.answered(Position(4), not_yet), Step::Wait);
+    }
+}

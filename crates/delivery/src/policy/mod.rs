@@ -1,0 +1,33 @@
+//! The decision what is handed over, and when, between a [source](crate::source) and a [sink](crate::sink).
+//!
+//! A policy knows neither of them. It names the position that it wants next, is told the [`Answer`](crate::source::Answer) of the
+//! source, and says what is to be done ([`Step`]). It holds no records and has no deadline: what does not come is the source's to
+//! ask for again, and how much the reader can take is the sink's to know.
+//!
+//! There is one: [`InOrder`].
+
+use seriatim_model::Position;
+
+use crate::failure::Failure;
+
+mod in_order;
+
+pub(crate) use in_order::InOrder;
+
+/// The consequence of an answer, or of news.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The record that the source found goes to the sink.
+    Give,
+    /// There is nothing for the sink at the position that was wanted. On with the next one.
+    Pass,
+    /// The sink is told that the records that should have come next were trimmed.
+    Skip {
+        /// The first position that is left.
+        first: Position,
+    },
+    /// Nothing, until the source has news.
+    Wait,
+    /// The sink is told why nothing follows.
+    Fail(Failure),
+}

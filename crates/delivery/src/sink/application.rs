@@ -1,0 +1,200 @@
+//! A program that takes records in batches and says how many more it has room for.
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{Effect, Position};
+
+use crate::failure::Failure;
+
+/// An event for the reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The next records. No-ops are left out; every other position is there, in order, once.
+    Deliver {
+        /// The records. Never empty.
+        records: Vec<Stored>,
+        /// Whether they may still fail. Those of shards are final, so they never do.
+        speculative: bool,
+    },
+    /// The records that should have come next were trimmed: the next record is at `first` or after it.
+    Trimmed {
+        /// The first position that is left.
+        first: Position,
+    },
+    /// The end that was asked for is reached. Nothing follows.
+    Finished,
+    /// It cannot go on. Nothing follows.
+    Failed(Failure),
+}
+
+/// The reader's side of a subscription.
+///
+/// It promises: the reader is given no record after it has as many as it wanted, or as many bytes, so only the last one may be
+/// larger; the positions of its records strictly increase; what it is told comes in the order in which it happened; and nothing
+/// comes after the end.
+///
+/// Invariant: every record that was given lies below `above`, and those of `batch` are the last of them, in order.
+#[derive(Debug)]
+pub(crate) struct Application {
+    token: u64,
+    wanted_records: u64,
+    /// Below zero if the last record was larger than what was wanted.
+    wanted_bytes: i64,
+    above: Position,
+    /// Given, and not told to the reader yet.
+    batch: Vec<Stored>,
+    has_ended: bool,
+}
+
+impl Application {
+    /// A reader that wants nothing yet, and nothing below `from` ever.
+    pub(crate) fn new(from: Position) -> Self {
+        let batch = vec![];
+        Self { token: 0, wanted_records: 0, wanted_bytes: 0, above: from, batch, has_ended: false }
+    }
+
+    /// The reader can take so much more. It is told everything with this token from now on.
+    pub(crate) fn want(&mut self, token: u64, records: u64, bytes: u64) {
+        self.token = token;
+        self.wanted_records = self.wanted_records.saturating_add(records);
+        self.wanted_bytes = self.wanted_bytes.saturating_add_unsigned(bytes);
+    }
+
+    /// Whether there is room for a record.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.wanted_records > 0 && self.wanted_bytes > 0
+    }
+
+    /// Nothing is told any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Gives it a record. It is told of it with the next [`flush`](Self::flush), or before anything else.
+    ///
+    /// # Panics
+    /// If it has no room, has ended, or was given a record at this position or above.
+    pub(crate) fn give(&mut self, stored: Stored) {
+        assert!(self.wants_more() && !self.has_ended, "a record came that was not wanted");
+        assert!(stored.position >= self.above, "{} was given below {}", stored.position, self.above);
+        self.above = stored.position.next();
+        self.wanted_records -= 1;
+        self.wanted_bytes = self.wanted_bytes.saturating_sub_unsigned(stored.record.size() as u64);
+        self.batch.push(stored);
+    }
+
+    /// Tells the reader what it was given since the last time.
+    pub(crate) fn flush<M>(&mut self, out: &mut Vec<Effect<M, Event>>) {
+        if !self.batch.is_empty() {
+            let records = std::mem::take(&mut self.batch);
+            self.tell(Event::Deliver { records, speculative: false }, out);
+        }
+    }
+
+    /// Nothing more comes from below `first`: it was trimmed.
+    pub(crate) fn skip<M>(&mut self, first: Position, out: &mut Vec<Effect<M, Event>>) {
+        assert!(first > self.above, "records below {} were given, and {first} is the first", self.above);
+        self.flush(out);
+        self.above = first;
+        self.tell(Event::Trimmed { first }, out);
+    }
+
+    /// The last event, unless the reader does not want to hear it.
+    pub(crate) fn end<M>(&mut self, last: Option<Event>, out: &mut Vec<Effect<M, Event>>) {
+        self.flush(out);
+        if let Some(last) = last {
+            self.tell(last, out);
+        }
+        self.has_ended = true;
+    }
+
+    fn tell<M>(&self, event: Event, out: &mut Vec<Effect<M, Event>>) {
+        assert!(!self.has_ended, "nothing comes after the end");
+        out.push(Effect::Reply { token: self.token, reply: event });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{replies, stored};
+
+    type Out = Vec<Effect<seriatim_protocol::Message, Event>>;
+
+    fn deliver(positions: &[u64]) -> Event {
+        let records = positions.iter().map(|position| stored(*position)).collect();
+        Event::Deliver { records, speculative: false }
+    }
+
+    #[test]
+    fn it_takes_as_many_records_and_bytes_as_it_wants_but_for_the_last_one() {
+        let mut application = Application::new(Position(0));
+        assert!(!application.wants_more());
+        let size = stored(0).record.size() as u64;
+        application.want(1, 9, size + 1);
+        for position in [0, 1] {
+            assert!(application.wants_more());
+            application.give(stored(position));
+        }
+        assert!(!application.wants_more(), "no more bytes");
+        application.want(1, 0, size - 1);
+        assert!(!application.wants_more(), "it had these already");
+        application.want(1, 0, 1);
+        assert!(application.wants_more());
+        let mut application = Application::new(Position(0));
+        application.want(1, 1, u64::MAX);
+        application.give(stored(0));
+        assert!(!application.wants_more(), "no more records");
+    }
+
+    #[test]
+    fn what_happened_is_told_in_its_order_with_the_latest_token() {
+        let mut application = Application::new(Position(2));
+        let mut out: Out = vec![];
+        application.want(1, 9, 1 << 20);
+        application.flush(&mut out);
+        assert!(out.is_empty(), "there is no empty batch");
+        application.give(stored(2));
+        application.give(stored(4));
+        application.want(7, 9, 1 << 20);
+        application.skip(Position(6), &mut out);
+        application.give(stored(6));
+        application.end(Some(Event::Finished), &mut out);
+        let told = [deliver(&[2, 4]), Event::Trimmed { first: Position(6) }, deliver(&[6]), Event::Finished];
+        assert_eq!(replies(&out), told);
+        assert!(out.iter().all(|effect| matches!(effect, Effect::Reply { token: 7, .. })));
+        assert!(application.has_ended());
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_told_nothing() {
+        let mut application = Application::new(Position(2));
+        let mut out: Out = vec![];
+        application.end(None, &mut out);
+        assert!(out.is_empty() && application.has_ended());
+    }
+
+    #[test]
+    #[should_panic(expected = "was given below")]
+    fn no_record_comes_twice() {
+        let mut application = Application::new(Position(2));
+        application.want(1, 9, 1 << 20);
+        application.give(stored(2));
+        application.give(stored(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "not wanted")]
+    fn no_record_comes_that_was_not_wanted() {
+        Application::new(Position(2)).give(stored(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing comes after the end")]
+    fn nothing_comes_after_the_end() {
+        let mut application = Application::new(Position(2));
+        let mut out: Out = vec![];
+        application.end(Some(Event::Finished), &mut out);
+        application.end(Some(Event::Finished), &mut out);
+    }
+}

@@ -1,0 +1,123 @@
+//! How many bytes of records one shard may have on their way to a reader, or in the reader's memory.
+
+use seriatim_model::limits;
+
+/// Credit is given back in portions of at least this part of all that a subscription may have.
+const PORTIONS: u64 = 4;
+/// A shard sends while it has credit: its last record may be larger than what is left.
+const LARGEST_RECORD: u64 = (limits::MAX_RECORD_BYTES + limits::MAX_RECORD_OVERHEAD_BYTES) as u64;
+
+/// The account of one shard.
+///
+/// Invariant: `granted` and `held` together are at most `window`, but for what the last record was larger than the credit.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    window: u64,
+    /// How many more bytes the shard may send.
+    granted: u64,
+    /// How many bytes are kept here.
+    held: u64,
+}
+
+impl Credit {
+    /// A shard that may have `window` bytes on their way or here, and was not asked for any.
+    pub(crate) fn new(window: u64) -> Self {
+        Self { window, granted: 0, held: 0 }
+    }
+
+    /// Whether the shard may send nothing more.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.granted == 0
+    }
+
+    /// A new subscription begins: returns the credit to ask with.
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.granted = self.window.saturating_sub(self.held);
+        self.check();
+        self.granted
+    }
+
+    /// Takes in so many bytes of records, unless no shard that keeps to its credit would have sent them.
+    #[must_use]
+    pub(crate) fn take_in(&mut self, bytes: u64) -> bool {
+        if self.held + bytes > self.window + LARGEST_RECORD {
+            return false;
+        }
+        self.granted = self.granted.saturating_sub(bytes);
+        self.held += bytes;
+        self.check();
+        true
+    }
+
+    /// A record of so many bytes is kept here no more.
+    pub(crate) fn free(&mut self, bytes: u64) {
+        assert!(bytes <= self.held, "{bytes} bytes were freed, and {} kept", self.held);
+        self.held -= bytes;
+    }
+
+    /// The credit to give back now, if it is enough to be worth a message.
+    pub(crate) fn due(&mut self) -> Option<u64> {
+        let missing = self.window.saturating_sub(self.granted + self.held);
+        if missing < self.window / PORTIONS {
+            return None;
+        }
+        self.granted += missing;
+        self.check();
+        Some(missing)
+    }
+
+    fn check(&self) {
+        let (granted, held, most) = (self.granted, self.held, self.window + LARGEST_RECORD);
+        assert!(held <= most, "{held} bytes are kept of a shard that may send {most}");
+        let in_all = granted + held;
+        assert!(
+            granted == 0 || in_all <= self.window,
+            "{in_all} bytes are granted or kept, of {}",
+            self.window
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_granted_and_what_is_kept_are_never_more_than_the_window() {
+        let mut credit = Credit::new(100);
+        assert!(credit.is_spent());
+        assert_eq!(credit.begin(), 100);
+        assert!(credit.take_in(70));
+        assert_eq!(credit.due(), None, "nothing was freed");
+        assert_eq!(credit.begin(), 30, "as much as there is room for");
+        credit.free(20);
+        assert_eq!(credit.due(), None, "not worth a message");
+        credit.free(10);
+        assert_eq!(credit.due(), Some(30));
+        assert_eq!(credit.due(), None);
+    }
+
+    #[test]
+    fn the_last_record_may_be_larger_than_the_credit_and_nothing_else() {
+        let mut credit = Credit::new(100);
+        credit.begin();
+        assert!(credit.take_in(90) && credit.take_in(50));
+        assert!(credit.is_spent());
+        assert_eq!((credit.due(), credit.begin()), (None, 0));
+        assert!(!credit.take_in(LARGEST_RECORD), "no shard that keeps to its credit has sent it");
+        credit.free(50);
+        assert_eq!(credit.due(), None);
+        credit.free(90);
+        assert_eq!(credit.due(), Some(100));
+    }
+
+    #[test]
+    #[should_panic(expected = "were freed")]
+    fn nothing_is_freed_twice() {
+        let mut credit = Credit::new(100);
+        credit.begin();
+        assert!(credit.take_in(10));
+        credit.free(10);
+        credit.free(1);
+    }
+}

@@ -1,0 +1,464 @@
+//! Where records come from: the shards of a log, as a subscription to each of them gives its part out.
+//!
+//! [`Source`] keeps those subscriptions up: it asks, gives credit, asks again what fell silent, goes from one replica to the
+//! next and from one view to the next, and keeps what came until it is taken. It is asked for a position and says what is known
+//! of that ([`Answer`]). In which order positions are asked for, and what becomes of their records, a [policy](crate::policy)
+//! decides.
+//!
+//! The parts of it that single reads use as well: [`Directory`], what the register says of the log; [`Doubt`], whether a
+//! position that did not come is a gap.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::storage::Stored;
+use seriatim_model::{Address, Effect, Endpoint, NodeId, Position, ShardId, Time};
+use seriatim_protocol::control::{self, LogEntry};
+use seriatim_protocol::roles::Message;
+use seriatim_protocol::shard::{self, ReadError};
+
+mod credit;
+mod directory;
+mod doubt;
+pub(crate) mod feed;
+
+pub(crate) use directory::{Directory, Learned};
+pub(crate) use doubt::{Doubt, Verdict};
+use feed::{Feed, MISSING_ROUNDS, Received, Seen};
+
+use crate::failure::Failure;
+
+/// The subscriptions to all shards of one log.
+///
+/// It promises: a record is given out at most once, and final; of the bytes of each shard no more are on their way or
+/// kept than the window allows, but for the last record; a position is said to be lost only where the shard that had it says so, and
+/// that one is missing only after the register and all shards were asked again.
+///
+/// Invariant: nothing below `wanted_from` is asked for or given out.
+#[derive(Debug)]
+pub(crate) struct Source {
+    directory: Directory,
+    /// How many bytes each shard may have on their way.
+    window: u64,
+    feeds: BTreeMap<ShardId, Feed>,
+    wanted_from: Position,
+    /// The record at this position, of this shard, can be taken.
+    found: Option<(Position, ShardId)>,
+    last_request: u64,
+    doubt: Doubt,
+}
+
+/// Knowledge of a position. Except for `NotYet` it does not change any more, unless the position is trimmed, or an operator
+/// accepts that what was there is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A record is there, and can be taken.
+    Record,
+    /// There is no record: it is the position of a no-op.
+    Empty,
+    /// Nothing yet. Some shard has given out all that it has below `frontier`.
+    NotYet {
+        /// That bound.
+        frontier: Position,
+    },
+    /// The record is lost, and an operator accepted that.
+    Lost {
+        /// The shard that had it.
+        shard: ShardId,
+        /// The position after the last that the shard lost with it.
+        end: Position,
+    },
+}
+
+/// The outcome of an input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Nothing that changes an answer.
+    Nothing,
+    /// Positions may have another answer now.
+    Changed,
+    /// The records that are wanted next were trimmed: the next one is at `first` or after it.
+    Trimmed {
+        /// The first position that is left.
+        first: Position,
+    },
+    /// There will be no other answers.
+    Failed(Failure),
+}
+
+impl Source {
+    /// Subscriptions to the log that `entry` describes, for what is at `from` or after it. They are made with the first timer.
+    pub(crate) fn new(control: NodeId, entry: LogEntry, from: Position, window: u64) -> Self {
+        let mut source = Self {
+            directory: Directory::new(control, entry),
+            window,
+            feeds: BTreeMap::new(),
+            wanted_from: from,
+            found: None,
+            last_request: 0,
+            doubt: Doubt::default(),
+        };
+        source.enter_view::<()>(Time::ZERO, Position(u64::MAX), &mut vec![]);
+        source
+    }
+
+    /// The register's entry, as far as it is known.
+    pub(crate) fn entry(&self) -> &LogEntry {
+        self.directory.entry()
+    }
+
+    /// Whether the log has a view. Before that nothing is known of any position.
+    pub(crate) fn has_view(&self) -> bool {
+        self.directory.view().is_some()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.feeds.values().filter_map(Feed::deadline).chain(self.directory.deadline()).min()
+    }
+
+    /// Tells what is known of `position`. Nothing below it is wanted any more; nor is the position itself, where it is empty.
+    ///
+    /// # Panics
+    /// If `position` was taken, found empty, or trimmed before.
+    pub(crate) fn ask(&mut self, now: Time, position: Position) -> Answer {
+        assert!(
+            position >= self.wanted_from,
+            "{position} is wanted again, and all below {}",
+            self.wanted_from
+        );
+        self.found = None;
+        if self.doubt.is_open() || !self.has_view() {
+            return Answer::NotYet { frontier: self.frontier() };
+        }
+        let (shard, seen) = self.look(position);
+        match seen {
+            Seen::Record => {
+                self.found = Some((position, shard));
+                Answer::Record
+            }
+            Seen::NoOp => {
+                self.take_from(shard, position);
+                Answer::Empty
+            }
+            Seen::Lost(end) => Answer::Lost { shard, end },
+            Seen::NotYet => Answer::NotYet { frontier: self.frontier() },
+            Seen::Missing => {
+                self.doubt.raise(now, position, shard, &mut self.directory);
+                Answer::NotYet { frontier: self.frontier() }
+            }
+        }
+    }
+
+    /// Takes the record that was found at the position that was asked for last, before any other input. It is not given out
+    /// again, and nor is anything below it.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub(crate) fn take(&mut self) -> Stored {
+        let (position, shard) = self.found.take().expect("a record is taken once, after it was found");
+        self.take_from(shard, position)
+    }
+
+    fn take_from(&mut self, shard: ShardId, position: Position) -> Stored {
+        self.wanted_from = position.next();
+        self.feeds.get_mut(&shard).expect("it was seen there").take(position)
+    }
+
+    /// Looks what there is at `position`, at the shard that has it or is to be waited for.
+    fn look(&mut self, position: Position) -> (ShardId, Seen) {
+        if let Some(shard) = self.directory.placement().map(|placement| placement.shard_of(position)) {
+            let feed = self.feeds.get_mut(&shard);
+            return (shard, feed.map_or(Seen::NotYet, |feed| feed.look(position)));
+        }
+        // No placement says which shard should have it: it is missing when none has it.
+        let mut best: Option<(ShardId, Seen)> = None;
+        for (shard, feed) in &mut self.feeds {
+            let seen = feed.look(position);
+            if seen.is_there() {
+                return (*shard, seen);
+            }
+            if best.is_none_or(|(_, known)| seen.rank() < known.rank()) {
+                best = Some((*shard, seen));
+            }
+        }
+        best.unwrap_or((ShardId(0), Seen::NotYet))
+    }
+
+    /// Everything of some shard below it has come.
+    fn frontier(&self) -> Position {
+        self.feeds.values().map(|feed| feed.upto).max().unwrap_or_default()
+    }
+
+    /// Lets shards send as much as was taken, where that is enough to be worth a message.
+    pub(crate) fn return_credit<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
+        for (shard, feed) in &mut self.feeds {
+            if let Some((request, bytes)) = feed.credit_due() {
+                send(feed.node, *shard, shard::Message::Credit { request, bytes }, out);
+            }
+        }
+    }
+
+    /// Ends all subscriptions.
+    pub(crate) fn close<R>(&mut self, out: &mut Vec<Effect<Message, R>>) {
+        for (shard, feed) in std::mem::take(&mut self.feeds) {
+            cancel(shard, feed.node, feed.request, out);
+        }
+    }
+
+    /// Takes a message of a replica of a shard.
+    pub(crate) fn receive<R>(
+        &mut self,
+        now: Time,
+        (node, shard): (NodeId, ShardId),
+        message: shard::Message,
+        out: &mut Vec<Effect<Message, R>>,
+    ) -> News {
+        match message {
+            shard::Message::Deliver { request, from, records, upto } => {
+                self.delivered(now, (node, shard, request), from, records, upto, out)
+            }
+            shard::Message::ReadFailed { request, error } => {
+                let is_current = |feed: &&mut Feed| feed.node == node && feed.request == Some(request);
+                let Some(feed) = self.feeds.get_mut(&shard).filter(is_current) else { return News::Nothing };
+                feed.request = None;
+                self.read_failed(now, shard, error)
+            }
+            shard::Message::Fenced { .. } => {
+                self.directory.ask(now);
+                News::Nothing
+            }
+            // The rest are not for readers.
+            _ => News::Nothing,
+        }
+    }
+
+    fn delivered<R>(
+        &mut self,
+        now: Time,
+        (node, shard, request): (NodeId, ShardId, u64),
+        from: Position,
+        records: Vec<Stored>,
+        upto: Position,
+        out: &mut Vec<Effect<Message, R>>,
+    ) -> News {
+        let wanted_from = self.wanted_from;
+        let feed = self.feeds.get_mut(&shard).filter(|feed| feed.awaits(node, request));
+        let Some(feed) = feed else { return News::Nothing };
+        match feed.receive(now, from, records, upto) {
+            Received::Next => {
+                // It may have been sent before the log was trimmed further.
+                feed.forget_below(wanted_from);
+                self.compare(now);
+                News::Changed
+            }
+            Received::Repeated => News::Nothing,
+            Received::Hole | Received::TooMuch => {
+                // One that is late says nothing of the present subscription.
+                if feed.request == Some(request) {
+                    self.drop_subscription(now, shard, out);
+                }
+                News::Nothing
+            }
+            Received::Disordered(position) => News::Failed(Failure::Disordered { position, shard }),
+        }
+    }
+
+    /// The shard's subscription has ended with this error.
+    fn read_failed(&mut self, now: Time, shard: ShardId, error: ReadError) -> News {
+        let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
+        match error {
+            ReadError::Trimmed { first } => {
+                // The records that this shard lacks below `first` are gone, also where others are still at it.
+                feed.disconnected(now);
+                self.trimmed(first)
+            }
+            ReadError::Damaged { position } => {
+                self.try_next_replica(now, shard, Failure::Damaged { position, shard })
+            }
+            ReadError::Missing { position } => {
+                self.try_next_replica(now, shard, Failure::Missing { position, shard })
+            }
+            ReadError::Lost { position, end } => {
+                // Positions before it on other shards are still to be taken.
+                feed.lost(position, end);
+                News::Changed
+            }
+            ReadError::Disk { reason } => self.try_next_replica(now, shard, Failure::Disk { shard, reason }),
+            ReadError::Busy | ReadError::NotStable { .. } => {
+                feed.refused(now);
+                // A replica that is deposed and does not know may have no room for ever.
+                self.directory.ask(now);
+                News::Nothing
+            }
+        }
+    }
+
+    fn trimmed(&mut self, first: Position) -> News {
+        if first <= self.wanted_from {
+            return News::Nothing;
+        }
+        self.wanted_from = first;
+        self.doubt.let_go();
+        self.feeds.values_mut().for_each(|feed| feed.forget_below(first));
+        News::Trimmed { first }
+    }
+
+    /// The other replicas hold the same records, or will; only if none of them can give out what comes next
+    /// this is over.
+    fn try_next_replica(&mut self, now: Time, shard: ShardId, failure: Failure) -> News {
+        let members = self.directory.view().and_then(|view| view.shard(shard));
+        let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
+        let replicas = members.map_or(&[][..], |members| &members.replicas);
+        feed.failures += 1;
+        let rounds = feed.failures / replicas.len().max(1);
+        // A replica gets what it lacks or has damaged from the others.
+        let may_pass =
+            matches!(failure, Failure::Missing { .. } | Failure::Damaged { .. }) && rounds < MISSING_ROUNDS;
+        if replicas.is_empty() || rounds > 0 && !may_pass {
+            return News::Failed(failure);
+        }
+        let replica = (feed.replica + 1) % replicas.len();
+        if feed.failures.is_multiple_of(replicas.len()) {
+            // Another view may have a replica that holds it, or it is on its way.
+            (feed.node, feed.replica) = (replicas[replica].node, replica);
+            feed.refused(now);
+            self.directory.ask(now);
+        } else {
+            feed.restart(now, replicas[replica].node, replica);
+        }
+        News::Nothing
+    }
+
+    /// Takes a message of the register.
+    pub(crate) fn controlled<R>(
+        &mut self,
+        now: Time,
+        message: control::Message,
+        out: &mut Vec<Effect<Message, R>>,
+    ) -> News {
+        match self.directory.receive(message) {
+            Learned::Nothing => News::Nothing,
+            Learned::NewView { lost_from } => {
+                self.enter_view(now, lost_from, out);
+                News::Changed
+            }
+            Learned::Same(answer) => match self.doubt.view_confirmed(answer) {
+                None => News::Nothing,
+                Some(Verdict::Gap(gap)) => News::Failed(gap),
+                Some(Verdict::AskAgain(position)) => {
+                    self.ask_all_again(now, position, out);
+                    News::Nothing
+                }
+            },
+            Learned::Deleted => News::Failed(Failure::Deleted(self.entry().name.clone())),
+        }
+    }
+
+    fn ask_all_again<R>(&mut self, now: Time, position: Position, out: &mut Vec<Effect<Message, R>>) {
+        let shards: Vec<ShardId> = self.feeds.keys().copied().collect();
+        for shard in shards {
+            self.drop_subscription(now, shard, out);
+        }
+        self.feeds.values_mut().for_each(|feed| feed.forget_from(position));
+        self.compare(now);
+    }
+
+    /// Asks the primaries of the view. What came from others before stays good: it is stable. Only where an operator accepted a
+    /// loss, what is kept from `lost_from` on does not count.
+    fn enter_view<R>(&mut self, now: Time, lost_from: Position, out: &mut Vec<Effect<Message, R>>) {
+        let Some(view) = self.directory.view() else { return };
+        self.doubt.enter_view(None);
+        self.feeds.values_mut().for_each(|feed| feed.forget_from(lost_from));
+        let primaries: Vec<(ShardId, NodeId)> =
+            view.shards.iter().map(|members| (members.shard, members.primary().node)).collect();
+        // A shard that has left had nothing more to give.
+        let left: Vec<ShardId> =
+            self.feeds.keys().copied().filter(|shard| view.shard(*shard).is_none()).collect();
+        for shard in left {
+            if let Some(feed) = self.feeds.remove(&shard) {
+                cancel(shard, feed.node, feed.request, out);
+            }
+            // Its records were trimmed, whatever was taken of them: the other shards say so to a reader that asks from there.
+            self.feeds.values_mut().for_each(|feed| feed.forget_from(self.wanted_from));
+        }
+        for (shard, primary) in primaries {
+            self.drop_subscription(now, shard, out);
+            let new = || Feed::new(primary, self.wanted_from, now, self.window);
+            let feed = self.feeds.entry(shard).or_insert_with(new);
+            feed.restart(now, primary, 0);
+            feed.failures = 0;
+        }
+        self.compare(now);
+    }
+
+    /// The connection to a node is gone.
+    pub(crate) fn disconnected(&mut self, now: Time, node: NodeId) {
+        for feed in self.feeds.values_mut().filter(|feed| feed.node == node) {
+            feed.disconnected(now);
+            self.directory.ask(now);
+        }
+    }
+
+    pub(crate) fn timer<R>(&mut self, now: Time, out: &mut Vec<Effect<Message, R>>) {
+        let due = |feed: &Feed| feed.deadline().is_some_and(|at| now >= at);
+        let shards: Vec<ShardId> =
+            self.feeds.iter().filter(|(_, feed)| due(feed)).map(|(shard, _)| *shard).collect();
+        for shard in shards {
+            self.subscribe(now, shard, out);
+        }
+        self.directory.timer(now, out);
+    }
+
+    fn subscribe<R>(&mut self, now: Time, shard: ShardId, out: &mut Vec<Effect<Message, R>>) {
+        let members = self.directory.view().and_then(|view| view.shard(shard));
+        let primary = members.map(|members| members.primary().node);
+        let feed = self.feeds.get_mut(&shard).expect("the caller saw it");
+        let asked_before = feed.request.map(|_| feed.node);
+        if let Some(request) = feed.request.take() {
+            // It fell silent: a lost message, or a replica that is deposed and does not know.
+            cancel(shard, feed.node, Some(request), out);
+            feed.was_silent();
+            (feed.node, feed.replica) = (primary.unwrap_or(feed.node), 0);
+            self.directory.ask(now);
+        }
+        self.last_request += 1;
+        let (request, from) = (self.last_request, feed.upto.max(self.wanted_from));
+        let continues = asked_before == Some(feed.node);
+        let credit = feed.asked(now, request, from, continues);
+        send(feed.node, shard, shard::Message::Subscribe { request, from, credit }, out);
+        self.compare(now);
+    }
+
+    /// Ends a shard's subscription so that it is made anew with the next timer.
+    fn drop_subscription<R>(&mut self, now: Time, shard: ShardId, out: &mut Vec<Effect<Message, R>>) {
+        let Some(feed) = self.feeds.get_mut(&shard) else { return };
+        cancel(shard, feed.node, feed.request.take(), out);
+        feed.restart(now, feed.node, feed.replica);
+    }
+
+    /// Notes which shards are behind the others.
+    fn compare(&mut self, now: Time) {
+        let frontier = self.frontier().max(self.wanted_from);
+        self.feeds.values_mut().for_each(|feed| feed.compare(now, frontier));
+    }
+}
+
+/// Sends a message to a replica of a shard.
+pub(crate) fn send<R>(
+    node: NodeId,
+    shard: ShardId,
+    message: shard::Message,
+    out: &mut Vec<Effect<Message, R>>,
+) {
+    out.push(Effect::Send { to: Address::Node(node, Endpoint::Shard(shard)), message: message.into() });
+}
+
+/// Tells a replica that nobody waits for what it was asked with `request`, if there is one.
+fn cancel<R>(shard: ShardId, node: NodeId, request: Option<u64>, out: &mut Vec<Effect<Message, R>>) {
+    if let Some(request) = request {
+        send(node, shard, shard::Message::Cancel { request }, out);
+    }
+}
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

@@ -1,0 +1,394 @@
+//! Scripts: what shards and the register say, and what is known of positions then.
+
+use std::time::Duration;
+
+use seriatim_model::limits;
+
+use super::*;
+use crate::testing::{Asked, CONTROL, entry, lookups, no_op, note_asked, primary, run, stored};
+
+const MS: Duration = Duration::from_millis(1);
+
+type Out = Vec<Effect<Message, ()>>;
+
+/// A source of which everything that is there is taken in order, with what it asked of each shard.
+struct Script {
+    source: Source,
+    now: Time,
+    asked: Asked,
+    looked_up: u64,
+    /// How often the register was asked.
+    lookups: usize,
+    /// The position that is taken next.
+    next: Position,
+}
+
+impl Script {
+    fn new(entry: LogEntry, from: u64) -> Self {
+        Self::with_window(entry, from, limits::SUBSCRIPTION_BYTES)
+    }
+
+    fn with_window(entry: LogEntry, from: u64, window: u64) -> Self {
+        let next = Position(from);
+        let source = Source::new(CONTROL, entry, next, window);
+        let mut script = Self { source, now: Time(1), asked: Asked::new(), looked_up: 0, lookups: 0, next };
+        script.wait(Duration::ZERO);
+        script
+    }
+
+    fn note(&mut self, out: &Out) {
+        note_asked(&mut self.asked, out);
+        let asked = lookups(out);
+        self.lookups += asked.len();
+        self.looked_up = asked.last().copied().unwrap_or(self.looked_up);
+    }
+
+    fn hear(&mut self, node: u32, shard: u32, message: shard::Message) -> News {
+        let mut out: Out = vec![];
+        let news = self.source.receive(self.now, (NodeId(node), ShardId(shard)), message, &mut out);
+        if let News::Trimmed { first } = news {
+            self.next = first;
+        }
+        self.note(&out);
+        news
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        if self.source.deadline().is_some_and(|at| at <= self.now) {
+            let mut out: Out = vec![];
+            self.source.timer(self.now, &mut out);
+            self.note(&out);
+        }
+    }
+
+    /// The positions of the records that can be taken, up to the first that is not there.
+    fn taken(&mut self) -> Vec<u64> {
+        let mut positions = vec![];
+        loop {
+            match self.source.ask(self.now, self.next) {
+                Answer::Record => positions.push(self.source.take().position.0),
+                Answer::Empty => {}
+                _ => break,
+            }
+            self.next = self.next.next();
+        }
+        let mut out: Out = vec![];
+        self.source.return_credit(&mut out);
+        self.note(&out);
+        positions
+    }
+
+    /// A shard delivers, and what can be taken is.
+    fn deliver(&mut self, shard: u32, from: u64, records: Vec<Stored>, upto: u64) -> Vec<u64> {
+        let (node, request, ..) = self.asked[&shard];
+        let (from, upto) = (Position(from), Position(upto));
+        let news = self.hear(node, shard, shard::Message::Deliver { request, from, records, upto });
+        assert!(matches!(news, News::Changed | News::Nothing), "{news:?}");
+        self.taken()
+    }
+
+    fn fail(&mut self, shard: u32, error: ReadError) -> News {
+        let (node, request, ..) = self.asked[&shard];
+        self.hear(node, shard, shard::Message::ReadFailed { request, error })
+    }
+
+    fn disconnected(&mut self, node: u32) {
+        self.source.disconnected(self.now, NodeId(node));
+    }
+
+    fn found(&mut self, entry: LogEntry) -> News {
+        let mut out: Out = vec![];
+        let message = control::Message::Found { request: self.looked_up, entry, nodes: vec![] };
+        let news = self.source.controlled(self.now, message, &mut out);
+        self.note(&out);
+        if news == News::Changed {
+            assert_eq!(self.taken(), [], "a view brings no records");
+        }
+        news
+    }
+}
+
+#[test]
+fn a_position_is_known_by_the_shard_that_has_it() {
+    let mut script = Script::new(entry(1, 2, 2), 0);
+    let at = |script: &mut Script, position| script.source.ask(script.now, Position(position));
+    assert_eq!(at(&mut script, 0), Answer::NotYet { frontier: Position(0) });
+    // Positions 2 and 3 are with shard 1.
+    assert_eq!(script.deliver(1, 0, run([2, 3]), 6), []);
+    assert_eq!(at(&mut script, 0), Answer::NotYet { frontier: Position(6) });
+    assert_eq!(script.deliver(0, 0, run([0]), 1), [0]);
+    assert_eq!(script.deliver(0, 1, vec![no_op(1), stored(4)], 6), [2, 3, 4], "no record is at 1");
+    assert_eq!(at(&mut script, 5), Answer::NotYet { frontier: Position(6) }, "and no gap as yet");
+}
+
+#[test]
+fn a_record_that_was_found_stays_until_it_is_taken() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let (node, request, ..) = script.asked[&0];
+    let (from, upto) = (Position(0), Position(1));
+    script.hear(node, 0, shard::Message::Deliver { request, from, records: run([0]), upto });
+    for _ in 0..2 {
+        assert_eq!(script.source.ask(script.now, Position(0)), Answer::Record);
+    }
+    assert_eq!(script.source.take(), stored(0));
+}
+
+#[test]
+#[should_panic(expected = "a record is taken once")]
+fn nothing_is_taken_twice() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    assert_eq!(script.deliver(0, 0, run([0]), 1), [0]);
+    script.source.take();
+}
+
+#[test]
+#[should_panic(expected = "0 is wanted again")]
+fn nothing_is_asked_for_that_was_taken() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    assert_eq!(script.deliver(0, 0, run([0]), 1), [0]);
+    script.source.ask(script.now, Position(0));
+}
+
+#[test]
+fn a_shard_has_no_more_credit_than_there_is_room() {
+    let large = |position| Stored { record: seriatim_model::Record::new(&[0; 4000], 0), ..stored(position) };
+    let size = large(0).record.size() as u64;
+    let mut script = Script::with_window(entry(1, 2, 2), 0, 4 * size);
+    // Nothing of shard 1 can be taken before 0 and 1, which shard 0 has.
+    assert_eq!(script.deliver(1, 0, vec![large(2), large(3), large(6)], 7), []);
+    assert_eq!(script.asked[&1].3, 4 * size, "it is given nothing back");
+    script.disconnected(11);
+    script.wait(20 * MS);
+    assert_eq!(script.asked[&1].3, size, "nor by a new subscription");
+    assert_eq!(script.deliver(0, 0, vec![large(0), large(1)], 2), [0, 1, 2, 3]);
+    assert_eq!(script.asked[&1].3, 3 * size);
+}
+
+#[test]
+fn a_shard_that_sends_more_than_it_may_is_not_listened_to() {
+    let large = |position| Stored {
+        record: seriatim_model::Record::new(&vec![0; limits::MAX_RECORD_BYTES as usize], 0),
+        ..stored(position)
+    };
+    let mut script = Script::new(entry(1, 2, 1), 0);
+    // The last record that fits its credit may be a large one, and nothing may follow that.
+    assert_eq!(script.deliver(1, 0, vec![large(1)], 3), []);
+    let (_, first, ..) = script.asked[&1];
+    assert_eq!(script.deliver(1, 3, vec![large(3)], 5), []);
+    assert!(!script.asked.contains_key(&1), "the subscription is over");
+    script.wait(Duration::ZERO);
+    let (_, second, from, credit) = script.asked[&1];
+    assert!(second > first && (from, credit) == (Position(3), 0));
+    assert_eq!(script.deliver(0, 0, run([0, 2]), 5), [0, 1, 2]);
+    assert_eq!(script.asked[&1].3, limits::SUBSCRIPTION_BYTES);
+}
+
+#[test]
+fn a_view_change_loses_and_repeats_nothing() {
+    let mut script = Script::new(entry(1, 2, 2), 0);
+    let (_, old, ..) = script.asked[&0];
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 4), [0, 1]);
+    assert_eq!(script.deliver(0, 4, run([4]), 5), []);
+    script.disconnected(10);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.lookups, 1);
+    script.found(entry(2, 2, 2));
+    script.wait(Duration::ZERO);
+    let of = |shard: u32| (script.asked[&shard].0, script.asked[&shard].2);
+    assert_eq!(of(0), (primary(2, 0), Position(5)));
+    assert_eq!(of(1), (primary(2, 1), Position(2)));
+    // A late delivery of the old subscription changes nothing.
+    let late =
+        shard::Message::Deliver { request: old, from: Position(5), records: run([5]), upto: Position(8) };
+    assert_eq!(script.hear(10, 0, late), News::Nothing);
+    assert_eq!(script.deliver(1, 2, run([2, 3]), 8), [2, 3, 4]);
+    assert_eq!(script.deliver(0, 5, run([5]), 8), [5]);
+}
+
+#[test]
+fn lost_deliveries_are_asked_for_again_and_repeated_ones_ignored() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), [0, 1]);
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), []);
+    assert_eq!(script.deliver(0, 3, run([3]), 4), [], "2 is missing");
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked[&0].2, Position(2));
+}
+
+#[test]
+fn a_shard_that_is_behind_the_others_is_asked_again_with_growing_patience() {
+    let mut script = Script::new(entry(1, 2, 2), 0);
+    script.deliver(0, 0, run([0, 1]), 4);
+    let first = script.asked[&1].1;
+    script.wait(199 * MS);
+    assert_eq!(script.asked[&1].1, first);
+    script.wait(MS);
+    let second = script.asked[&1].1;
+    assert!(second > first && script.lookups == 1);
+    script.wait(399 * MS);
+    assert_eq!(script.asked[&1].1, second);
+    script.wait(MS);
+    assert!(script.asked[&1].1 > second);
+}
+
+#[test]
+fn deliveries_that_take_longer_than_the_patience_are_taken_all_the_same() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let (mut on_the_way, mut last, mut asked, mut delivered) = (vec![], 0, 0, vec![]);
+    for _ in 0..3000 {
+        if let Some((node, request, from, _)) = script.asked.get(&0).copied()
+            && request != last
+        {
+            (last, asked) = (request, asked + 1);
+            on_the_way.push((script.now + 1200 * MS, node, request, from));
+        }
+        let arrived: Vec<_> = on_the_way.extract_if(.., |(at, ..)| *at <= script.now).collect();
+        for (_, node, request, from) in arrived {
+            let records = run([from.0, from.0 + 1]);
+            let message = shard::Message::Deliver { request, from, records, upto: from + 2 };
+            script.hear(node, 0, message);
+            delivered.extend(script.taken());
+        }
+        script.wait(10 * MS);
+    }
+    assert_eq!(delivered, (0..delivered.len() as u64).collect::<Vec<_>>());
+    assert!(delivered.len() >= 20 && asked <= 30, "{} records of {asked} subscriptions", delivered.len());
+}
+
+#[test]
+fn a_quiet_subscription_is_made_anew_only_rarely() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    script.deliver(0, 0, run([0]), 1);
+    let first = script.asked[&0].1;
+    script.wait(999 * MS);
+    assert_eq!(script.asked[&0].1, first);
+    script.wait(MS);
+    let second = script.asked[&0].1;
+    assert!(second > first);
+    script.wait(999 * MS);
+    assert_eq!(script.asked[&0].1, second);
+}
+
+#[test]
+fn a_gap_is_an_error_once_the_register_knows_of_no_newer_view() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    assert_eq!(script.deliver(0, 0, run([0, 2]), 3), [0]);
+    script.wait(Duration::ZERO);
+    // The shard may have answered in another view: it is asked again.
+    assert_eq!(script.found(entry(1, 1, 64)), News::Nothing);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.deliver(0, 1, run([2]), 3), []);
+    script.wait(Duration::ZERO);
+    let gap = Failure::Gap { position: Position(1), shard: ShardId(0) };
+    assert_eq!(script.found(entry(1, 1, 64)), News::Failed(gap));
+}
+
+#[test]
+fn a_newer_placement_explains_a_gap() {
+    let mut script = Script::new(entry(1, 1, 2), 0);
+    assert_eq!(script.deliver(0, 0, run([0, 1, 4]), 5), [0, 1]);
+    script.wait(Duration::ZERO);
+    script.found(entry(2, 2, 2));
+    script.wait(Duration::ZERO);
+    assert_eq!(script.deliver(1, 2, run([2, 3]), 5), [2, 3, 4]);
+}
+
+#[test]
+fn a_shard_that_left_is_let_go() {
+    let mut script = Script::new(entry(1, 2, 2), 4);
+    assert_eq!(script.asked.len(), 2);
+    let mut newer = entry(2, 2, 2);
+    let view = newer.view.as_mut().unwrap();
+    view.shards.remove(0);
+    view.placement = view.placement.then(Position(4), vec![ShardId(1)]).forget_below(Position(4));
+    script.found(newer);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked.keys().collect::<Vec<_>>(), [&1]);
+    assert_eq!(script.deliver(1, 4, run([4, 5, 6]), 7), [4, 5, 6]);
+}
+
+#[test]
+fn a_place_that_moved_because_it_was_trimmed_is_no_gap() {
+    let mut script = Script::new(entry(1, 2, 1), 0);
+    assert_eq!(script.deliver(1, 0, run([1, 3]), 4), []);
+    // The log is trimmed. Shard 0 is about to leave, and the places below are not its own any more.
+    let mut newer = entry(2, 2, 1);
+    newer.view.as_mut().unwrap().placement = seriatim_model::Placement::new(vec![ShardId(1)], 1);
+    assert_eq!(script.found(newer.clone()), News::Changed);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.found(newer), News::Nothing);
+    script.wait(Duration::ZERO);
+    let first = Position(4);
+    assert_eq!(script.fail(1, ReadError::Trimmed { first }), News::Trimmed { first });
+}
+
+#[test]
+fn records_out_of_order_are_an_error() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let disordered = Failure::Disordered { position: Position(1), shard: ShardId(0) };
+    let (node, request, ..) = script.asked[&0];
+    let (from, upto) = (Position(0), Position(2));
+    let message = shard::Message::Deliver { request, from, records: run([1, 1]), upto };
+    assert_eq!(script.hear(node, 0, message), News::Failed(disordered));
+}
+
+#[test]
+fn what_was_sent_before_a_trim_and_comes_after_it_is_passed_over() {
+    let mut script = Script::new(entry(1, 2, 2), 0);
+    script.fail(0, ReadError::Trimmed { first: Position(6) });
+    assert_eq!(script.deliver(1, 0, run([2, 3, 6]), 8), [6]);
+}
+
+#[test]
+fn a_damaged_replica_is_replaced_by_the_next_one() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let error = || ReadError::Damaged { position: Position(3) };
+    assert_eq!(script.fail(0, error()), News::Nothing);
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked[&0].0, 100);
+    // It may be repaired soon, but not for ever.
+    let damaged = Failure::Damaged { position: Position(3), shard: ShardId(0) };
+    let mut news = script.fail(0, error());
+    for _ in 2..2 * feed::MISSING_ROUNDS {
+        assert_eq!(news, News::Nothing);
+        script.wait(feed::IDLE);
+        news = script.fail(0, error());
+    }
+    assert_eq!(news, News::Failed(damaged));
+}
+
+#[test]
+fn replicas_that_lack_something_each_are_asked_in_turn() {
+    let mut script = Script::new(entry(1, 1, 64), 0);
+    let missing = |script: &mut Script, position: u64| {
+        let news = script.fail(0, ReadError::Missing { position: Position(position) });
+        // A reader that asked every replica in vain waits a little.
+        script.wait(feed::IDLE);
+        news
+    };
+    assert_eq!(missing(&mut script, 0), News::Nothing);
+    assert_eq!(script.asked[&0].0, 100);
+    assert_eq!(script.deliver(0, 0, run([0, 1]), 2), [0, 1]);
+    assert_eq!(missing(&mut script, 2), News::Nothing);
+    assert_eq!(script.asked[&0].0, 10, "the first one may have it by now");
+    // It may be on its way to somebody, but not for ever.
+    let failure = Failure::Missing { position: Position(2), shard: ShardId(0) };
+    let rest = 2 * feed::MISSING_ROUNDS - 1;
+    for _ in 1..rest {
+        assert_eq!(missing(&mut script, 2), News::Nothing);
+    }
+    assert_eq!(missing(&mut script, 2), News::Failed(failure));
+}
+
+#[test]
+fn a_log_without_a_view_is_waited_for() {
+    let mut script = Script::new(entry(0, 1, 64), 0);
+    assert!(script.asked.is_empty() && script.lookups == 1);
+    script.found(entry(0, 1, 64));
+    script.wait(20 * MS);
+    assert_eq!(script.lookups, 2);
+    script.found(entry(1, 1, 64));
+    script.wait(Duration::ZERO);
+    assert_eq!(script.asked.len(), 1);
+}
