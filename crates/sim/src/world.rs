@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_model::{
-    Endpoint, LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, Time, View, ViewNumber,
+    Endpoint, LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, Time, ViewNumber,
 };
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
@@ -237,7 +237,7 @@ impl World {
             damage: Damage::default(),
             operator: Operator::default(),
             leavers: BTreeMap::new(),
-            fleet: Fleet::new(),
+            fleet: Fleet::default(),
             promises: Promises::default(),
             limits: Limits::default(),
             ordered: BTreeMap::new(),
@@ -301,7 +301,7 @@ impl World {
         self.come_to_an_end_before_calm();
         self.calm();
         self.settle();
-        self.count();
+        self.coverage.count(&self.history);
     }
 
     /// Creates the logs.
@@ -589,27 +589,6 @@ impl World {
             let fault = self.pending_faults.remove(index);
             self.strike(fault);
         }
-    }
-
-    fn count(&mut self) {
-        let history = &self.history;
-        self.coverage.acknowledged = history.acknowledged() as u64;
-        self.coverage.appended_again =
-            history.appends.iter().filter(|append| append.again > 0).count() as u64;
-        self.coverage.reads = history.observations.len() as u64;
-        self.coverage.maps = history.maps.iter().filter(|told| told.positions() > 0).count() as u64;
-        self.coverage.tails = history.tails.iter().filter(|tail| tail.returned.is_some()).count() as u64;
-        self.coverage.trims = history.trims.len() as u64;
-        self.coverage.views = history.views.len() as u64;
-        let views: Vec<_> = history.views.values().map(|registered| &registered.view).collect();
-        let more = |a: &View, b: &View| {
-            b.shards.iter().filter(|members| a.shard(members.shard).is_none()).count() as u64
-        };
-        self.coverage.joins = views.windows(2).map(|pair| more(pair[0], pair[1])).sum();
-        self.coverage.leaves = views.windows(2).map(|pair| more(pair[1], pair[0])).sum();
-        let refused = |append: &&crate::history::Append| append.outcome == crate::history::Outcome::Refused;
-        self.coverage.refused = history.appends.iter().filter(refused).count() as u64;
-        self.coverage.unavailable = u64::from(matches!(history.end, End::Unavailable(_)));
     }
 
     /// Where the protocol is.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogId, ShardId};
+use seriatim_model::{Endpoint, LogConfig, LogId, ShardId};
 use seriatim_protocol::{Message, control};
 
 use super::nodes::{frame, open};
@@ -18,7 +18,7 @@ const FIRST_REQUEST: u64 = 1 << 50;
 
 /// One such log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fleeting {
+struct Fleeting {
     /// Which it is, once its creation is confirmed.
     log: Option<LogId>,
     /// It is to go.
@@ -27,8 +27,54 @@ pub(super) struct Fleeting {
     is_gone: bool,
 }
 
-/// All of them, by number.
-pub(super) type Fleet = BTreeMap<u64, Fleeting>;
+/// All of them, by number: which are there, which are to go, and what the register is asked for them until it has confirmed
+/// that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
+
+impl Fleet {
+    /// A log is to come. The register is asked again and again until it is there.
+    fn comes(&mut self, number: u64, config: &LogConfig) -> Option<control::Message> {
+        if self.0.entry(number).or_default().log.is_some() {
+            return None;
+        }
+        let (request, name) = (FIRST_REQUEST + 2 * number, name_of(number));
+        Some(control::Message::Create { request, name, config: config.clone() })
+    }
+
+    /// A log is to go, as soon as it is there. Says whether it has not gone yet, and what the register is asked for that.
+    fn goes(&mut self, number: u64) -> Option<Option<control::Message>> {
+        let fleeting = self.0.entry(number).or_default();
+        fleeting.is_unwanted = true;
+        let delete = |log| {
+            let (request, name) = (FIRST_REQUEST + 2 * number + 1, name_of(number));
+            control::Message::Delete { request, name, log }
+        };
+        (!fleeting.is_gone).then(|| fleeting.log.map(delete))
+    }
+
+    /// The register confirmed something. Says whether a log has gone by that.
+    fn confirmed(&mut self, request: u64, log: LogId) -> bool {
+        let question = request.checked_sub(FIRST_REQUEST);
+        let known = question.and_then(|question| Some((question, self.0.get_mut(&(question / 2))?)));
+        match known {
+            Some((question, fleeting)) if question % 2 == 0 => fleeting.log = Some(log),
+            Some((_, fleeting)) => return !std::mem::replace(&mut fleeting.is_gone, true),
+            None => {}
+        }
+        false
+    }
+
+    fn gone(&self) -> impl Iterator<Item = LogId> {
+        self.0.values().filter(|fleeting| fleeting.is_gone).filter_map(|fleeting| fleeting.log)
+    }
+
+    /// The logs that are to go and have not, for a person.
+    fn unwanted(&self) -> impl Iterator<Item = String> {
+        let unwanted = self.0.iter().filter(|(_, fleeting)| fleeting.is_unwanted && !fleeting.is_gone);
+        unwanted.map(|(number, fleeting)| format!("{} is not deleted: {fleeting:?}", name_of(*number)))
+    }
+}
 
 impl World {
     /// Sees to it that the plan's logs come and go.
@@ -42,26 +88,15 @@ impl World {
 
     /// Asks for a log, again and again until it is there.
     pub(super) fn log_comes(&mut self, number: u64) {
-        if self.fleet.entry(number).or_default().log.is_some() {
-            return;
-        }
-        let (request, name) = (FIRST_REQUEST + 2 * number, name_of(number));
-        let message = control::Message::Create { request, name, config: self.plan.config.clone() };
+        let Some(message) = self.fleet.comes(number, &self.plan.config) else { return };
         self.ask_register(message);
         self.schedule(self.now + AGAIN_AFTER, Happening::LogComes(number));
     }
 
     /// Wants a log to be gone, as soon as it is there, and asks again and again until it is.
     pub(super) fn log_goes(&mut self, number: u64) {
-        let fleeting = self.fleet.entry(number).or_default();
-        fleeting.is_unwanted = true;
-        if fleeting.is_gone {
-            return;
-        }
-        if let Some(log) = fleeting.log {
-            let (request, name) = (FIRST_REQUEST + 2 * number + 1, name_of(number));
-            self.ask_register(control::Message::Delete { request, name, log });
-        }
+        let Some(message) = self.fleet.goes(number) else { return };
+        message.into_iter().for_each(|message| self.ask_register(message));
         self.schedule(self.now + AGAIN_AFTER, Happening::LogGoes(number));
     }
 
@@ -74,24 +109,12 @@ impl World {
     pub(super) fn founder_hears(&mut self, bytes: &Bytes) {
         let (.., message) = open(bytes.clone()).expect("what was encoded is decoded");
         let Message::Control(control::Message::Done { request, log }) = message else { return };
-        let Some(question) = request.checked_sub(FIRST_REQUEST) else { return };
-        let Some(fleeting) = self.fleet.get_mut(&(question / 2)) else { return };
-        match question % 2 {
-            0 => fleeting.log = Some(log),
-            _ => {
-                self.coverage.deletions += u64::from(!fleeting.is_gone);
-                fleeting.is_gone = true;
-            }
-        }
-    }
-
-    fn gone_logs(&self) -> impl Iterator<Item = LogId> {
-        self.fleet.values().filter(|fleeting| fleeting.is_gone).filter_map(|fleeting| fleeting.log)
+        self.coverage.deletions += u64::from(self.fleet.confirmed(request, log));
     }
 
     /// Whether the register knows of none that is gone. Looked at whenever it did something.
     pub(super) fn observe_gone(&mut self) {
-        let back = self.gone_logs().find(|log| self.entries().any(|entry| entry.id == *log));
+        let back = self.fleet.gone().find(|log| self.entries().any(|entry| entry.id == *log));
         if let Some(log) = back {
             self.history.problems.push(format!("log {log} was deleted, and the register knows it again"));
             self.is_over = true;
@@ -100,13 +123,8 @@ impl World {
 
     /// The remains of logs that were deleted, or were to be.
     pub(super) fn remains(&self) -> Vec<String> {
-        let mut remains: Vec<String> = self
-            .fleet
-            .iter()
-            .filter(|(_, fleeting)| fleeting.is_unwanted && !fleeting.is_gone)
-            .map(|(number, fleeting)| format!("{} is not deleted: {fleeting:?}", name_of(*number)))
-            .collect();
-        for log in self.gone_logs() {
+        let mut remains: Vec<String> = self.fleet.unwanted().collect();
+        for log in self.fleet.gone() {
             let directory = format!("logs/{:016x}/", log.0);
             for (id, node) in &self.nodes {
                 let has_role = node.sequencer(log).is_some()
@@ -123,4 +141,31 @@ impl World {
 
 fn name_of(number: u64) -> String {
     format!("fleeting-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_asked_for_until_it_is_there_and_told_to_go_until_it_is_gone() {
+        let (mut fleet, config) = (Fleet::default(), LogConfig::default());
+        let request = |message: Option<control::Message>| match message {
+            Some(control::Message::Create { request, .. } | control::Message::Delete { request, .. }) => {
+                request
+            }
+            other => panic!("{other:?}"),
+        };
+        let create = request(fleet.comes(3, &config));
+        assert_eq!(request(fleet.comes(3, &config)), create, "it is not confirmed");
+        assert_eq!(fleet.goes(3).map(|message| message.is_none()), Some(true), "it is not there yet");
+        assert!(!fleet.confirmed(create, LogId(9)));
+        assert!(fleet.comes(3, &config).is_none());
+        let delete = request(fleet.goes(3).flatten());
+        assert_eq!((fleet.unwanted().count(), fleet.gone().count()), (1, 0));
+        assert!(fleet.confirmed(delete, LogId(9)) && !fleet.confirmed(delete, LogId(9)), "it counts once");
+        assert!(fleet.goes(3).is_none());
+        assert_eq!(fleet.gone().collect::<Vec<_>>(), [LogId(9)]);
+        assert!(!fleet.confirmed(1, LogId(7)), "that was another question of the founder");
+    }
 }
