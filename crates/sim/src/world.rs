@@ -4,6 +4,7 @@
 //! what surrounds them: when a message arrives and whether, when a sync ends, what a crash leaves on a
 //! disk, when a process dies and when it starts again.
 
+mod bearing;
 mod changing;
 mod clients;
 mod damage;

@@ -78,7 +78,7 @@ impl World {
     /// Whether a run may end without what is damaged, because that is nowhere else among the members.
     pub(super) fn excuses_damage(&mut self) -> bool {
         let (Some(node), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
-        let is_alone = !self.is_complete_without(view, &[node]);
+        let is_alone = !self.bearing().is_complete_without(view, &[node]);
         let mut missed = self.damage.missed.iter();
         let is_excused =
             is_alone && !missed.any(|(shard, position)| self.is_damage_alone_at(*shard, *position));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Member, NodeId, ShardId, View};
+use seriatim_model::{NodeId, View};
 use seriatim_store::{Disk, MemoryDisk};
 
 use super::network_faults::{NetworkFaults, NetworkMend, Struck};
@@ -187,51 +187,16 @@ impl World {
             kind if kind.loses_disk() || kind == FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
                 let bears_it = |view: &View| {
-                    self.survives_knowing(view, victims, view.number)
-                        && self.flush_survives(victims)
-                        && self.is_all_elsewhere(kind, view, victims)
+                    let bearing = self.bearing();
+                    bearing.survives_knowing(view, victims, view.number)
+                        && bearing.flush_survives(victims)
+                        && bearing.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
                 };
                 self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
         bears_it && reachable && spared
-    }
-
-    /// Whether every shard of these nodes has a replica elsewhere that lacks nothing.
-    pub(super) fn is_complete_without(&self, view: &View, nodes: &[NodeId]) -> bool {
-        view.shards.iter().all(|members| {
-            let is_complete = |member: &Member| {
-                let role = self.nodes[&member.node].replica(self.log, members.shard);
-                role.is_some_and(|role| role.lacks().is_none())
-            };
-            let (theirs, others): (Vec<&Member>, Vec<&Member>) =
-                members.replicas.iter().partition(|member| nodes.contains(&member.node));
-            theirs.is_empty() || others.into_iter().any(is_complete)
-        })
-    }
-
-    /// Where records are bound where they were put, a flush brings none: who misses it, because it is away or only slow,
-    /// has none of what it binds afterwards. If what is damaged stays a member, somebody else is to have all of it with
-    /// its positions already. Where cuts order, somebody else is to be there, whatever is lost.
-    fn is_all_elsewhere(&self, kind: FaultKind, view: &View, victims: &[NodeId]) -> bool {
-        let (order, is_damaged) = (self.plan.config.order, kind == FaultKind::BitRot);
-        if !order.has_cuts() && (order.places_by_position() || !is_damaged) {
-            return true;
-        }
-        let held = |shard: ShardId, member: &Member| {
-            let role = self.nodes[&member.node].replica(self.log, shard)?;
-            Some((role.stable(), role.unnamed()))
-        };
-        view.shards.iter().all(|members| {
-            let (lost, left): (Vec<&Member>, Vec<&Member>) =
-                members.replicas.iter().partition(|member| victims.contains(&member.node));
-            let known = |member: &&Member| held(members.shard, member);
-            let damaged = lost.iter().filter(|_| is_damaged).filter_map(known);
-            let end = damaged.map(|(stable, _)| stable).max();
-            let has_all = |(stable, unnamed)| end.is_none_or(|end| stable >= end && unnamed == 0);
-            left.iter().filter_map(known).any(has_all)
-        })
     }
 
     fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
@@ -352,7 +317,8 @@ impl World {
         let damaged = self.damaged_node();
         let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
         self.latest_view().is_some_and(|view| {
-            self.survives(view, &nodes) && (damaged.is_none() || self.is_complete_without(view, &nodes))
+            let bearing = self.bearing();
+            bearing.survives(view, &nodes) && (damaged.is_none() || bearing.is_complete_without(view, &nodes))
         })
     }
 

@@ -1,6 +1,5 @@
 //! The end of a run: everything comes to rest, and the whole log is read.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
@@ -205,7 +204,7 @@ impl World {
             || view.shards.iter().any(|members| {
                 lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
             });
-        let is_too_much = is_lost && !self.survives(view, &[node]);
+        let is_too_much = is_lost && !self.bearing().survives(view, &[node]);
         if self.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
             self.history.lose_too_much();
         }
@@ -230,7 +229,7 @@ impl World {
         }
         lines.extend(self.remains());
         lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
-        lines.extend(self.nodes.keys().flat_map(|node| self.state_of(*node)));
+        lines.extend(self.nodes.values().flat_map(|node| node.state(self.log, self.history.shards())));
         let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
@@ -246,58 +245,6 @@ impl World {
             ));
         }
         lines.join("\n  ")
-    }
-
-    fn state_of(&self, id: NodeId) -> Vec<String> {
-        let node = &self.nodes[&id];
-        let mut lines = vec![];
-        if let Some(trouble) = &node.trouble {
-            lines.push(format!("node {id} does not start: {trouble}"));
-        }
-        let Some(host) = &node.host else { return lines };
-        let silent: Vec<NodeId> = host.suspected().collect();
-        if !silent.is_empty() {
-            lines.push(format!("node {id} does not hear {silent:?}"));
-        }
-        if host.has_full_disk() {
-            let mut sizes: BTreeMap<String, (usize, u64)> = BTreeMap::new();
-            for file in node.disk.files() {
-                let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
-                let size = sizes.entry(directory).or_default();
-                *size = (size.0 + 1, size.1 + node.disk.content(&file).map_or(0, |bytes| bytes.len() as u64));
-            }
-            let (free, waits) = (host.free_bytes(), host.journal_pending_bytes());
-            lines.push(format!(
-                "node {id} has a full disk, {free:?} left, {waits} bytes wait; files and bytes: {sizes:?}"
-            ));
-        }
-        if let Some(role) = host.sequencer(self.log) {
-            lines.push(format!(
-                "node {id}, life {}: open {}, view {}, ordered {}, held {}",
-                role.member().incarnation,
-                role.is_open(),
-                role.view_number(),
-                role.ordered(),
-                role.held()
-            ));
-        }
-        for shard in self.history.shards() {
-            if let Some(role) = host.replica(self.log, shard) {
-                let memory = role.memory();
-                let view = memory.view.as_ref().map(|view| view.number);
-                lines.push(format!(
-                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
-                     records that have no positions",
-                    memory.incarnation,
-                    memory.claim,
-                    role.held().trim,
-                    role.stable(),
-                    role.lacks(),
-                    role.unnamed()
-                ));
-            }
-        }
-        lines
     }
 
     /// Reads every replica of every shard from the beginning. Returns the trim point, and whether every one could be

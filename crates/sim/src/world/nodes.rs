@@ -154,6 +154,20 @@ impl Node {
         self.host.as_ref()?.replica(log, shard)
     }
 
+    /// The life of one of its roles, and the highest claim that this obeys, if it runs.
+    pub(super) fn life_and_claim(&self, log: LogId, role: Endpoint) -> Option<(Incarnation, ViewNumber)> {
+        match role {
+            Endpoint::Sequencer => {
+                self.sequencer(log).map(|replica| (replica.member().incarnation, replica.claim()))
+            }
+            Endpoint::Shard(shard) => {
+                let memory = self.replica(log, shard)?.memory();
+                Some((memory.incarnation, memory.claim))
+            }
+            _ => None,
+        }
+    }
+
     fn forget_life(&mut self) {
         self.life += 1;
         self.inbox.clear();
@@ -167,6 +181,59 @@ impl Node {
         self.write = None;
         self.syncing = None;
         self.is_paused = false;
+    }
+
+    /// Its state, and that of its roles of a log with these shards, for a person.
+    pub(super) fn state(&self, log: LogId, shards: impl Iterator<Item = ShardId>) -> Vec<String> {
+        let id = self.id;
+        let mut lines = vec![];
+        if let Some(trouble) = &self.trouble {
+            lines.push(format!("node {id} does not start: {trouble}"));
+        }
+        let Some(host) = &self.host else { return lines };
+        let silent: Vec<NodeId> = host.suspected().collect();
+        if !silent.is_empty() {
+            lines.push(format!("node {id} does not hear {silent:?}"));
+        }
+        if host.has_full_disk() {
+            let mut sizes: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+            for file in self.disk.files() {
+                let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
+                let size = sizes.entry(directory).or_default();
+                *size = (size.0 + 1, size.1 + self.disk.content(&file).map_or(0, |bytes| bytes.len() as u64));
+            }
+            let (free, waits) = (host.free_bytes(), host.journal_pending_bytes());
+            lines.push(format!(
+                "node {id} has a full disk, {free:?} left, {waits} bytes wait; files and bytes: {sizes:?}"
+            ));
+        }
+        if let Some(role) = host.sequencer(log) {
+            lines.push(format!(
+                "node {id}, life {}: open {}, view {}, ordered {}, held {}",
+                role.member().incarnation,
+                role.is_open(),
+                role.view_number(),
+                role.ordered(),
+                role.held()
+            ));
+        }
+        for shard in shards {
+            if let Some(role) = host.replica(log, shard) {
+                let memory = role.memory();
+                let view = memory.view.as_ref().map(|view| view.number);
+                lines.push(format!(
+                    "node {id}, shard {shard}, life {}: view {view:?}, claim {}, trim {}, stable {}, lacks {:?}, holds {} \
+                     records that have no positions",
+                    memory.incarnation,
+                    memory.claim,
+                    role.held().trim,
+                    role.stable(),
+                    role.lacks(),
+                    role.unnamed()
+                ));
+            }
+        }
+        lines
     }
 
     /// The event that comes next.

@@ -2,8 +2,7 @@
 //! got, and for which view it speaks.
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View, ViewNumber};
-use seriatim_protocol::control::controller::Controller;
+use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View};
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
 
@@ -247,45 +246,10 @@ impl World {
         if self.history.is_on_disk() || self.history.lost_too_much {
             return;
         }
-        if self.latest_view().is_some_and(|view| !self.survives(view, &[])) {
+        if self.latest_view().is_some_and(|view| !self.bearing().survives(view, &[])) {
             self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
             self.history.lose_too_much();
         }
-    }
-
-    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
-    /// lose its memory, if these nodes lost theirs.
-    pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
-        // A node that was no member of the view before has to learn first what it lacks.
-        let before = self.history.views.range(..view.number).next_back();
-        self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
-    }
-
-    /// The same, where only those replicas of shards count that know a view not below `least`.
-    pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
-        let (log, shards) = (self.log, self.history.shard_count);
-        let lives = |node: NodeId| {
-            if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
-        };
-        let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
-        let shard = |members: &seriatim_model::ShardMembers| {
-            members.replicas.iter().any(|member| {
-                lives(member.node)
-                    .replicas
-                    .get(&members.shard)
-                    .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
-            })
-        };
-        let keeps_order = self.plan.config.order.properties().keeps_order;
-        (!keeps_order || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
-    }
-
-    /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
-    /// flush went, only its versions count once the view is registered.
-    pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
-        let controllers = self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.log));
-        let mut flushed = controllers.flat_map(Controller::flushes_to);
-        flushed.all(|members| members.replicas.iter().any(|member| !without.contains(&member.node)))
     }
 
     pub(super) fn view_change_step(&self) -> Option<Step> {

@@ -1,0 +1,97 @@
+//! Losses that the log can bear, as its replicas truly are.
+
+use std::collections::BTreeMap;
+
+use seriatim_model::{LogId, Member, NodeId, Order, ShardId, View, ViewNumber};
+use seriatim_protocol::control::controller::Controller;
+
+use super::{Node, World};
+use crate::history::History;
+
+/// The judgement of what would be left if nodes lost what they have: the truth, which no replica knows.
+pub(super) struct Bearing<'a> {
+    nodes: &'a BTreeMap<NodeId, Node>,
+    history: &'a History,
+    log: LogId,
+    order: Order,
+}
+
+impl World {
+    /// The judgement as of now, of the tested log.
+    pub(super) fn bearing(&self) -> Bearing<'_> {
+        Bearing { nodes: &self.nodes, history: &self.history, log: self.log, order: self.plan.config.order }
+    }
+}
+
+impl Bearing<'_> {
+    /// Whether a view would still have a sequencing replica, and a replica of each shard, that did not
+    /// lose its memory, if these nodes lost theirs.
+    pub(super) fn survives(&self, view: &View, without: &[NodeId]) -> bool {
+        // A node that was no member of the view before has to learn first what it lacks.
+        let before = self.history.views.range(..view.number).next_back();
+        self.survives_knowing(view, without, before.map_or(ViewNumber::NONE, |(number, _)| *number))
+    }
+
+    /// The same, where only those replicas of shards count that know a view not below `least`.
+    pub(super) fn survives_knowing(&self, view: &View, without: &[NodeId], least: ViewNumber) -> bool {
+        let (log, shards) = (self.log, self.history.shard_count);
+        let lives = |node: NodeId| {
+            if without.contains(&node) { Default::default() } else { self.nodes[&node].lives(log, shards) }
+        };
+        let sequencer = |member: &Member| lives(member.node).sequencer == Some(member.incarnation);
+        let shard = |members: &seriatim_model::ShardMembers| {
+            members.replicas.iter().any(|member| {
+                lives(member.node)
+                    .replicas
+                    .get(&members.shard)
+                    .is_some_and(|(life, known)| *life == member.incarnation && *known >= least)
+            })
+        };
+        let keeps_order = self.order.properties().keeps_order;
+        (!keeps_order || view.sequencers.iter().any(sequencer)) && view.shards.iter().all(shard)
+    }
+
+    /// Whether what is flushed for a view that is being formed reaches a replica on another node: where the
+    /// flush went, only its versions count once the view is registered.
+    pub(super) fn flush_survives(&self, without: &[NodeId]) -> bool {
+        let controllers = self.nodes.values().filter_map(|node| node.host.as_ref()?.controller(self.log));
+        let mut flushed = controllers.flat_map(Controller::flushes_to);
+        flushed.all(|members| members.replicas.iter().any(|member| !without.contains(&member.node)))
+    }
+
+    /// Whether every shard of these nodes has a replica elsewhere that lacks nothing.
+    pub(super) fn is_complete_without(&self, view: &View, nodes: &[NodeId]) -> bool {
+        view.shards.iter().all(|members| {
+            let is_complete = |member: &Member| {
+                let role = self.nodes[&member.node].replica(self.log, members.shard);
+                role.is_some_and(|role| role.lacks().is_none())
+            };
+            let (theirs, others): (Vec<&Member>, Vec<&Member>) =
+                members.replicas.iter().partition(|member| nodes.contains(&member.node));
+            theirs.is_empty() || others.into_iter().any(is_complete)
+        })
+    }
+
+    /// Where records are bound where they were put, a flush brings none: who misses it, because it is away or only slow,
+    /// has none of what it binds afterwards. If what is damaged stays a member, somebody else is to have all of it with
+    /// its positions already. Where cuts order, somebody else is to be there, whatever is lost.
+    pub(super) fn is_all_elsewhere(&self, is_damaged: bool, view: &View, victims: &[NodeId]) -> bool {
+        let order = self.order;
+        if !order.has_cuts() && (order.places_by_position() || !is_damaged) {
+            return true;
+        }
+        let held = |shard: ShardId, member: &Member| {
+            let role = self.nodes[&member.node].replica(self.log, shard)?;
+            Some((role.stable(), role.unnamed()))
+        };
+        view.shards.iter().all(|members| {
+            let (lost, left): (Vec<&Member>, Vec<&Member>) =
+                members.replicas.iter().partition(|member| victims.contains(&member.node));
+            let known = |member: &&Member| held(members.shard, member);
+            let damaged = lost.iter().filter(|_| is_damaged).filter_map(known);
+            let end = damaged.map(|(stable, _)| stable).max();
+            let has_all = |(stable, unnamed)| end.is_none_or(|end| stable >= end && unnamed == 0);
+            left.iter().filter_map(known).any(has_all)
+        })
+    }
+}
