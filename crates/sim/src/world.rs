@@ -21,16 +21,16 @@ mod observe;
 mod operator;
 mod pasts;
 mod promises;
+mod pulse;
+mod reached;
 mod second;
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{
-    Endpoint, LogConfig, LogId, NodeId, Position, RetentionChange, ShardId, Time, ViewNumber,
-};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, RetentionChange, ShardId, Time};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -55,6 +55,7 @@ pub use observe::Milestone;
 use operator::{OPERATOR, Operator};
 use pasts::Past;
 use promises::Promises;
+use reached::{Copies, Reached};
 
 /// The node of the register.
 const CONTROL: NodeId = NodeId(1);
@@ -175,10 +176,7 @@ pub struct World {
     spoiled: Option<Spoiled>,
     /// How the disks were, where one of them goes back.
     pasts: Vec<Past>,
-    /// The replicas that exist, and whether each of them lacks something.
-    replicas: BTreeMap<(NodeId, ShardId), bool>,
-    /// The replicas that were dismissed: their stores go, too.
-    dismissed: BTreeSet<(NodeId, ShardId)>,
+    copies: Copies,
     /// Damage that was told, and what became of the other copies.
     damage: Damage,
     operator: Operator,
@@ -188,12 +186,7 @@ pub struct World {
     fleet: Fleet,
     promises: Promises,
     limits: Limits,
-    /// How far each member got in each view.
-    ordered: BTreeMap<(ViewNumber, NodeId), Position>,
-    /// How far each replica of a shard is written in each view, in a log that is ordered first.
-    written: BTreeMap<(ViewNumber, ShardId, NodeId), Position>,
-    /// In which view each member took part when it was seen last.
-    open: BTreeMap<NodeId, ViewNumber>,
+    reached: Reached,
     /// Something went wrong that makes it pointless to go on.
     is_over: bool,
     /// When something of interest happened first, for the tests that count delays.
@@ -233,17 +226,14 @@ impl World {
             busy_until: Time::ZERO,
             spoiled: None,
             pasts: vec![],
-            replicas: BTreeMap::new(),
-            dismissed: BTreeSet::new(),
+            copies: Copies::default(),
             damage: Damage::default(),
             operator: Operator::default(),
             leavers: BTreeMap::new(),
             fleet: Fleet::default(),
             promises: Promises::default(),
             limits: Limits::default(),
-            ordered: BTreeMap::new(),
-            written: BTreeMap::new(),
-            open: BTreeMap::new(),
+            reached: Reached::default(),
             is_over: false,
             milestones: BTreeMap::new(),
             history,

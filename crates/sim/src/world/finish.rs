@@ -140,7 +140,7 @@ impl World {
         };
         let nobody_is_silent = there().all(|(_, node)| hears_all(node));
         let dismissed =
-            self.dismissed.iter().all(|(node, shard)| self.is_gone(*node) || !self.has_store(*node, *shard));
+            self.copies.dismissed().all(|(node, shard)| self.is_gone(node) || !self.has_store(node, shard));
         entry == Some(view)
             && dismissed
             && members
@@ -230,7 +230,7 @@ impl World {
         lines.extend(self.remains());
         lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
         lines.extend(self.nodes.values().flat_map(|node| node.state(self.log, self.history.shards())));
-        let kept = self.dismissed.iter().filter(|(node, shard)| self.has_store(*node, *shard));
+        let kept = self.copies.dismissed().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
         lines.extend(self.what_holds_up_leavers());

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use seriatim_host::{Detector, Event, Host, Liveness, Unmet, Via};
-use seriatim_model::{Endpoint, LogId, NodeId};
+use seriatim_host::{Event, Host, Liveness, Unmet, Via};
+use seriatim_model::{Endpoint, LogId, NodeId, Time};
 use seriatim_protocol::Deviation;
 use seriatim_protocol::control::{self, Ailment, Heartbeat};
 
 use super::nodes::frame;
-use super::{Happening, World};
+use super::{Happening, Node, World};
 use crate::network::{Connection, Lane, Party};
 
 impl World {
@@ -20,8 +20,7 @@ impl World {
             limits.unheard_for = Duration::from_secs(3600);
         }
         let mark = node.host.as_ref().map(Host::mark).unwrap_or_default();
-        node.detector = Detector::new(incarnation, &limits, mark);
-        node.beat_at = None;
+        node.pulse.start(incarnation, &limits, mark);
     }
 
     /// A heartbeat arrives.
@@ -30,9 +29,9 @@ impl World {
         let clock = node.clock(self.now);
         if node.is_paused || node.stalled_until > self.now {
             // It is there when the process goes on.
-            return node.unheard.push((from, Via(via.0), beat));
+            return node.pulse.keeps(from, Via(via.0), beat);
         }
-        let changes = node.detector.heard(clock, from, Via(via.0), beat);
+        let changes = node.pulse.hears(clock, from, Via(via.0), beat);
         self.tell_changes(id, changes);
         self.plan_beat(id);
     }
@@ -40,8 +39,8 @@ impl World {
     /// A connection to another node is gone.
     pub(super) fn heartbeats_end(&mut self, id: NodeId, via: Connection, other: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let change = node.detector.disconnected(other, Via(via.0));
-        self.tell_changes(id, change.into_iter().collect());
+        let changes = node.pulse.disconnected(other, Via(via.0));
+        self.tell_changes(id, changes);
     }
 
     /// Takes note of nodes that the host came to know.
@@ -50,10 +49,10 @@ impl World {
         let clock = node.clock(self.now);
         let Some(host) = &mut node.host else { return };
         for Unmet { node: other, taken, .. } in host.take_unmet() {
-            node.detector.meet(clock, other, taken);
+            node.pulse.meet(clock, other, taken);
         }
         for other in host.take_forgotten() {
-            node.detector.forget(other);
+            node.pulse.forget(other);
         }
         self.plan_beat(id);
     }
@@ -62,22 +61,16 @@ impl World {
     pub(super) fn node_beats(&mut self, id: NodeId) {
         let now = self.now;
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.beat_at != Some(now) || node.is_paused || node.host.is_none() {
+        if !node.pulse.is_due(now) || node.is_paused || node.host.is_none() {
             return;
         }
-        node.beat_at = None;
+        node.pulse.woken();
         if node.stalled_until > now {
             return self.plan_beat(id);
         }
         let clock = node.clock(now);
-        let mut changes = vec![];
-        for (from, via, beat) in std::mem::take(&mut node.unheard) {
-            changes.extend(node.detector.heard(clock, from, via, beat));
-        }
         let has_full_disk = node.host.as_ref().is_some_and(Host::has_full_disk);
-        node.detector.feel(has_full_disk.then_some(Ailment::DiskFull));
-        let (beats, silent) = node.detector.beat(clock);
-        changes.extend(silent);
+        let (changes, beats) = node.pulse.beat(clock, has_full_disk.then_some(Ailment::DiskFull));
         self.tell_changes(id, changes);
         for (to, beat) in beats {
             let message = control::Message::Heartbeat(beat).into();
@@ -101,10 +94,9 @@ impl World {
         if node.is_paused || node.host.is_none() {
             return;
         }
-        let Some(at) = node.detector.deadline().map(|at| node.when(at).max(self.now)) else { return };
-        let at = at.max(node.stalled_until);
-        if node.beat_at.is_none_or(|planned| at < planned) {
-            node.beat_at = Some(at);
+        let (ahead, earliest) = (node.clock_ahead, self.now.max(node.stalled_until));
+        let when = |at: Time| Node::shows(ahead, at).max(earliest);
+        if let Some(at) = node.pulse.plan(when) {
             self.schedule(at, Happening::NodeBeats(id));
         }
     }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
-use seriatim_host::{
-    Detector, DiskMark, Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace, Via,
-};
+use seriatim_host::{Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace};
 use seriatim_model::limits::Limits;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
 use seriatim_model::{
@@ -22,6 +20,7 @@ use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
 
 use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
+use super::pulse::Pulse;
 use super::{CONTROL, Happening, World};
 use crate::capacity::Capacity;
 use crate::excuses::Excuse;
@@ -39,10 +38,7 @@ pub struct Node {
     pub(super) id: NodeId,
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
-    /// Its failure detector, when it is to be woken, and what came for it while the process was paused.
-    pub(super) detector: Detector,
-    pub(super) beat_at: Option<Time>,
-    pub(super) unheard: Vec<(NodeId, Via, Heartbeat)>,
+    pub(super) pulse: Pulse,
     /// Counts its starts and ends, so that what belongs to an earlier life is recognised.
     pub(super) life: u64,
     inbox: VecDeque<Waiting>,
@@ -104,9 +100,7 @@ impl Node {
             id,
             disk,
             host: None,
-            detector: Detector::new(0, limits, DiskMark::default()),
-            beat_at: None,
-            unheard: vec![],
+            pulse: Pulse::new(limits),
             life: 0,
             inbox: VecDeque::new(),
             urgent: VecDeque::new(),
@@ -175,8 +169,7 @@ impl Node {
         (self.busy_until, self.stalled_until) = (Time::ZERO, Time::ZERO);
         self.disk_seen = self.disk.counters().bytes_written;
         (self.journal_seen, self.held_bytes) = (0, 0);
-        self.unheard.clear();
-        self.beat_at = None;
+        self.pulse.stop();
         self.wake_at = None;
         self.write = None;
         self.syncing = None;
@@ -254,7 +247,12 @@ impl Node {
 
     /// When the node's own clock shows `at`.
     pub(super) fn when(&self, at: Time) -> Time {
-        Time::ZERO + at.since(Time::ZERO + self.clock_ahead)
+        Self::shows(self.clock_ahead, at)
+    }
+
+    /// When a clock that is so far ahead shows `at`.
+    pub(super) fn shows(ahead: Duration, at: Time) -> Time {
+        Time::ZERO + at.since(Time::ZERO + ahead)
     }
 }
 
@@ -350,7 +348,7 @@ impl World {
         }
         node.disk.fail_syncs(0);
         node.forget_life();
-        self.replicas.retain(|(node, _), _| *node != id);
+        self.copies.lose_sight_of(id);
         let life = node.life;
         self.trace.line(self.now, format_args!("node {id} is killed, power {power}"));
         self.hang_up(Party::Node(id));
@@ -409,7 +407,7 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
             node.is_paused = false;
-            node.beat_at = None;
+            node.pulse.go_on();
             self.plan_beat(id);
             self.wake_node(id, self.now);
         }

@@ -6,6 +6,7 @@ use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View};
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
 
+use super::reached::News;
 use super::{CONTROL, World};
 use crate::coverage::Step;
 use crate::history::{Claimed, RegisteredView};
@@ -117,47 +118,18 @@ impl World {
             return self.observe_written(id);
         }
         let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
-        let (view, ordered) = (replica.view_number(), replica.ordered());
-        let is_open = replica.is_open();
-        let was_open = if is_open { self.open.insert(id, view) } else { self.open.remove(&id) };
-        // Positions that it ordered before it was sealed just now count.
-        if !is_open && was_open != Some(view) {
-            return;
+        if let Some(everyone) = self.reached.note_ordered(id, replica, &self.history.views) {
+            self.history.note_stable(everyone);
         }
-        let known = self.ordered.entry((view, id)).or_default();
-        if ordered <= *known {
-            return;
-        }
-        *known = ordered;
-        let Some(registered) = self.history.views.get(&view) else { return };
-        let reached = |member: &Member| self.ordered.get(&(view, member.node)).copied().unwrap_or_default();
-        let everyone = registered.view.sequencers.iter().map(reached).min().unwrap_or_default();
-        self.history.note_stable(everyone);
     }
 
     /// Notes how far the chains of a node's shards are written, and what is final by that.
     fn observe_written(&mut self, id: NodeId) {
         for shard in self.history.shards() {
-            let replica = self.nodes[&id].replica(self.log, shard);
-            let Some(replica) = replica else { continue };
-            let memory = replica.memory();
-            let (Some(view), written) = (memory.view.as_ref(), replica.stable().max(replica.written_below()))
-            else {
-                continue;
-            };
-            let number = view.number;
-            let known = self.written.entry((number, shard, id)).or_default();
-            if written <= *known {
-                continue;
+            let Some(replica) = self.nodes[&id].replica(self.log, shard) else { continue };
+            if let Some(everyone) = self.reached.note_written(id, shard, replica, &self.history.views) {
+                self.history.note_written(shard, everyone);
             }
-            *known = written;
-            let Some(registered) = self.history.views.get(&number) else { continue };
-            let members = registered.view.shard(shard).into_iter().flat_map(|members| &members.replicas);
-            let reached = |member: &Member| {
-                self.written.get(&(number, shard, member.node)).copied().unwrap_or_default()
-            };
-            let everyone = members.map(reached).min().unwrap_or_default();
-            self.history.note_written(shard, everyone);
         }
     }
 
@@ -167,18 +139,14 @@ impl World {
         for shard in self.history.shards() {
             let lacks =
                 host.replica(self.log, shard).map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
-            let before = match lacks {
-                Some(lacks) => self.replicas.insert((id, shard), lacks),
-                None => self.replicas.remove(&(id, shard)),
-            };
-            if lacks.is_some() {
-                self.dismissed.remove(&(id, shard));
-            } else if before.is_some() {
-                self.dismissed.insert((id, shard));
-                self.coverage.dismissals += 1;
-                self.damage.was_dismissed(id, shard);
+            match self.copies.note(id, shard, lacks) {
+                News::None => {}
+                News::Complete => self.coverage.copies += 1,
+                News::Dismissed => {
+                    self.coverage.dismissals += 1;
+                    self.damage.was_dismissed(id, shard);
+                }
             }
-            self.coverage.copies += u64::from(before == Some(true) && lacks == Some(false));
             if let Some(view) = host.replica(self.log, shard).and_then(|role| role.memory().view.as_ref()) {
                 self.history.note_heard(id, shard, view.number);
             }
