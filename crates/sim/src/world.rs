@@ -8,6 +8,7 @@ mod bearing;
 mod changing;
 mod clients;
 mod damage;
+mod desks;
 mod faults;
 mod finish;
 mod fleeting;
@@ -15,6 +16,7 @@ mod heartbeats;
 mod leaving;
 mod limits;
 mod load;
+mod meter;
 mod network_faults;
 mod nodes;
 mod observe;
@@ -45,11 +47,11 @@ use crate::random::Random;
 use crate::trace::Trace;
 
 use damage::Damage;
+use desks::Desks;
 use faults::Spoiled;
 use fleeting::Fleet;
 use leaving::Leaver;
 use limits::Limits;
-use load::Desk;
 pub use nodes::Node;
 pub use observe::Milestone;
 use operator::{OPERATOR, Operator};
@@ -163,7 +165,7 @@ pub struct World {
     /// The frames in flight within the bounds of connections, and the messages that wait for clients, where the
     /// plan has a capacity.
     pipes: Pipes,
-    desks: BTreeMap<u32, Desk>,
+    desks: Desks,
     log: LogId,
     second: Option<LogId>,
     began: Time,
@@ -217,7 +219,7 @@ impl World {
             dead_clients: BTreeMap::new(),
             network,
             pipes: Pipes::default(),
-            desks: BTreeMap::new(),
+            desks: Desks::default(),
             log: LogId(0),
             second: None,
             began: Time::ZERO,
@@ -521,7 +523,7 @@ impl World {
             self.reset(connection, party, other);
         }
         if let Party::Client(client) = party {
-            self.clear_desk(client);
+            self.desks.clear(client);
         }
         self.network.died(party);
     }

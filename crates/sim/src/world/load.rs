@@ -1,12 +1,12 @@
 //! Load: what everything costs where a plan says what there is of it, and what waits meanwhile.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use seriatim_host::{Event, Outgoing};
 use seriatim_model::{Announced, NodeId, Peer, Position, Time, ViewNumber};
 
+use super::meter::Work;
 use super::nodes::frame;
 use super::{Flight, Happening, World};
 use crate::capacity::Capacity;
@@ -20,16 +20,6 @@ use crate::pipes::{Bounds, Way};
 pub(super) const DRAIN: usize = 256;
 /// How long it takes arrivals before it does what is due.
 pub(super) const DRAIN_FOR: Duration = Duration::from_millis(2);
-
-/// The messages that a client's process has not taken yet.
-#[derive(Debug, Default)]
-pub(super) struct Desk {
-    inbox: VecDeque<Flight>,
-    free_at: Time,
-    is_reading: bool,
-    /// Until when it is not scheduled.
-    stalled_until: Time,
-}
 
 /// A message that a node sends, and how long after its turn began it leaves.
 #[derive(Debug)]
@@ -213,33 +203,25 @@ impl World {
 
     /// A message waits until a client's process gets to it.
     pub(super) fn client_is_sent(&mut self, number: u32, flight: Flight) {
-        let desk = self.desks.entry(number).or_default();
-        desk.inbox.push_back(flight);
-        if !std::mem::replace(&mut desk.is_reading, true) {
-            let at = desk.free_at;
+        if let Some(at) = self.desks.put(number, flight) {
             self.schedule(at, Happening::ClientReads(number));
         }
     }
 
     /// Until when a client's process is not scheduled, if it is not at present.
     pub(super) fn client_stalls_until(&self, number: u32) -> Option<Time> {
-        self.desks.get(&number).map(|desk| desk.stalled_until).filter(|until| *until > self.now)
+        self.desks.stalls_until(number, self.now)
     }
 
     pub(super) fn client_reads(&mut self, number: u32) {
         if let Some(until) = self.client_stalls_until(number) {
             return self.schedule(until, Happening::ClientReads(number));
         }
-        let Some(flight) = self.desks.get_mut(&number).and_then(|desk| desk.inbox.pop_front()) else {
-            return;
-        };
+        let Some(flight) = self.desks.take(number) else { return };
         self.client_works(number, flight.frame.len());
         self.took((flight.connection, flight.to), flight.frame.len());
         self.client_gets(number, &flight);
-        let Some(desk) = self.desks.get_mut(&number) else { return };
-        desk.is_reading = !desk.inbox.is_empty();
-        if desk.is_reading {
-            let at = desk.free_at;
+        if let Some(at) = self.desks.go_on(number) {
             self.schedule(at, Happening::ClientReads(number));
         }
     }
@@ -248,14 +230,7 @@ impl World {
     pub(super) fn client_works(&mut self, number: u32, bytes: usize) -> Time {
         let Some(capacity) = &self.plan.capacity else { return self.now };
         let takes = Duration::from_nanos(capacity.client_message_ns + bytes as u64 * capacity.byte_ns / 2);
-        let desk = self.desks.entry(number).or_default();
-        desk.free_at = desk.free_at.max(self.now) + takes;
-        desk.free_at
-    }
-
-    /// Messages that a client's process had not taken are gone with it.
-    pub(super) fn clear_desk(&mut self, number: u32) {
-        self.desks.remove(&number);
+        self.desks.work(number, self.now, takes)
     }
 
     fn schedule_stall(&mut self, id: NodeId) {
@@ -289,7 +264,7 @@ impl World {
             return;
         };
         let after = self.random.micros(0, (capacity.stall_every * 2).as_micros() as u64);
-        let free_at = self.desks.entry(client).or_default().free_at;
+        let free_at = self.desks.free_at(client);
         self.schedule(free_at.max(self.now) + after, Happening::ClientStalls(client));
     }
 
@@ -300,9 +275,7 @@ impl World {
         }
         let most = self.plan.capacity.map_or(Duration::ZERO, |capacity| capacity.client_stall);
         let takes = self.random.micros(0, most.as_micros() as u64);
-        let desk = self.desks.entry(client).or_default();
-        desk.free_at = desk.free_at.max(self.now) + takes;
-        desk.stalled_until = self.now + takes;
+        self.desks.stall(client, self.now, takes);
         self.trace.line(self.now, format_args!("client {client} is not scheduled for {takes:?}"));
         self.schedule_client_stall(client);
     }
@@ -326,14 +299,7 @@ impl World {
         };
         let (bytes_in, messages_in) = came.map_or((0, 0), |(_, bytes)| (bytes as u64, 1));
         let journal = host.journal_pending_bytes() as u64;
-        let journaled = journal.saturating_sub(node.journal_seen);
-        node.journal_seen = journal;
-        let visits = host.visited();
-        // Visits of a store that is gone are not counted any more.
-        let visited = visits.saturating_sub(std::mem::replace(&mut node.visits_seen, visits));
-        let counters = node.disk.counters();
-        let read = counters.bytes_read - std::mem::replace(&mut node.read_seen, counters.bytes_read);
-        let stored = counters.bytes_written - std::mem::replace(&mut node.disk_seen, counters.bytes_written);
+        let Work { journaled, stored, read, visited } = node.meter.work(journal, host.visited(), &node.disk);
         node.disk_free = node.disk_free.max(now) + node.disk_takes(capacity, stored);
         let mut spent = spent + capacity.work(messages_in, bytes_in + journaled + stored);
         let (mut made, mut sent) = (0, 0);
@@ -373,9 +339,8 @@ impl World {
     /// Counts the bytes of a write of the journal that ended.
     pub(super) fn journal_wrote(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let written = node.disk.counters().bytes_written;
-        let bytes = written - std::mem::replace(&mut node.disk_seen, written);
-        node.journal_seen = node.host.as_ref().map_or(0, |host| host.journal_pending_bytes() as u64);
+        let journal = node.host.as_ref().map_or(0, |host| host.journal_pending_bytes() as u64);
+        let bytes = node.meter.wrote(journal, &node.disk);
         if let Some(costs) = self.costs() {
             costs.disk_bytes += bytes;
             costs.journal_bytes += bytes;

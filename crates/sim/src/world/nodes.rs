@@ -20,6 +20,7 @@ use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
 
 use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
+use super::meter::Meter;
 use super::pulse::Pulse;
 use super::{CONTROL, Happening, World};
 use crate::capacity::Capacity;
@@ -48,12 +49,7 @@ pub struct Node {
     pub(super) busy_until: Time,
     pub(super) stalled_until: Time,
     pub(super) disk_free: Time,
-    /// How much was written to its disk and given to its journal, as far as that was charged.
-    pub(super) disk_seen: u64,
-    pub(super) journal_seen: u64,
-    /// How much was read from its disk, and looked at by its stores, as far as that was charged.
-    pub(super) read_seen: u64,
-    pub(super) visits_seen: u64,
+    pub(super) meter: Meter,
     /// The nodes that it took for gone when that was written down.
     pub(super) suspected: Vec<NodeId>,
     /// How much it holds in memory of what is on its way to disks and positions, in bytes.
@@ -107,10 +103,7 @@ impl Node {
             busy_until: Time::ZERO,
             stalled_until: Time::ZERO,
             disk_free: Time::ZERO,
-            disk_seen: 0,
-            journal_seen: 0,
-            read_seen: 0,
-            visits_seen: 0,
+            meter: Meter::default(),
             suspected: vec![],
             held_bytes: 0,
             wake_at: None,
@@ -167,8 +160,8 @@ impl Node {
         self.inbox.clear();
         self.urgent.clear();
         (self.busy_until, self.stalled_until) = (Time::ZERO, Time::ZERO);
-        self.disk_seen = self.disk.counters().bytes_written;
-        (self.journal_seen, self.held_bytes) = (0, 0);
+        self.meter.forget_writes(&self.disk);
+        self.held_bytes = 0;
         self.pulse.stop();
         self.wake_at = None;
         self.write = None;
@@ -299,7 +292,7 @@ impl World {
                     self.history.problems.push(cause);
                 }
                 // A start is no step.
-                (node.read_seen, node.visits_seen) = (node.disk.counters().bytes_read, host.visited());
+                node.meter.forget_reads(host.visited(), &node.disk);
                 let asleep = node.asleep.take();
                 node.host = Some(host);
                 node.trouble = None;
