@@ -85,6 +85,7 @@ impl Replica {
     fn lands(&mut self, position: Position) -> Option<usize> {
         let bytes = self.sent.remove(&position)?;
         self.in_flight -= bytes;
+        assert!(!self.sent.is_empty() || self.in_flight == 0, "nothing is on its way, and bytes of it");
         Some(bytes)
     }
 
