@@ -53,7 +53,6 @@ use fleeting::Fleet;
 use leaving::Leaver;
 use limits::Limits;
 pub use nodes::Node;
-pub use observe::Milestone;
 use operator::{OPERATOR, Operator};
 use pasts::Past;
 use promises::Promises;
@@ -191,8 +190,6 @@ pub struct World {
     reached: Reached,
     /// Something went wrong that makes it pointless to go on.
     is_over: bool,
-    /// When something of interest happened first, for the tests that count delays.
-    milestones: BTreeMap<Milestone, Time>,
     /// The history of the run, for the checkers.
     pub history: History,
     /// The situations that the run went through.
@@ -237,7 +234,6 @@ impl World {
             limits: Limits::default(),
             reached: Reached::default(),
             is_over: false,
-            milestones: BTreeMap::new(),
             history,
             coverage: Coverage { runs: 1, ..Coverage::default() },
             trace: Trace::new(readable),

@@ -2,7 +2,7 @@
 //! got, and for which view it speaks.
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId, Position, ShardId, View};
+use seriatim_model::{Endpoint, Member, NodeId, View};
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
 
@@ -11,30 +11,7 @@ use super::{CONTROL, World};
 use crate::coverage::Step;
 use crate::history::{Claimed, RegisteredView};
 
-/// Something that the tests which count delays look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Milestone {
-    /// The leader has a record at this position, or ordered it.
-    LeaderHolds(Position),
-    /// The leader told a shard that everything below this position is stable.
-    StableAnnounced(Position),
-    /// The primary of this shard knows that everything below this position is stable.
-    StableReached(ShardId, Position),
-    /// A reader got the record at this position.
-    Delivered(Position),
-}
-
 impl World {
-    /// When a milestone was reached first.
-    #[must_use]
-    pub fn milestone(&self, milestone: Milestone) -> Option<seriatim_model::Time> {
-        self.milestones.get(&milestone).copied()
-    }
-
-    pub(super) fn reach(&mut self, milestone: Milestone) {
-        self.milestones.entry(milestone).or_insert(self.now);
-    }
-
     /// Notes what a message claims for its sender.
     pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
         if outgoing.log != self.log {
@@ -55,14 +32,7 @@ impl World {
             return;
         }
         let (view, what) = match &outgoing.message {
-            Message::Shard(shard::Message::Stable { view, stable }) => {
-                self.reach(Milestone::StableAnnounced(*stable));
-                (*view, "announced what is stable")
-            }
-            Message::Shard(shard::Message::Bind { stable, .. }) => {
-                self.reach(Milestone::StableAnnounced(*stable));
-                return;
-            }
+            Message::Shard(shard::Message::Stable { view, .. }) => (*view, "announced what is stable"),
             message => match message.deed() {
                 Some(deed) => deed,
                 None => return,
@@ -91,7 +61,6 @@ impl World {
             self.entry_changed();
         }
         self.observe_suspicions(id);
-        self.observe_milestones(id);
         self.observe_damage(id);
         self.observe_replicas(id);
         self.observe_ordered(id);
@@ -150,32 +119,6 @@ impl World {
             if let Some(view) = host.replica(self.log, shard).and_then(|role| role.memory().view.as_ref()) {
                 self.history.note_heard(id, shard, view.number);
             }
-        }
-    }
-
-    fn observe_milestones(&mut self, id: NodeId) {
-        let Some(host) = &self.nodes[&id].host else { return };
-        let mut reached = vec![];
-        if let Some(leader) = host.sequencer(self.log).filter(|replica| replica.is_open()) {
-            // Cuts are ordered when they are held.
-            let held = if self.plan.config.order.has_cuts() { 0 } else { leader.held() };
-            let end = leader.ordered() + held;
-            if self.history.views.get(&leader.view_number()).is_some_and(|known| known.view.leader == id)
-                && end > Position::ZERO
-            {
-                reached.push(Milestone::LeaderHolds(Position(end.0 - 1)));
-            }
-        }
-        for shard in self.history.shards() {
-            if let Some(replica) = host.replica(self.log, shard) {
-                let is_primary = replica.memory().view.as_ref().and_then(|view| view.shard(shard));
-                if is_primary.is_some_and(|members| members.primary().node == id) {
-                    reached.push(Milestone::StableReached(shard, replica.stable()));
-                }
-            }
-        }
-        for milestone in reached {
-            self.reach(milestone);
         }
     }
 
