@@ -32,16 +32,16 @@ pub fn run(plan: Plan, readable: bool) -> Outcome {
     let mut world = World::new(plan, readable);
     let lived = catch_unwind(AssertUnwindSafe(|| world.run()));
     let objections = match lived {
-        Ok(()) => checkers::judge(&world.history),
+        Ok(()) => checkers::judge(&world.scene.history),
         Err(cause) => vec![Objection { checker: ASSERTION, what: text_of(&*cause) }],
     };
-    world.coverage.excuses = std::mem::take(&mut world.history.excuses);
+    world.scene.coverage.excuses = std::mem::take(&mut world.scene.history.excuses);
     Outcome {
         seed,
         objections,
-        hash: world.trace.hash(),
-        trace: world.trace.lines().to_vec(),
-        coverage: world.coverage,
+        hash: world.scene.trace.hash(),
+        trace: world.scene.trace.lines().to_vec(),
+        coverage: world.scene.coverage,
     }
 }
 

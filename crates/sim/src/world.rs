@@ -25,26 +25,25 @@ mod pasts;
 mod promises;
 mod pulse;
 mod reached;
+mod scene;
 mod second;
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, RetentionChange, ShardId, Time};
+use seriatim_model::{Endpoint, LogConfig, LogId, NodeId, ShardId, Time};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
 
 use crate::client::{Client, Legacy};
-use crate::coverage::{Coverage, Step};
-use crate::history::{End, History};
+use crate::coverage::Step;
+use crate::history::End;
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::Pipes;
-use crate::plan::{Clocks, Departure, Fault, Plan, Reshape, Trigger};
+use crate::plan::{Fault, Plan, Reshape, Trigger};
 use crate::random::Random;
-use crate::trace::Trace;
 
 use damage::Damage;
 use desks::Desks;
@@ -52,11 +51,13 @@ use faults::Spoiled;
 use fleeting::Fleet;
 use leaving::Leaver;
 use limits::Limits;
-pub use nodes::Node;
+use nodes::Node;
 use operator::{OPERATOR, Operator};
 use pasts::Past;
 use promises::Promises;
 use reached::{Copies, Reached};
+pub use scene::Scene;
+use scene::{Flight, Happening};
 
 /// The node of the register.
 const CONTROL: NodeId = NodeId(1);
@@ -78,85 +79,12 @@ const BUSY_FOR: Duration = Duration::from_millis(2500);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many shards a log may ever have.
 const MOST_SHARDS: usize = 6;
-/// How many events a run may have, apart from what clients want by themselves: more is a storm of messages.
-const MOST_EVENTS: u64 = 1_000_000;
-/// How many a run may have in all.
-const MOST_EVENTS_AND_WAKES: u64 = 5_000_000;
-
-/// Something that is going to happen.
-#[derive(Debug)]
-enum Happening {
-    Arrive(Flight),
-    Lost { connection: Connection, at: Party, other: Party, life: u64 },
-    NodeWakes(NodeId),
-    NodeBeats(NodeId),
-    ClientWakes(u32),
-    ClientReads(u32),
-    NodeStalls(NodeId),
-    ClientStalls(u32),
-    ClientLosesAll(u32),
-    LoadEnds,
-    Written(NodeId, u64),
-    Synced(NodeId, u64),
-    NodeStarts(NodeId, u64),
-    ClientStarts(u32),
-    Strike(Fault),
-    Mend(faults::Mend),
-    Reshape(Reshape),
-    SetLimits(RetentionChange),
-    Departs(Departure),
-    DeparturesGoOn,
-    OperatorLooks,
-    LogComes(u64),
-    LogGoes(u64),
-}
-
-/// A message on its way.
-#[derive(Debug)]
-struct Flight {
-    connection: Connection,
-    from: Party,
-    to: Party,
-    frame: Bytes,
-    /// Its connection broke, and it arrives nevertheless.
-    straggles: bool,
-}
-
-#[derive(Debug)]
-struct Scheduled {
-    at: Time,
-    sequence: u64,
-    what: Happening,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
-}
 
 /// The cluster, its clients, and what happened to them.
 #[derive(Debug)]
 pub struct World {
-    plan: Plan,
-    now: Time,
-    sequence: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    random: Random,
+    /// The plan, the time, and the record of what happened.
+    pub scene: Scene,
     nodes: BTreeMap<NodeId, Node>,
     clients: BTreeMap<u32, Client>,
     dead_clients: BTreeMap<u32, BTreeMap<u64, Legacy>>,
@@ -165,9 +93,6 @@ pub struct World {
     /// plan has a capacity.
     pipes: Pipes,
     desks: Desks,
-    log: LogId,
-    second: Option<LogId>,
-    began: Time,
     /// The register's entry when the log was new.
     first_entry: Option<LogEntry>,
     pending_faults: Vec<Fault>,
@@ -188,14 +113,6 @@ pub struct World {
     promises: Promises,
     limits: Limits,
     reached: Reached,
-    /// Something went wrong that makes it pointless to go on.
-    is_over: bool,
-    /// The history of the run, for the checkers.
-    pub history: History,
-    /// The situations that the run went through.
-    pub coverage: Coverage,
-    /// The events.
-    pub trace: Trace,
 }
 
 impl World {
@@ -204,22 +121,14 @@ impl World {
     pub fn new(plan: Plan, readable: bool) -> Self {
         let mut random = Random::new(plan.seed).fork();
         let network = Network::new(plan.network, random.fork());
-        let mut history = History::new(plan.config.clone());
-        history.unordered = plan.workload.unordered;
-        history.clocks_behind_ms = plan.clocks.as_ref().map_or(0, Clocks::most_behind_ms);
         let mut world = Self {
-            now: Time::ZERO,
-            sequence: 0,
-            queue: BinaryHeap::new(),
+            scene: Scene::new(plan, random, readable),
             nodes: BTreeMap::new(),
             clients: BTreeMap::new(),
             dead_clients: BTreeMap::new(),
             network,
             pipes: Pipes::default(),
             desks: Desks::default(),
-            log: LogId(0),
-            second: None,
-            began: Time::ZERO,
             first_entry: None,
             pending_faults: vec![],
             busy_until: Time::ZERO,
@@ -233,36 +142,24 @@ impl World {
             promises: Promises::default(),
             limits: Limits::default(),
             reached: Reached::default(),
-            is_over: false,
-            history,
-            coverage: Coverage { runs: 1, ..Coverage::default() },
-            trace: Trace::new(readable),
-            random,
-            plan,
         };
-        for number in 1..=world.plan.nodes {
+        for number in 1..=world.scene.plan.nodes {
             let node = NodeId(number);
-            let clock_ahead = world.random.millis(0, 10_000);
-            let limits = world.plan.options_of(node).limits;
+            let clock_ahead = world.scene.random.millis(0, 10_000);
+            let limits = world.scene.plan.options_of(node).limits;
             let disk = MemoryDisk::new();
-            disk.set_capacity(world.plan.disk.most);
+            disk.set_capacity(world.scene.plan.disk.most);
             world.nodes.insert(node, Node::new(node, disk, clock_ahead, &limits));
             world.start_node(node);
         }
         world
     }
 
-    /// The time now.
-    #[must_use]
-    pub fn now(&self) -> Time {
-        self.now
-    }
-
     /// The whole run: the log is created, clients use it, faults strike, calm returns, everything is
     /// read.
     pub fn run(&mut self) {
         self.found();
-        if self.history.end != End::Running {
+        if self.scene.history.end != End::Running {
             return;
         }
         self.add_clients();
@@ -270,48 +167,49 @@ impl World {
         self.begin_load();
         self.schedule_faults();
         self.schedule_fleeting();
-        for (after, reshape) in self.plan.reshapes.clone() {
-            self.schedule(self.began + after, Happening::Reshape(reshape));
+        for (after, reshape) in self.scene.plan.reshapes.clone() {
+            self.scene.schedule(self.scene.began + after, Happening::Reshape(reshape));
         }
-        for (after, change) in self.plan.limit_changes.clone() {
-            self.schedule(self.began + after, Happening::SetLimits(change));
+        for (after, change) in self.scene.plan.limit_changes.clone() {
+            self.scene.schedule(self.scene.began + after, Happening::SetLimits(change));
         }
-        for (after, departure) in self.plan.departures.clone() {
-            self.schedule(self.began + after, Happening::Departs(departure));
+        for (after, departure) in self.scene.plan.departures.clone() {
+            self.scene.schedule(self.scene.began + after, Happening::Departs(departure));
         }
-        if self.plan.has_operator {
-            self.schedule(self.now, Happening::OperatorLooks);
+        if self.scene.plan.has_operator {
+            self.scene.schedule(self.scene.now, Happening::OperatorLooks);
         }
-        let busy_for = self.plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
-        let end = self.began + busy_for;
-        while self.now < end.max(self.busy_until) && !(self.all_done() && self.faults_are_over()) {
+        let busy_for = self.scene.plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
+        let end = self.scene.began + busy_for;
+        while self.scene.now < end.max(self.busy_until) && !(self.all_done() && self.faults_are_over()) {
             self.run_for(Duration::from_millis(20));
         }
         self.come_to_an_end_before_calm();
         self.calm();
         self.settle();
-        self.coverage.count(&self.history);
+        self.scene.coverage.count(&self.scene.history);
     }
 
     /// Creates the logs.
     pub fn found(&mut self) {
         self.run_for(MEETING);
-        let small = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..self.plan.config.clone() };
-        for number in 0..self.plan.earlier_logs {
+        let small = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..self.scene.plan.config.clone() };
+        for number in 0..self.scene.plan.earlier_logs {
             self.create(format!("earlier-{number}"), small.clone());
         }
-        self.create(NAME.to_owned(), self.plan.config.clone());
+        self.create(NAME.to_owned(), self.scene.plan.config.clone());
         self.found_second();
-        if self.plan.capacity.is_some() {
+        if self.scene.plan.capacity.is_some() {
             // The rest of the run is judged by how long it takes: the first view does not count.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
-                world.latest_view().is_some_and(|view| world.is_settled(view)) && world.second_is_at_rest()
+                world.scene.latest_view().is_some_and(|view| world.is_settled(view))
+                    && world.second_is_at_rest()
             });
         }
-        self.began = self.now;
+        self.scene.began = self.scene.now;
         self.first_entry = self.entry().cloned();
         if self.first_entry.is_none() {
-            self.history.end = End::Stuck("the log could not be created".into());
+            self.scene.history.end = End::Stuck("the log could not be created".into());
         }
     }
 
@@ -319,17 +217,17 @@ impl World {
         let message = control::Message::Create { request: 1, name, config };
         let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
         self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
-        let end = self.now + FOUNDING;
+        let end = self.scene.now + FOUNDING;
         while self.step_until(end) {
             self.learn_id();
         }
-        self.now = end;
+        self.scene.now = end;
     }
 
     /// The log's id is drawn: it is known as soon as there is an entry.
     fn learn_id(&mut self) {
         let found = self.entries().find(|entry| entry.name == NAME).map(|entry| entry.id);
-        self.log = found.unwrap_or(self.log);
+        self.scene.log = found.unwrap_or(self.scene.log);
     }
 
     fn entries(&self) -> impl Iterator<Item = &LogEntry> {
@@ -339,30 +237,31 @@ impl World {
 
     /// The register's entry of the log, while its node is up.
     fn entry(&self) -> Option<&LogEntry> {
-        self.entries().find(|entry| entry.id == self.log)
+        self.entries().find(|entry| entry.id == self.scene.log)
     }
 
     /// Lets so much time pass.
     pub fn run_for(&mut self, span: Duration) {
-        let end = self.now + span;
+        let end = self.scene.now + span;
         while self.step_until(end) {}
-        self.now = end;
+        self.scene.now = end;
     }
 
     /// Carries out what happens next, if that is not after `end`. Says whether there was something.
     fn step_until(&mut self, end: Time) -> bool {
-        let is_due = self.queue.peek().is_some_and(|Reverse(next)| next.at <= end);
-        if is_due {
-            self.step();
+        let next = self.scene.next_until(end);
+        let is_due = next.is_some();
+        if let Some(what) = next.filter(|_| !self.scene.is_over) {
+            self.step(what);
         }
         is_due
     }
 
     /// Lets time pass until something is true, but not longer than `most`. Says whether it became true.
     pub fn run_until(&mut self, most: Duration, is_true: impl Fn(&Self) -> bool) -> bool {
-        let end = self.now + most;
+        let end = self.scene.now + most;
         while !is_true(self) {
-            if self.now >= end || self.is_over {
+            if self.scene.now >= end || self.scene.is_over {
                 return false;
             }
             self.run_for(Duration::from_millis(10));
@@ -370,23 +269,14 @@ impl World {
         true
     }
 
-    fn step(&mut self) {
-        let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() else { return };
-        self.now = at;
-        self.history.now = at;
-        if self.is_over {
-            return;
-        }
-        self.coverage.events += 1;
-        self.coverage.wakes += u64::from(matches!(what, Happening::ClientWakes(_)));
-        let of_protocols = self.coverage.events - self.coverage.wakes;
-        if of_protocols > MOST_EVENTS || self.coverage.events > MOST_EVENTS_AND_WAKES {
+    fn step(&mut self, what: Happening) {
+        if self.scene.count(&what) {
             let deadlines: Vec<String> = self.clients.values().map(Client::deadlines).collect();
-            let missing = self.what_is_missing();
+            let (at, missing) = (self.scene.now, self.what_is_missing());
             let problem =
                 format!("a storm of events at {at}, among them {what:?}; {missing}; clients: {deadlines:?}");
-            self.history.problems.push(problem);
-            self.is_over = true;
+            self.scene.history.problems.push(problem);
+            self.scene.is_over = true;
         }
         match what {
             Happening::Arrive(flight) => self.arrive(flight),
@@ -420,14 +310,9 @@ impl World {
         self.judge_withheld();
     }
 
-    fn schedule(&mut self, at: Time, what: Happening) {
-        self.sequence += 1;
-        self.queue.push(Reverse(Scheduled { at: at.max(self.now), sequence: self.sequence, what }));
-    }
-
     /// Puts a frame onto the connection between two parties.
     fn transmit(&mut self, from: Party, to: Party, frame: Bytes) {
-        self.transmit_at(self.now, Lane::Bulk, from, to, frame);
+        self.transmit_at(self.scene.now, Lane::Bulk, from, to, frame);
     }
 
     /// The same, for a frame that is ready at `ready`.
@@ -438,7 +323,7 @@ impl World {
             return;
         }
         let connection = self.network.connect(from, to, lane);
-        match self.plan.capacity {
+        match self.scene.plan.capacity {
             Some(capacity) => self.send_within(&capacity, ready, (connection, from, to), frame),
             None => self.fly(ready, (connection, from, to), frame),
         }
@@ -455,9 +340,9 @@ impl World {
 
     fn refuse(&mut self, dialler: Party, absent: Party) {
         if let (Party::Client(_), Party::Node(_)) = (dialler, absent) {
-            let at = self.now + self.network.notice();
+            let at = self.scene.now + self.network.notice();
             let lost = Happening::Lost { connection: Connection(0), at: dialler, other: absent, life: 0 };
-            self.schedule(at, lost);
+            self.scene.schedule(at, lost);
         }
     }
 
@@ -465,15 +350,20 @@ impl World {
         let Flight { connection, from, to, .. } = flight;
         if !flight.straggles && !self.network.stands(connection) {
             if let Some(later) = self.network.straggles(connection, from, to) {
-                self.schedule(self.now + later, Happening::Arrive(Flight { straggles: true, ..flight }));
+                self.scene.schedule(
+                    self.scene.now + later,
+                    Happening::Arrive(Flight { straggles: true, ..flight }),
+                );
             }
             return;
         }
-        self.coverage.stragglers += u64::from(flight.straggles && self.is_up(to));
-        self.trace.bytes(self.now, &flight.frame);
+        self.scene.coverage.stragglers += u64::from(flight.straggles && self.is_up(to));
+        self.scene.trace.bytes(self.scene.now, &flight.frame);
         match to {
             Party::Node(node) => self.node_receives(node, connection, from, &flight.frame),
-            Party::Client(client) if self.plan.capacity.is_some() => self.client_is_sent(client, flight),
+            Party::Client(client) if self.scene.plan.capacity.is_some() => {
+                self.client_is_sent(client, flight)
+            }
             Party::Client(client) => self.client_gets(client, &flight),
         }
     }
@@ -489,7 +379,7 @@ impl World {
 
     /// A party notices that a connection is gone.
     fn lost(&mut self, connection: Connection, at: Party, other: Party, life: u64) {
-        self.trace.number(connection.0);
+        self.scene.trace.number(connection.0);
         self.network.noticed(connection, at);
         match at {
             Party::Node(node) => self.node_loses(node, connection, other, life),
@@ -508,8 +398,8 @@ impl World {
                 Party::Node(node) => self.nodes[&node].life,
                 Party::Client(_) => 0,
             };
-            let when = self.now + self.network.notice();
-            self.schedule(when, Happening::Lost { connection, at, other, life });
+            let when = self.scene.now + self.network.notice();
+            self.scene.schedule(when, Happening::Lost { connection, at, other, life });
         }
     }
 
@@ -527,28 +417,28 @@ impl World {
     /// The operator wants other shards, and says so once.
     fn reshape(&mut self, reshape: Reshape) {
         let Some(entry) = self.entry() else { return };
-        let (log, request) = (entry.id, self.sequence);
+        let (log, request) = (entry.id, self.scene.question());
         let message = match reshape {
             Reshape::Add if entry.shards.len() >= MOST_SHARDS => return,
             Reshape::Add => {
                 control::Message::AddShard { request, log, shard: ShardId(entry.shards.len() as u32) }
             }
             Reshape::Remove => {
-                let shard = ShardId(self.random.below(entry.shards.len() as u64) as u32);
+                let shard = ShardId(self.scene.random.below(entry.shards.len() as u64) as u32);
                 control::Message::RemoveShard { request, log, shard }
             }
         };
-        self.trace.line(self.now, format_args!("the shards are to be changed: {message:?}"));
+        self.scene.tell(format_args!("the shards are to be changed: {message:?}"));
         let frame = nodes::frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
         self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
     }
 
     fn schedule_faults(&mut self) {
-        let (loss, duplication, reordering) = self.plan.network.noise_permille;
+        let (loss, duplication, reordering) = self.scene.plan.network.noise_permille;
         self.network.disturb(loss, duplication, reordering);
-        for fault in self.plan.faults.clone() {
+        for fault in self.scene.plan.faults.clone() {
             match fault.trigger {
-                Trigger::At(after) => self.schedule(self.began + after, Happening::Strike(fault)),
+                Trigger::At(after) => self.scene.schedule(self.scene.began + after, Happening::Strike(fault)),
                 Trigger::Step(..) => self.pending_faults.push(fault),
             }
         }
@@ -557,10 +447,12 @@ impl World {
     /// Whether no fault is to strike any more.
     fn faults_are_over(&self) -> bool {
         let strikes = |fault: &Fault| match fault.trigger {
-            Trigger::At(after) => self.now <= self.began + after + fault.lasting,
+            Trigger::At(after) => self.scene.now <= self.scene.began + after + fault.lasting,
             Trigger::Step(..) => false,
         };
-        self.now > self.busy_until && self.pending_faults.is_empty() && !self.plan.faults.iter().any(strikes)
+        self.scene.now > self.busy_until
+            && self.pending_faults.is_empty()
+            && !self.scene.plan.faults.iter().any(strikes)
     }
 
     /// Lets the faults strike that wait for the step at which the protocol is now.
@@ -569,7 +461,7 @@ impl World {
             return;
         }
         let step = self.protocol_step();
-        let elapsed = self.now - self.began;
+        let elapsed = self.scene.now - self.scene.began;
         let waits_for = |fault: &Fault| match fault.trigger {
             Trigger::Step(wanted, after) => wanted == step && elapsed >= after,
             Trigger::At(_) => false,

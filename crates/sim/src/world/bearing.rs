@@ -19,7 +19,12 @@ pub(super) struct Bearing<'a> {
 impl World {
     /// The judgement as of now, of the tested log.
     pub(super) fn bearing(&self) -> Bearing<'_> {
-        Bearing { nodes: &self.nodes, history: &self.history, log: self.log, order: self.plan.config.order }
+        Bearing {
+            nodes: &self.nodes,
+            history: &self.scene.history,
+            log: self.scene.log,
+            order: self.scene.plan.config.order,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ impl World {
     }
 
     fn changes(&mut self) -> Option<&mut Changes> {
-        let load = self.history.load.as_mut().filter(|load| !load.is_over)?;
+        let load = self.scene.history.load.as_mut().filter(|load| !load.is_over)?;
         Some(&mut load.costs.changes)
     }
 

@@ -46,12 +46,12 @@ impl Damage {
 impl World {
     /// Notes what a node has whole, as a member, of what is damaged on another.
     pub(super) fn observe_damage(&mut self, id: NodeId) {
-        if self.history.damaged.is_empty() || self.damaged_node() == Some(id) {
+        if self.scene.history.damaged.is_empty() || self.damaged_node() == Some(id) {
             return;
         }
-        for (shard, position) in &self.history.damaged {
-            let Some(role) = self.nodes[&id].replica(self.log, *shard) else { continue };
-            let members = self.latest_view().and_then(|view| view.shard(*shard));
+        for (shard, position) in &self.scene.history.damaged {
+            let Some(role) = self.nodes[&id].replica(self.scene.log, *shard) else { continue };
+            let members = self.scene.latest_view().and_then(|view| view.shard(*shard));
             let has_it =
                 role.stable() > *position && role.lacks().is_none_or(|lacks| !lacks.contains(*position));
             let copy = (id, *shard, *position);
@@ -65,35 +65,37 @@ impl World {
 
     /// Judges subscriptions that ended because nobody gave out a record.
     pub(super) fn judge_withheld(&mut self) {
-        for (shard, position, told) in std::mem::take(&mut self.history.withheld) {
+        for (shard, position, told) in std::mem::take(&mut self.scene.history.withheld) {
             let is_borne = self.is_damage_alone_at(shard, position);
             if is_borne && !self.damage.thrown_away.contains(&(shard, position)) {
-                self.history.excuse(Excuse::Withheld, true);
+                self.scene.history.excuse(Excuse::Withheld, true);
             } else {
-                self.history.problems.push(told);
+                self.scene.history.problems.push(told);
             }
         }
     }
 
     /// Whether a run may end without what is damaged, because that is nowhere else among the members.
     pub(super) fn excuses_damage(&mut self) -> bool {
-        let (Some(node), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+        let (Some(node), Some(view)) = (self.damaged_node(), self.scene.latest_view()) else { return false };
         let is_alone = !self.bearing().is_complete_without(view, &[node]);
         let mut missed = self.damage.missed.iter();
         let is_excused =
             is_alone && !missed.any(|(shard, position)| self.is_damage_alone_at(*shard, *position));
-        self.history.excuse(Excuse::DamagedEnd, is_excused)
+        self.scene.history.excuse(Excuse::DamagedEnd, is_excused)
     }
 
     /// Whether a record was told to be damaged, and every other member of its shard runs and lacks it.
     fn is_damage_alone_at(&self, shard: ShardId, position: Position) -> bool {
-        let (Some(damaged), Some(view)) = (self.damaged_node(), self.latest_view()) else { return false };
+        let (Some(damaged), Some(view)) = (self.damaged_node(), self.scene.latest_view()) else {
+            return false;
+        };
         let Some(members) = view.shard(shard) else { return false };
         let lacks_it = |member: &Member| {
-            let role = self.nodes[&member.node].replica(self.log, shard);
+            let role = self.nodes[&member.node].replica(self.scene.log, shard);
             role.is_some_and(|role| role.lacks().is_some_and(|lacks| lacks.contains(position)))
         };
         let mut others = members.replicas.iter().filter(|member| member.node != damaged);
-        self.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
+        self.scene.history.damaged.contains(&(shard, position)) && others.all(lacks_it)
     }
 }

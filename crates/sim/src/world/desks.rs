@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seriatim_model::Time;
 
-use super::Flight;
+use super::scene::Flight;
 
 /// Each client's process: what it has not taken, and until when it is busy or not scheduled.
 #[derive(Debug, Default)]

@@ -7,7 +7,8 @@ use seriatim_store::{Disk, MemoryDisk};
 
 use super::network_faults::{NetworkFaults, NetworkMend, Struck};
 use super::nodes::Lives;
-use super::{CONTROL, Happening, World};
+use super::scene::Happening;
+use super::{CONTROL, World};
 use crate::coverage::FaultKind;
 use crate::plan::{Fault, Target};
 
@@ -38,7 +39,7 @@ pub(super) enum Mend {
 impl World {
     /// A fault strikes, unless the log could not bear it and need not.
     pub(super) fn strike(&mut self, fault: Fault) {
-        if self.history.calm_since.is_some() {
+        if self.scene.history.calm_since.is_some() {
             return;
         }
         let step = self.protocol_step();
@@ -46,11 +47,11 @@ impl World {
         if !self.may_strike(fault.kind, &victims) {
             return;
         }
-        self.trace.line(self.now, format_args!("fault: {} at {step}, {victims:?}", fault.kind));
-        self.trace.number(fault.kind as u64);
-        self.coverage.struck(fault.kind, step);
-        if self.plan.lasts_long {
-            self.busy_until = self.busy_until.max(self.now + fault.lasting + BACK_FOR);
+        self.scene.tell(format_args!("fault: {} at {step}, {victims:?}", fault.kind));
+        self.scene.trace.number(fault.kind as u64);
+        self.scene.coverage.struck(fault.kind, step);
+        if self.scene.plan.lasts_long {
+            self.busy_until = self.busy_until.max(self.scene.now + fault.lasting + BACK_FOR);
         }
         match fault.kind {
             FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill => {
@@ -95,7 +96,7 @@ impl World {
             }
             FaultKind::ClientCrash => {
                 let clients = self.mortal_clients();
-                let client = self.random.pick(&clients);
+                let client = self.scene.random.pick(&clients);
                 self.kill_client(client, fault.lasting);
             }
         }
@@ -103,13 +104,13 @@ impl World {
 
     fn network_faults(&mut self) -> NetworkFaults<'_> {
         let nodes = self.nodes.keys().copied().collect();
-        let clients = self.plan.workload.clients;
-        NetworkFaults { network: &mut self.network, random: &mut self.random, nodes, clients }
+        let clients = self.scene.plan.workload.clients;
+        NetworkFaults { network: &mut self.network, random: &mut self.scene.random, nodes, clients }
     }
 
     fn strike_network(&mut self, fault: Fault, victims: &[NodeId]) {
         let Struck { mend, broken } = self.network_faults().strike(fault, victims);
-        self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
+        self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
         broken.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
     }
 
@@ -118,10 +119,10 @@ impl World {
         let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         // Any order, but the nodes that host the log's sequencing replicas more often first.
         for index in (1..nodes.len()).rev() {
-            nodes.swap(index, self.random.below(index as u64 + 1) as usize);
+            nodes.swap(index, self.scene.random.below(index as u64 + 1) as usize);
         }
-        if self.random.percent(60) {
-            nodes.sort_by_key(|node| self.nodes[node].sequencer(self.log).is_none());
+        if self.scene.random.percent(60) {
+            nodes.sort_by_key(|node| self.nodes[node].sequencer(self.scene.log).is_none());
         }
         nodes.sort_by_key(|node| !self.is_meant(*node, fault.target));
         let targeted = fault.target != Target::Any;
@@ -138,7 +139,7 @@ impl World {
                 1
             }
             FaultKind::Partition | FaultKind::PartialPartition => {
-                self.random.between(1, nodes.len() as u64 - 1) as usize
+                self.scene.random.between(1, nodes.len() as u64 - 1) as usize
             }
             _ => 1,
         };
@@ -147,7 +148,7 @@ impl World {
     }
 
     pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
-        let view = self.latest_view();
+        let view = self.scene.latest_view();
         let leads = view.is_some_and(|view| view.leader == id);
         let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
         let holds = view.is_some_and(|view| {
@@ -174,7 +175,7 @@ impl World {
         // without the other replicas is left with the damaged ones.
         let is_damaged = self.damaged_node().is_some();
         let bears_it = !kind.loses_memory()
-            || !is_damaged && (self.history.is_on_disk() || self.plan.may_lose_too_much)
+            || !is_damaged && (self.scene.history.is_on_disk() || self.scene.plan.may_lose_too_much)
             || self.does_without(victims);
         let reachable = match kind {
             FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
@@ -192,7 +193,7 @@ impl World {
                         && bearing.flush_survives(victims)
                         && bearing.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
                 };
-                self.spoiled.is_none() && self.latest_view().is_some_and(bears_it)
+                self.spoiled.is_none() && self.scene.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
@@ -201,15 +202,15 @@ impl World {
 
     fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
         for node in nodes {
-            let down_for = down_for + self.random.millis(0, 20);
+            let down_for = down_for + self.scene.random.millis(0, 20);
             self.kill_node(*node, power, down_for);
         }
     }
 
     /// How long a node stays away that is to be missed. The run waits for it.
     fn stay_away(&mut self) -> Duration {
-        let down_for = self.random.millis(3000, 6000);
-        self.busy_until = self.busy_until.max(self.now + down_for + BACK_FOR);
+        let down_for = self.scene.random.millis(3000, 6000);
+        self.busy_until = self.busy_until.max(self.scene.now + down_for + BACK_FOR);
         down_for
     }
 
@@ -217,22 +218,22 @@ impl World {
     fn kill_in_turn(&mut self, fault: Fault, nodes: &[NodeId]) {
         self.kill_all(&nodes[..1], false, fault.lasting);
         let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };
-        let pause = self.random.micros(10, 3000);
-        self.schedule(self.now + pause, Happening::Strike(next));
+        let pause = self.scene.random.micros(10, 3000);
+        self.scene.schedule(self.scene.now + pause, Happening::Strike(next));
     }
 
     fn lose_disk(&mut self, fault: Fault, id: NodeId) {
         self.note_spoiled(id, fault.kind);
-        let down_for = if self.random.percent(30) { self.stay_away() } else { fault.lasting };
+        let down_for = if self.scene.random.percent(30) { self.stay_away() } else { fault.lasting };
         self.kill_node(id, false, down_for);
         match fault.kind {
             FaultKind::JournalLoss => self.lose_files(id, |name| name.starts_with("journal/"), false),
             FaultKind::FileLoss => {
-                let directory = format!("logs/{:016x}/shard-", self.log.0);
+                let directory = format!("logs/{:016x}/shard-", self.scene.log.0);
                 self.lose_files(id, |name| name.starts_with(&directory), true);
             }
             _ => {
-                let disk = if self.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
+                let disk = if self.scene.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
                 self.nodes.get_mut(&id).expect("the node exists").disk = disk;
             }
         }
@@ -244,9 +245,9 @@ impl World {
         let disk = self.nodes[&id].disk.clone();
         let mut files: Vec<String> = disk.files().into_iter().filter(is_meant).collect();
         if one && !files.is_empty() {
-            files = vec![self.random.pick(&files)];
+            files = vec![self.scene.random.pick(&files)];
         }
-        self.trace.line(self.now, format_args!("node {id} loses {files:?}"));
+        self.scene.tell(format_args!("node {id} loses {files:?}"));
         for file in files {
             disk.delete(&file).expect("a disk in memory deletes what it is told");
         }
@@ -256,14 +257,14 @@ impl World {
     fn begin_to_lie(&mut self, fault: Fault, id: NodeId) {
         self.nodes[&id].disk.lie(true);
         let end = Mend::Lie(id, fault.lasting);
-        self.schedule(self.now + fault.lasting, Happening::Mend(end));
+        self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(end));
     }
 
     /// The power fails that uncovers what a disk did not sync; all of its journal since then is lost, and any part of the
     /// rest. If the log could not bear that by now, it was all true.
     fn end_to_lie(&mut self, id: NodeId, down_for: Duration) {
         self.nodes[&id].disk.lie(false);
-        let is_calm = self.history.calm_since.is_some();
+        let is_calm = self.scene.history.calm_since.is_some();
         if is_calm || !self.may_strike(FaultKind::LyingDisk, &[id]) {
             return self.nodes[&id].disk.keep_all();
         }
@@ -277,28 +278,28 @@ impl World {
     fn damage(&mut self, id: NodeId) {
         self.note_spoiled(id, FaultKind::BitRot);
         let disk = self.nodes[&id].disk.clone();
-        let directory = format!("logs/{:016x}/shard-", self.log.0);
+        let directory = format!("logs/{:016x}/shard-", self.scene.log.0);
         let is_segment = |name: &String| name.starts_with(&directory) && name.contains("/seg-");
         let files: Vec<String> = disk.files().into_iter().filter(is_segment).collect();
         if files.is_empty() {
             return;
         }
-        for _ in 0..self.random.between(1, 20) {
-            let file = self.random.pick(&files);
+        for _ in 0..self.scene.random.between(1, 20) {
+            let file = self.scene.random.pick(&files);
             let len = disk.content(&file).map_or(0, |content| content.len() as u64);
-            let offset = self.random.below(len.max(1));
-            if self.random.percent(25) {
+            let offset = self.scene.random.below(len.max(1));
+            if self.scene.random.percent(25) {
                 disk.spoil_sector(&file, offset);
             } else {
-                disk.flip_bit(&file, offset, self.random.below(8) as u8);
+                disk.flip_bit(&file, offset, self.scene.random.below(8) as u8);
             }
         }
     }
 
     fn note_spoiled(&mut self, node: NodeId, kind: FaultKind) {
-        let lives = self.nodes[&node].lives(self.log, self.history.shard_count);
+        let lives = self.nodes[&node].lives(self.scene.log, self.scene.history.shard_count);
         self.spoiled = Some(Spoiled { node, lives, kind });
-        self.history.disks_failed = true;
+        self.scene.history.disks_failed = true;
     }
 
     /// The node whose records were damaged.
@@ -316,7 +317,7 @@ impl World {
     fn does_without(&self, nodes: &[NodeId]) -> bool {
         let damaged = self.damaged_node();
         let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
-        self.latest_view().is_some_and(|view| {
+        self.scene.latest_view().is_some_and(|view| {
             let bearing = self.bearing();
             bearing.survives(view, &nodes) && (damaged.is_none() || bearing.is_complete_without(view, &nodes))
         })
@@ -327,45 +328,45 @@ impl World {
             FaultKind::Pause => {
                 self.pause_node(id);
                 let mend = Mend::Pause(id, self.nodes[&id].life);
-                self.schedule(self.now + fault.lasting, Happening::Mend(mend));
+                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(mend));
             }
             FaultKind::ClockJump => {
-                let jump = self.random.millis(10, 5000);
+                let jump = self.scene.random.millis(10, 5000);
                 self.nodes.get_mut(&id).expect("the node exists").clock_ahead += jump;
-                self.wake_node(id, self.now);
+                self.wake_node(id, self.scene.now);
             }
             _ => {
-                let lag = self.random.micros(1000, 40_000);
+                let lag = self.scene.random.micros(1000, 40_000);
                 let node = self.nodes.get_mut(&id).expect("the node exists");
                 (node.lag, node.slowness) = (lag, 10);
-                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
+                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
             }
         }
     }
 
     fn spoil_disk(&mut self, fault: Fault, id: NodeId) {
-        let room = self.random.below(6000);
+        let room = self.scene.random.below(6000);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if fault.kind != FaultKind::SlowDisk {
-            (node.has_torn_disk, self.history.disks_failed) = (true, true);
+            (node.has_torn_disk, self.scene.history.disks_failed) = (true, true);
         }
         match fault.kind {
             FaultKind::SyncFailure => node.disk.fail_syncs(1),
             FaultKind::DiskFull => {
                 node.disk.set_capacity(Some(node.disk.used() + room));
-                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Room(id)));
+                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Room(id)));
             }
             _ => {
                 node.slowness = 20;
-                self.schedule(self.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
+                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
             }
         }
     }
 
     pub(super) fn mend(&mut self, mend: Mend) {
         match mend {
-            Mend::Network(mend) => mend.mend(&mut self.network, self.history.calm_since.is_some()),
-            Mend::Room(node) => self.nodes[&node].disk.set_capacity(self.plan.disk.most),
+            Mend::Network(mend) => mend.mend(&mut self.network, self.scene.history.calm_since.is_some()),
+            Mend::Room(node) => self.nodes[&node].disk.set_capacity(self.scene.plan.disk.most),
             Mend::Pause(node, life) => self.resume_node(node, life),
             Mend::Lie(node, down_for) => self.end_to_lie(node, down_for),
             Mend::Lag(node) => {
@@ -378,13 +379,13 @@ impl World {
 
     /// From now on nothing goes wrong any more, and what went wrong is put right.
     pub(super) fn calm(&mut self) {
-        self.trace.line(self.now, format_args!("calm"));
-        self.history.calm_since = Some(self.now);
+        self.scene.tell(format_args!("calm"));
+        self.scene.history.calm_since = Some(self.scene.now);
         self.pending_faults.clear();
         self.network.heal();
         let (mut down, mut up) = (vec![], vec![]);
         for node in self.nodes.values_mut() {
-            node.disk.set_capacity(self.plan.disk.most);
+            node.disk.set_capacity(self.scene.plan.disk.most);
             node.disk.fail_syncs(0);
             node.disk.lie(false);
             (node.lag, node.slowness) = (Duration::ZERO, 1);

@@ -26,14 +26,14 @@ impl World {
     /// Where the plan wants that, everything that clients asked for has its answer, and they have read everything, although
     /// what went wrong stays so.
     pub(super) fn come_to_an_end_before_calm(&mut self) {
-        let Some(within) = self.plan.done_without_calm else { return };
+        let Some(within) = self.scene.plan.done_without_calm else { return };
         let is_served = |world: &Self| {
             let ordered = world.leader_ordered().unwrap_or_default();
             world.all_done() && world.all_delivered(ordered)
         };
-        if !self.run_until(within, is_served) && !self.is_over {
+        if !self.run_until(within, is_served) && !self.scene.is_over {
             let what = self.what_is_missing();
-            self.history.problems.push(format!("without calm, not done within {within:?}: {what}"));
+            self.scene.history.problems.push(format!("without calm, not done within {within:?}: {what}"));
         }
         self.become_whole();
     }
@@ -45,17 +45,20 @@ impl World {
         if alive == self.nodes.len() || alive < config.sequencers.max(config.replicas) as usize {
             return;
         }
-        if !self.run_until(self.plan.options.limits.replace_after + WHOLE_WITHIN, Self::is_restored)
-            && !self.is_over
+        if !self.run_until(self.scene.plan.options.limits.replace_after + WHOLE_WITHIN, Self::is_restored)
+            && !self.scene.is_over
         {
-            let view = self.latest_view();
-            self.history.problems.push(format!("nobody has the place of a node that is dead: {view:?}"));
+            let view = self.scene.latest_view();
+            self.scene
+                .history
+                .problems
+                .push(format!("nobody has the place of a node that is dead: {view:?}"));
         }
     }
 
     /// Whether the latest view has as many members as the log is meant to have, none of them on a node that is dead.
     fn is_restored(&self) -> bool {
-        let (Some(entry), Some(view)) = (self.entry(), self.latest_view()) else { return false };
+        let (Some(entry), Some(view)) = (self.entry(), self.scene.latest_view()) else { return false };
         let is_full = |members: &[Member], wanted: u32| {
             let is_alive = |member: &Member| self.nodes[&member.node].host.is_some();
             members.len() >= wanted as usize && members.iter().all(is_alive)
@@ -70,22 +73,23 @@ impl World {
         self.close_load();
         if !rested {
             let what = self.what_is_missing();
-            self.history.end = if self.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
+            self.scene.history.end =
+                if self.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
             return;
         }
         if self.has_given_up() {
             self.excuse_spoiled();
             let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
             self.end_clients();
-            self.history.judged_from = self.history.tick();
+            self.scene.history.judged_from = self.scene.history.tick();
             let (trim, _) = self.read_everything().unwrap_or_default();
-            self.history.end = End::Unavailable(why);
-            self.history.trimmed_to = trim;
+            self.scene.history.end = End::Unavailable(why);
+            self.scene.history.trimmed_to = trim;
             return;
         }
         self.ask_last_tails();
         if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
-            self.history.end =
+            self.scene.history.end =
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
         }
@@ -94,10 +98,10 @@ impl World {
         self.end_clients();
         match self.read_everything() {
             Some((trim, true)) => {
-                self.history.end = End::Settled { trim, tail };
+                self.scene.history.end = End::Settled { trim, tail };
                 self.read_second();
             }
-            _ => self.history.end = End::Stuck("the log could not be read to its end".into()),
+            _ => self.scene.history.end = End::Stuck("the log could not be read to its end".into()),
         }
     }
 
@@ -109,13 +113,13 @@ impl World {
     }
 
     fn leader_ordered(&self) -> Option<Position> {
-        let view = self.latest_view()?;
-        Some(self.nodes[&view.leader].sequencer(self.log)?.ordered())
+        let view = self.scene.latest_view()?;
+        Some(self.nodes[&view.leader].sequencer(self.scene.log)?.ordered())
     }
 
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
-        let is_settled = self.latest_view().is_some_and(|view| self.is_settled(view));
+        let is_settled = self.scene.latest_view().is_some_and(|view| self.is_settled(view));
         let rests = self.second_is_at_rest() && self.remains().is_empty();
         self.all_done() && is_settled && rests && self.departures_are_over()
     }
@@ -123,9 +127,9 @@ impl World {
     pub(super) fn is_settled(&self, view: &View) -> bool {
         let Some(ordered) = self.leader_ordered() else { return false };
         let entry = self.entry().and_then(|entry| entry.view.as_ref());
-        let members = view.sequencers.len() == self.plan.config.sequencers as usize;
+        let members = view.sequencers.len() == self.scene.plan.config.sequencers as usize;
         let sequencers = view.sequencers.iter().all(|member| {
-            self.nodes[&member.node].sequencer(self.log).is_some_and(|role| {
+            self.nodes[&member.node].sequencer(self.scene.log).is_some_and(|role| {
                 role.is_open()
                     && role.view_number() == view.number
                     && role.held() == 0
@@ -153,19 +157,20 @@ impl World {
 
     /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
     fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
-        let replica = |node: NodeId| self.nodes[&node].replica(self.log, members.shard);
+        let replica = |node: NodeId| self.nodes[&node].replica(self.scene.log, members.shard);
         let primary = members.primary().node;
         let is_whole = |member: &Member| {
             replica(member.node).is_some_and(|role| {
                 let memory = role.memory();
                 memory.incarnation == member.incarnation
-                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.latest_view())
+                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.scene.latest_view())
                     && role.lacks().is_none()
                     && role.unnamed() == 0
                     && (role.stable() == ordered || member.node != primary)
             })
         };
-        members.replicas.len() == self.plan.config.replicas as usize && members.replicas.iter().all(is_whole)
+        members.replicas.len() == self.scene.plan.config.replicas as usize
+            && members.replicas.iter().all(is_whole)
     }
 
     /// Whether a node has only those roles of the log that the view names.
@@ -173,29 +178,30 @@ impl World {
         let Some(host) = &self.nodes[&id].host else { return false };
         let names = |members: &[Member]| members.iter().any(|member| member.node == id);
         let is_clean = |members: &ShardMembers| {
-            names(&members.replicas) || host.replica(self.log, members.shard).is_none()
+            names(&members.replicas) || host.replica(self.scene.log, members.shard).is_none()
         };
-        (names(&view.sequencers) || host.sequencer(self.log).is_none()) && view.shards.iter().all(is_clean)
+        (names(&view.sequencers) || host.sequencer(self.scene.log).is_none())
+            && view.shards.iter().all(is_clean)
     }
 
     /// Whether a node's disk has a store of a shard, in use or not.
     fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
-        let directory = format!("{}/", ShardStore::directory(self.log, shard));
+        let directory = format!("{}/", ShardStore::directory(self.scene.log, shard));
         self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
     }
 
     /// Whether the log has been saying for a while that it is unavailable.
     fn has_given_up(&self) -> bool {
-        let calm = self.history.calm_since.unwrap_or(Time(u64::MAX));
+        let calm = self.scene.history.calm_since.unwrap_or(Time(u64::MAX));
         let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
-        let enough = self.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
-        says_so && !self.plan.has_operator && self.now >= calm + enough
+        let enough = self.scene.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
+        says_so && !self.scene.plan.has_operator && self.scene.now >= calm + enough
     }
 
     /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
     /// as much as it seemed to.
     pub(super) fn excuse_spoiled(&mut self) {
-        let (Some(spoiled), Some(view)) = (&self.spoiled, self.latest_view()) else { return };
+        let (Some(spoiled), Some(view)) = (&self.spoiled, self.scene.latest_view()) else { return };
         let (node, lives) = (spoiled.node, &spoiled.lives);
         let lost = |members: &[Member], life: Option<Incarnation>| {
             life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
@@ -205,8 +211,8 @@ impl World {
                 lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
             });
         let is_too_much = is_lost && !self.bearing().survives(view, &[node]);
-        if self.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
-            self.history.lose_too_much();
+        if self.scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
+            self.scene.history.lose_too_much();
         }
     }
 
@@ -229,7 +235,9 @@ impl World {
         }
         lines.extend(self.remains());
         lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
-        lines.extend(self.nodes.values().flat_map(|node| node.state(self.log, self.history.shards())));
+        lines.extend(
+            self.nodes.values().flat_map(|node| node.state(self.scene.log, self.scene.history.shards())),
+        );
         let kept = self.copies.dismissed().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
@@ -251,7 +259,7 @@ impl World {
     /// read to the end.
     fn read_everything(&mut self) -> Option<(Position, bool)> {
         let entry = self.entry()?.clone();
-        let shards = self.history.shards().collect();
+        let shards = self.scene.history.shards().collect();
         self.read_log(JUDGE, &entry, shards)
     }
 
@@ -269,13 +277,14 @@ impl World {
             let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
             for replica in 0..replicas {
                 let style = Style::Drain { shard, replica };
-                let first = history_of(&mut self.history, judge).observations.len();
-                let reader = Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.random.fork());
+                let first = history_of(&mut self.scene.history, judge).observations.len();
+                let reader =
+                    Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.scene.random.fork());
                 let reader = self.read_with(judge, reader, READING_FOR);
                 trim = trim.max(reader.trimmed());
                 complete &= reader.is_done();
                 if replica == 0 {
-                    let history = history_of(&mut self.history, judge);
+                    let history = history_of(&mut self.scene.history, judge);
                     for observation in &history.observations[first..] {
                         history.last.insert(observation.position, (observation.id, observation.append));
                     }

@@ -15,8 +15,8 @@ impl World {
     /// The node's process starts: its detector knows nobody.
     pub(super) fn start_detector(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let mut limits = self.plan.options_of(id).limits;
-        if self.plan.options.deviates(Deviation::MutenessUnnoticed) {
+        let mut limits = self.scene.plan.options_of(id).limits;
+        if self.scene.plan.options.deviates(Deviation::MutenessUnnoticed) {
             limits.unheard_for = Duration::from_secs(3600);
         }
         let mark = node.host.as_ref().map(Host::mark).unwrap_or_default();
@@ -26,8 +26,8 @@ impl World {
     /// A heartbeat arrives.
     pub(super) fn heartbeat_arrives(&mut self, id: NodeId, via: Connection, from: NodeId, beat: Heartbeat) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let clock = node.clock(self.now);
-        if node.is_paused || node.stalled_until > self.now {
+        let clock = node.clock(self.scene.now);
+        if node.is_paused || node.stalled_until > self.scene.now {
             // It is there when the process goes on.
             return node.pulse.keeps(from, Via(via.0), beat);
         }
@@ -46,7 +46,7 @@ impl World {
     /// Takes note of nodes that the host came to know.
     pub(super) fn meet_nodes(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let clock = node.clock(self.now);
+        let clock = node.clock(self.scene.now);
         let Some(host) = &mut node.host else { return };
         for Unmet { node: other, taken, .. } in host.take_unmet() {
             node.pulse.meet(clock, other, taken);
@@ -59,7 +59,7 @@ impl World {
 
     /// Sends the heartbeats that are due, and suspects those whose answers are overdue.
     pub(super) fn node_beats(&mut self, id: NodeId) {
-        let now = self.now;
+        let now = self.scene.now;
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if !node.pulse.is_due(now) || node.is_paused || node.host.is_none() {
             return;
@@ -83,8 +83,8 @@ impl World {
 
     /// Where messages have a size, heartbeats have a connection of their own, and nothing else waits before them.
     fn heartbeat_lane(&self) -> Lane {
-        let waits =
-            self.plan.capacity.is_none() || self.plan.options.deviates(Deviation::HeartbeatsBehindRecords);
+        let waits = self.scene.plan.capacity.is_none()
+            || self.scene.plan.options.deviates(Deviation::HeartbeatsBehindRecords);
         if waits { Lane::Bulk } else { Lane::Urgent }
     }
 
@@ -94,17 +94,20 @@ impl World {
         if node.is_paused || node.host.is_none() {
             return;
         }
-        let (ahead, earliest) = (node.clock_ahead, self.now.max(node.stalled_until));
+        let (ahead, earliest) = (node.clock_ahead, self.scene.now.max(node.stalled_until));
         let when = |at: Time| Node::shows(ahead, at).max(earliest);
         if let Some(at) = node.pulse.plan(when) {
-            self.schedule(at, Happening::NodeBeats(id));
+            self.scene.schedule(at, Happening::NodeBeats(id));
         }
     }
 
     fn tell_changes(&mut self, id: NodeId, changes: Vec<Liveness>) {
         for change in changes {
             if matches!(change, Liveness::SetBack(_)) && !self.was_set_back(id) {
-                self.history.problems.push(format!("node {id} takes its disk for set back, and it was not"));
+                self.scene
+                    .history
+                    .problems
+                    .push(format!("node {id} takes its disk for set back, and it was not"));
             }
             self.node_is_told(id, Event::Liveness(change));
         }

@@ -10,7 +10,8 @@ use seriatim_protocol::control::{self, LogEntry};
 use seriatim_store::MemoryDisk;
 
 use super::nodes::frame;
-use super::{CONTROL, FOUNDER, Happening, World};
+use super::scene::Happening;
+use super::{CONTROL, FOUNDER, World};
 use crate::coverage::FaultKind;
 use crate::network::Party;
 use crate::plan::Departure;
@@ -55,12 +56,12 @@ impl World {
     /// Whether no operator waits for a node to leave, of those that can.
     pub(super) fn departures_are_over(&self) -> bool {
         let there = self.nodes.keys().filter(|node| !self.leavers.contains_key(node)).count();
-        let config = &self.plan.config;
+        let config = &self.scene.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
         // An earlier log has one replica of everything: what that one forgot holds it up, for an operator to say what is lost.
         let is_held_up = |node: NodeId| {
             let mut has = self.entries().filter(|entry| !parting::is_rid_of(entry, node));
-            has.any(|entry| entry.id != self.log && entry.unavailable.is_some())
+            has.any(|entry| entry.id != self.scene.log && entry.unavailable.is_some())
         };
         self.leavers.iter().all(|(node, leaver)| {
             let is_over = leaver.stage == Stage::Done || leaver.by.is_some();
@@ -91,7 +92,7 @@ impl World {
     pub(super) fn departs(&mut self, departure: Departure) {
         let may_leave = |world: &Self, id: NodeId| id != CONTROL && !world.leavers.contains_key(&id);
         let mut nodes: Vec<NodeId> = self.nodes.keys().copied().filter(|id| may_leave(self, *id)).collect();
-        let turn = self.random.below(nodes.len() as u64 + 1) as usize;
+        let turn = self.scene.random.below(nodes.len() as u64 + 1) as usize;
         nodes.rotate_left(turn);
         nodes.sort_by_key(|node| !self.is_meant(*node, departure.target));
         let Some(node) = nodes.first().copied() else { return };
@@ -101,23 +102,23 @@ impl World {
         };
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
         // Of an earlier log there is one replica.
-        let bears_it = |entry: &LogEntry| entry.id == self.log || parting::is_rid_of(entry, node);
+        let bears_it = |entry: &LogEntry| entry.id == self.scene.log || parting::is_rid_of(entry, node);
         // Without enough others a node keeps what it has; but what a lost one had, nobody could have.
-        let config = &self.plan.config;
+        let config = &self.scene.plan.config;
         let suffice = self.nodes.len() > self.leavers.len() + config.sequencers.max(config.replicas) as usize;
         if !suffice && self.leavers.values().any(|leaver| leaver.is_gone) {
             return;
         }
         let is_told = suffice && self.entry().is_some();
-        let bears_it = is_told && self.history.is_on_disk() && self.entries().all(bears_it);
+        let bears_it = is_told && self.scene.history.is_on_disk() && self.entries().all(bears_it);
         let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
-        let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.now + after);
+        let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.scene.now + after);
         let stage = Stage::Drained;
         self.leavers.insert(
             node,
             Leaver { by, stage, stays_at, is_gone: is_lost, had: BTreeSet::new(), left: vec![] },
         );
-        self.trace.line(self.now, format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
+        self.scene.tell(format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
         if is_lost {
             self.kill_node(node, false, FOR_GOOD);
         }
@@ -130,7 +131,7 @@ impl World {
 
     /// Looks how far all of them are.
     pub(super) fn departures_go_on(&mut self) {
-        self.schedule(self.now + LOOKS_EVERY, Happening::DeparturesGoOn);
+        self.scene.schedule(self.scene.now + LOOKS_EVERY, Happening::DeparturesGoOn);
         for node in self.leavers.keys().copied().collect::<Vec<_>>() {
             self.departure_goes_on(node);
             self.observe_those_left(node);
@@ -142,14 +143,14 @@ impl World {
     fn observe_those_left(&mut self, node: NodeId) {
         for (shard, view) in self.leavers[&node].left.clone() {
             let registered =
-                self.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
+                self.scene.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
             let members: Vec<Member> = registered.map(|members| members.replicas.clone()).unwrap_or_default();
             let lack: Vec<(NodeId, Lacking)> = members
                 .iter()
                 .filter_map(|member| Some((member.node, self.lacks_in(*member, shard, view)?)))
                 .collect();
-            if !lack.is_empty() && members.len() - lack.len() < self.plan.config.replicas as usize {
-                self.history.left_early.push(format!(
+            if !lack.is_empty() && members.len() - lack.len() < self.scene.plan.config.replicas as usize {
+                self.scene.history.left_early.push(format!(
                     "view {view} does without node {node}, and of shard {shard} these lack something: {lack:?}"
                 ));
             }
@@ -158,7 +159,7 @@ impl World {
 
     /// The positions below the start of its view that a member lacks. What a drained node held is below it.
     fn lacks_in(&self, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
-        let role = self.nodes.get(&member.node)?.replica(self.log, shard)?;
+        let role = self.nodes.get(&member.node)?.replica(self.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
         // One that lost its memory since then is no member of it.
         let is_member = role.memory().incarnation == member.incarnation;
@@ -170,7 +171,7 @@ impl World {
         let leaver = &self.leavers[&node];
         let is_rid = parting.is_some() && self.entries().all(|entry| parting::is_rid_of(entry, node));
         match leaver.stage {
-            Stage::Drained if leaver.stays_at.is_some_and(|at| self.now >= at) => match parting {
+            Stage::Drained if leaver.stays_at.is_some_and(|at| self.scene.now >= at) => match parting {
                 Some(_) => self.ask_to_part(node, PartingChange::Stay),
                 None => self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done,
             },
@@ -182,7 +183,7 @@ impl World {
                 }
             }
             Stage::Removed if parting == Some(Parting::Removed) => {
-                self.coverage.removed += 1;
+                self.scene.coverage.removed += 1;
                 self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done;
             }
             Stage::Removed => self.ask_to_part(node, PartingChange::Remove),
@@ -192,8 +193,8 @@ impl World {
 
     /// The operator is told that the node can be stopped, and does worse.
     fn stop_drained(&mut self, node: NodeId) {
-        self.trace.line(self.now, format_args!("node {node} has nothing any more"));
-        self.coverage.drained += 1;
+        self.scene.tell(format_args!("node {node} has nothing any more"));
+        self.scene.coverage.drained += 1;
         let leaver = self.leavers.get_mut(&node).expect("it leaves");
         (leaver.stage, leaver.is_gone, leaver.stays_at) = (Stage::Removed, true, None);
         self.kill_node(node, true, FOR_GOOD);
@@ -202,7 +203,7 @@ impl World {
     }
 
     fn ask_to_part(&mut self, node: NodeId, change: PartingChange) {
-        let message = control::Message::Part { request: self.sequence, node, change };
+        let message = control::Message::Part { request: self.scene.question(), node, change };
         let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
         self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
     }

@@ -29,9 +29,9 @@ pub(super) struct Limits {
 impl World {
     /// The time by a node's clock on the wall, if there are any.
     fn wall_ms(&self, id: NodeId) -> Option<u64> {
-        let clocks = self.plan.clocks.as_ref()?;
-        let right = BEGAN_MS + millis(self.now - Time::ZERO);
-        Some(right.saturating_add_signed(clocks.ahead_ms(id, self.now - self.began)))
+        let clocks = self.scene.plan.clocks.as_ref()?;
+        let right = BEGAN_MS + millis(self.scene.now - Time::ZERO);
+        Some(right.saturating_add_signed(clocks.ahead_ms(id, self.scene.now - self.scene.began)))
     }
 
     pub(super) fn tell_wall(&mut self, id: NodeId) {
@@ -44,58 +44,58 @@ impl World {
     /// An operator wants other limits, and says so once.
     pub(super) fn set_limits(&mut self, change: RetentionChange) {
         let Some(entry) = self.entry() else { return };
-        let (log, request) = (entry.id, self.sequence);
+        let (log, request) = (entry.id, self.scene.question());
         let message = control::Message::SetRetention { request, log, change };
-        self.trace.line(self.now, format_args!("the limits are to be changed: {change:?}"));
+        self.scene.tell(format_args!("the limits are to be changed: {change:?}"));
         let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
         self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
     }
 
     /// Notes what is final, what is trimmed, and which limits there are.
     pub(super) fn observe_limits(&mut self, id: NodeId) {
-        if self.plan.clocks.is_none() {
+        if self.scene.plan.clocks.is_none() {
             return;
         }
         if let Some(limits) = self.entry().map(|entry| entry.config.retention)
-            && self.history.limits.last().is_none_or(|(_, known)| *known != limits)
+            && self.scene.history.limits.last().is_none_or(|(_, known)| *known != limits)
         {
-            self.history.limits.push((self.now, limits));
+            self.scene.history.limits.push((self.scene.now, limits));
         }
         let Some(host) = &self.nodes[&id].host else { return };
-        let replicas = self.history.shards().filter_map(|shard| host.replica(self.log, shard));
+        let replicas = self.scene.history.shards().filter_map(|shard| host.replica(self.scene.log, shard));
         let (mut stable, mut trim) = (Position::ZERO, Position::ZERO);
         for replica in replicas {
             stable = stable.max(replica.stable());
             trim = trim.max(replica.held().trim);
         }
-        if stable > self.history.final_at.last().map_or(Position::ZERO, |(_, known)| *known) {
-            self.history.final_at.push((self.now, stable));
+        if stable > self.scene.history.final_at.last().map_or(Position::ZERO, |(_, known)| *known) {
+            self.scene.history.final_at.push((self.scene.now, stable));
         }
         if trim > self.limits.trim {
             self.limits.trim = trim;
             let (used, kept) = (self.used_bytes(), self.kept_bytes(trim));
-            self.trace.line(self.now, format_args!("trimmed to {trim}; {used} bytes were used"));
-            self.history.retained.push(Retained { at: self.now, trim, used, kept });
+            self.scene.tell(format_args!("trimmed to {trim}; {used} bytes were used"));
+            self.scene.history.retained.push(Retained { at: self.scene.now, trim, used, kept });
         }
-        if self.now >= self.limits.seek_at && self.now >= self.began {
-            self.limits.seek_at = self.now + SEEK_EVERY;
-            let back = self.random.between(0, 3000);
-            self.seek(millis(self.now - Time::ZERO).saturating_sub(back));
+        if self.scene.now >= self.limits.seek_at && self.scene.now >= self.scene.began {
+            self.limits.seek_at = self.scene.now + SEEK_EVERY;
+            let back = self.scene.random.between(0, 3000);
+            self.seek(millis(self.scene.now - Time::ZERO).saturating_sub(back));
         }
     }
 
     /// Somebody asks where a time begins, as a client does.
     fn seek(&mut self, right_ms: u64) {
         if let Some(answer) = self.position_at(BEGAN_MS + right_ms) {
-            self.history.sought.push(Sought { right_ms, answer });
+            self.scene.history.sought.push(Sought { right_ms, answer });
         }
     }
 
     fn position_at(&self, wall_ms: u64) -> Option<Position> {
         let mut times = TimeIndex::default();
-        for members in &self.latest_view()?.shards {
+        for members in &self.scene.latest_view()?.shards {
             for replica in &members.replicas {
-                let role = self.nodes[&replica.node].replica(self.log, members.shard);
+                let role = self.nodes[&replica.node].replica(self.scene.log, members.shard);
                 role.into_iter().for_each(|role| times.merge(role.times()));
             }
         }
@@ -115,10 +115,10 @@ impl World {
 
     /// A part of what the stores of each shard's replicas take, summed up over shards: of replicas the least.
     fn least_bytes(&self, part: impl Fn(&StoreUse) -> u64) -> u64 {
-        let shards = self.latest_view().into_iter().flat_map(|view| &view.shards);
+        let shards = self.scene.latest_view().into_iter().flat_map(|view| &view.shards);
         let of_shard = |members: &ShardMembers| {
             let hosts = members.replicas.iter().filter_map(|replica| self.nodes[&replica.node].host.as_ref());
-            let uses = hosts.filter_map(|host| host.store_use(self.log, members.shard));
+            let uses = hosts.filter_map(|host| host.store_use(self.scene.log, members.shard));
             uses.map(|usage| part(&usage)).min().unwrap_or_default()
         };
         shards.map(of_shard).sum()
@@ -127,23 +127,23 @@ impl World {
     /// How many bytes a log may have beyond its limit: on each shard the segment that is written to, one of which a part is
     /// trimmed, and what binding logs start with.
     fn slack_bytes(&self) -> u64 {
-        u64::from(self.history.shard_count) * (2 * self.plan.shard_options.segment_bytes + 16_384)
+        u64::from(self.scene.history.shard_count) * (2 * self.scene.plan.shard_options.segment_bytes + 16_384)
     }
 
     /// Waits until the log keeps to its limits. What stands in the way if it does not.
     pub(super) fn settle_limits(&mut self) {
-        if self.plan.clocks.is_none() {
+        if self.scene.plan.clocks.is_none() {
             return;
         }
         if !self.run_until(KEPT_WITHIN, |world| world.exceeds().is_none()) {
-            self.history.exceeds = self.exceeds();
+            self.scene.history.exceeds = self.exceeds();
         }
     }
 
     /// Which limit the log does not keep to, if there is one.
     fn exceeds(&self) -> Option<String> {
         let limits = self.entry()?.config.retention;
-        let stable = self.history.final_at.last().map_or(Position::ZERO, |(_, stable)| *stable);
+        let stable = self.scene.history.final_at.last().map_or(Position::ZERO, |(_, stable)| *stable);
         let (trim, used) = (self.limits.trim, self.used_bytes());
         if limits.age_ms.is_some() && trim < stable {
             return Some(format!("all records are too old, and it is trimmed to {trim} of {stable}"));

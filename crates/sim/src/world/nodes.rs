@@ -22,7 +22,8 @@ use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
 use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
 use super::meter::Meter;
 use super::pulse::Pulse;
-use super::{CONTROL, Happening, World};
+use super::scene::Happening;
+use super::{CONTROL, World};
 use crate::capacity::Capacity;
 use crate::excuses::Excuse;
 use crate::network::{Connection, Lane, Party};
@@ -35,7 +36,7 @@ const MOST_ROUNDS: u32 = 1000;
 
 /// A node and its disk.
 #[derive(Debug)]
-pub struct Node {
+pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) disk: MemoryDisk,
     pub(super) host: Option<Host>,
@@ -251,7 +252,7 @@ impl Node {
 
 impl World {
     pub(super) fn start_node(&mut self, id: NodeId) {
-        let seed = self.random.draw();
+        let seed = self.scene.random.draw();
         let config = HostConfig {
             cluster: 77,
             node: id,
@@ -259,12 +260,12 @@ impl World {
             register: RegisterPlace::Node { node: CONTROL, address: format!("node-{CONTROL}:7700") },
             seed,
             secret: Secret::new(seed.into()),
-            options: self.plan.options_of(id),
-            journal: self.plan.journal,
-            shard_options: self.plan.shard_options,
+            options: self.scene.plan.options_of(id),
+            journal: self.scene.plan.journal,
+            shard_options: self.scene.plan.shard_options,
         };
-        let shards = self.history.shard_count;
-        let log = self.log;
+        let shards = self.scene.history.shard_count;
+        let log = self.scene.log;
         let is_damaged = self.damaged_node() == Some(id);
         let lost_a_part = self.lost_a_part(id);
         let lied = lost_a_part && self.was_set_back(id);
@@ -276,12 +277,12 @@ impl World {
         match Host::open(config, Arc::new(node.disk.clone())) {
             Ok(host) => {
                 let is_shard = |endpoint| matches!(endpoint, Endpoint::Shard(_));
-                self.coverage.put_aside += host.problems().len() as u64;
+                self.scene.coverage.put_aside += host.problems().len() as u64;
                 // Without syncs, a power cut may leave anything.
-                let is_torn = !self.history.is_on_disk() && node.has_torn_disk;
+                let is_torn = !self.scene.history.is_on_disk() && node.has_torn_disk;
                 let is_unexpected = |problem: &&Problem| {
                     let is_rotten = is_damaged && problem.log == log && is_shard(problem.endpoint);
-                    !self.history.excuse(Excuse::PutAside, is_torn || lost_a_part || is_rotten)
+                    !self.scene.history.excuse(Excuse::PutAside, is_torn || lost_a_part || is_rotten)
                 };
                 let unexpected: Vec<_> = host.problems().iter().filter(is_unexpected).cloned().collect();
                 for problem in unexpected {
@@ -289,7 +290,7 @@ impl World {
                         "node {id} lost {:?} of log {}: {}",
                         problem.endpoint, problem.log, problem.cause
                     );
-                    self.history.problems.push(cause);
+                    self.scene.history.problems.push(cause);
                 }
                 // A start is no step.
                 node.meter.forget_reads(host.visited(), &node.disk);
@@ -297,14 +298,15 @@ impl World {
                 node.host = Some(host);
                 node.trouble = None;
                 if asleep.is_some_and(|asleep| !is_damaged && !asleep.go_on_in(&node.lives(log, shards))) {
-                    self.history
+                    self.scene
+                        .history
                         .problems
                         .push(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
-                self.trace.line(self.now, format_args!("node {id} starts"));
+                self.scene.tell(format_args!("node {id} starts"));
                 self.start_detector(id, seed);
                 self.observe_start(id);
-                self.wake_node(id, self.now);
+                self.wake_node(id, self.scene.now);
                 self.entry_changed();
             }
             Err(cause) => {
@@ -315,16 +317,16 @@ impl World {
                 if lied {
                     node.disk = MemoryDisk::new();
                 }
-                self.trace.line(self.now, format_args!("node {id} does not start: {cause}"));
-                self.schedule(self.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
+                self.scene.tell(format_args!("node {id} does not start: {cause}"));
+                self.scene.schedule(self.scene.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
             }
         }
     }
 
     /// The node's process ends at once. With `power`, its disk keeps any part of what was not synced.
     pub(super) fn kill_node(&mut self, id: NodeId, power: bool, down_for: Duration) {
-        let cut_after = self.random.below(12);
-        let seed = self.random.draw();
+        let cut_after = self.scene.random.below(12);
+        let seed = self.scene.random.draw();
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.take().is_none() {
             return;
@@ -337,16 +339,16 @@ impl World {
         }
         if power {
             node.disk.crash(seed);
-            (node.has_torn_disk, self.history.disks_failed) = (true, true);
+            (node.has_torn_disk, self.scene.history.disks_failed) = (true, true);
         }
         node.disk.fail_syncs(0);
         node.forget_life();
         self.copies.lose_sight_of(id);
         let life = node.life;
-        self.trace.line(self.now, format_args!("node {id} is killed, power {power}"));
+        self.scene.tell(format_args!("node {id} is killed, power {power}"));
         self.hang_up(Party::Node(id));
         self.check_losses();
-        self.schedule(self.now + down_for, Happening::NodeStarts(id, life));
+        self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, life));
     }
 
     /// The node's process ends in an orderly way.
@@ -358,7 +360,7 @@ impl World {
         let life = self.nodes[&id].life;
         self.written(id, life);
         self.synced(id, life);
-        let (log, shards, now) = (self.log, self.history.shard_count, self.now);
+        let (log, shards, now) = (self.scene.log, self.scene.history.shard_count, self.scene.now);
         while let Some(Waiting { event, .. }) =
             self.nodes.get_mut(&id).expect("the node exists").next_waiting()
         {
@@ -377,15 +379,15 @@ impl World {
         let has_returned = host.has_returned();
         match host.close() {
             Ok(()) => node.asleep = has_returned.then_some(lives),
-            Err(cause) => self.trace.line(self.now, format_args!("node {id} cannot be closed: {cause}")),
+            Err(cause) => self.scene.tell(format_args!("node {id} cannot be closed: {cause}")),
         }
         let node = self.nodes.get_mut(&id).expect("the node exists");
         node.forget_life();
         let life = node.life;
-        self.trace.line(self.now, format_args!("node {id} is closed"));
+        self.scene.tell(format_args!("node {id} is closed"));
         self.hang_up(Party::Node(id));
         self.check_losses();
-        self.schedule(self.now + down_for, Happening::NodeStarts(id, life));
+        self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, life));
     }
 
     /// The node's process does nothing until it is resumed.
@@ -402,7 +404,7 @@ impl World {
             node.is_paused = false;
             node.pulse.go_on();
             self.plan_beat(id);
-            self.wake_node(id, self.now);
+            self.wake_node(id, self.scene.now);
         }
     }
 
@@ -411,29 +413,29 @@ impl World {
         let at = (at + node.lag).max(node.busy_until);
         if node.host.is_some() && !node.is_paused && node.wake_at.is_none_or(|planned| at < planned) {
             node.wake_at = Some(at);
-            self.schedule(at, Happening::NodeWakes(id));
+            self.scene.schedule(at, Happening::NodeWakes(id));
         }
     }
 
     /// A node takes a little to get to what arrived, and finds more by then.
     fn wake_node_soon(&mut self, id: NodeId) {
-        let (least, most) = self.plan.network.delay_us;
-        let pause = if least == most { Duration::ZERO } else { self.random.micros(0, 30) };
-        self.wake_node(id, self.now + pause);
+        let (least, most) = self.scene.plan.network.delay_us;
+        let pause = if least == most { Duration::ZERO } else { self.scene.random.micros(0, 30) };
+        self.wake_node(id, self.scene.now + pause);
     }
 
     pub(super) fn node_receives(&mut self, id: NodeId, connection: Connection, from: Party, frame: &Bytes) {
         let (log, sender, to, message) = open(frame.clone()).expect("what was encoded is decoded");
         let text = Brief(&message);
         let what = format_args!("{from:?} {sender:?} to node {id} {to:?}, log {log}: {text}");
-        self.trace.line(self.now, what);
+        self.scene.tell(what);
         if let Some((other, beat)) = heartbeat(from, &message)
-            && !self.plan.options.deviates(Deviation::HeartbeatsBehindRecords)
+            && !self.scene.plan.options.deviates(Deviation::HeartbeatsBehindRecords)
         {
             return self.heartbeat_arrives(id, connection, other, beat);
         }
         let peer = peer_of(connection, from);
-        let came = self.plan.capacity.map(|_| ((connection, Party::Node(id)), frame.len()));
+        let came = self.scene.plan.capacity.map(|_| ((connection, Party::Node(id)), frame.len()));
         self.node_gets(id, Waiting { event: Event::Message { peer, log, from: sender, to, message }, came });
     }
 
@@ -441,7 +443,7 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
             let lane = self.network.lane(connection);
-            let has_lanes = self.plan.capacity.is_some();
+            let has_lanes = self.scene.plan.capacity.is_some();
             if lane == Lane::Bulk {
                 self.node_is_told(id, Event::Disconnected(peer_of(connection, other)));
             }
@@ -459,7 +461,7 @@ impl World {
     }
 
     fn node_gets(&mut self, id: NodeId, waiting: Waiting) {
-        let is_urgent = self.plan.capacity.is_some() && matches!(waiting.event, Event::Liveness(_));
+        let is_urgent = self.scene.plan.capacity.is_some() && matches!(waiting.event, Event::Liveness(_));
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if is_urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
         self.wake_node_soon(id);
@@ -483,26 +485,26 @@ impl World {
         }
         let Some(work) = node.syncing.take() else { return };
         let outcome = work.perform(&node.disk);
-        self.coverage.checkpoints += u64::from(work.is_checkpoint());
+        self.scene.coverage.checkpoints += u64::from(work.is_checkpoint());
         self.disk_tells(id, Event::FilesSynced(outcome));
     }
 
     fn disk_tells(&mut self, id: NodeId, event: Event) {
         self.journal_wrote(id);
-        let is_urgent = self.plan.capacity.is_some();
+        let is_urgent = self.scene.plan.capacity.is_some();
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let waiting = Waiting { event, came: None };
         if is_urgent { &mut node.urgent } else { &mut node.inbox }.push_back(waiting);
-        self.wake_node(id, self.now);
+        self.wake_node(id, self.scene.now);
     }
 
     pub(super) fn node_wakes(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.wake_at == Some(self.now) && !node.is_paused {
+        if node.wake_at == Some(self.scene.now) && !node.is_paused {
             // It may have been busy for longer than was known when it was to be woken.
             node.wake_at = None;
-            if node.busy_until > self.now {
-                return self.wake_node(id, self.now);
+            if node.busy_until > self.scene.now {
+                return self.wake_node(id, self.scene.now);
             }
             self.node_works(id);
         }
@@ -510,15 +512,15 @@ impl World {
 
     /// A node takes what has arrived, does what is due, and performs its effects, as the server's driver does.
     fn node_works(&mut self, id: NodeId) {
-        let now = self.now;
+        let now = self.scene.now;
         let mut departures = vec![];
         let Some(spent) = self.node_drains(id, &mut departures) else { return };
         let Some(spent) = self.node_settles(id, spent, &mut departures) else { return };
         let node = self.nodes.get_mut(&id).expect("the node exists");
         node.busy_until = now + spent;
         if let Some(failure) = node.host.as_ref().and_then(Host::failure) {
-            self.trace.line(now, format_args!("node {id} failed: {failure}"));
-            let down_for = self.random.millis(1, 100);
+            self.scene.trace.line(now, format_args!("node {id} failed: {failure}"));
+            let down_for = self.scene.random.millis(1, 100);
             return self.kill_node(id, true, down_for);
         }
         self.start_disk_work(id);
@@ -541,11 +543,11 @@ impl World {
 
     /// Takes what has arrived: all of it, unless work takes time. Says how long it took.
     fn node_drains(&mut self, id: NodeId, departures: &mut Vec<Departure>) -> Option<Duration> {
-        let now = self.now;
+        let now = self.scene.now;
         self.tell_wall(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         let clock = node.clock(now);
-        let most = if self.plan.capacity.is_some() { DRAIN } else { node.inbox.len() };
+        let most = if self.scene.plan.capacity.is_some() { DRAIN } else { node.inbox.len() };
         let mut spent = Duration::ZERO;
         for _ in 0..most {
             let node = self.nodes.get_mut(&id).expect("the node exists");
@@ -575,7 +577,7 @@ impl World {
         mut spent: Duration,
         departures: &mut Vec<Departure>,
     ) -> Option<Duration> {
-        let now = self.now;
+        let now = self.scene.now;
         let clock = self.nodes[&id].clock(now);
         for _ in 0..=MOST_ROUNDS {
             let host = self.nodes.get_mut(&id).and_then(|node| node.host.as_mut())?;
@@ -583,19 +585,19 @@ impl World {
             let deadline = host.deadline();
             spent = self.charge(id, spent, None, departures);
             // Work that became due meanwhile is for the next turn.
-            if deadline.is_none_or(|at| at > clock) || self.plan.capacity.is_some() {
+            if deadline.is_none_or(|at| at > clock) || self.scene.plan.capacity.is_some() {
                 return Some(spent);
             }
         }
-        self.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
-        self.is_over = true;
+        self.scene.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
+        self.scene.is_over = true;
         Some(spent)
     }
 
     fn start_disk_work(&mut self, id: NodeId) {
-        let (least, most) = self.plan.sync_us;
+        let (least, most) = self.scene.plan.sync_us;
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        let (life, slowness, ready) = (node.life, node.slowness, node.busy_until.max(self.now));
+        let (life, slowness, ready) = (node.life, node.slowness, node.busy_until.max(self.scene.now));
         let clock = node.clock(ready);
         let Some(host) = &mut node.host else { return };
         let write = host.next_journal_write(clock);
@@ -604,15 +606,15 @@ impl World {
             assert!(node.write.is_none(), "one write at a time");
             let bytes = write.bytes();
             node.write = Some(write);
-            let takes = self.random.micros(least, most) * slowness;
+            let takes = self.scene.random.micros(least, most) * slowness;
             let done = self.disk_is_busy(id, ready, bytes, takes);
-            self.schedule(done, Happening::Written(id, life));
+            self.scene.schedule(done, Happening::Written(id, life));
         }
         if files.is_some() {
             self.nodes.get_mut(&id).expect("the node exists").syncing = files;
-            let takes = self.random.micros(least, most * 3) * slowness;
+            let takes = self.scene.random.micros(least, most * 3) * slowness;
             let done = self.disk_is_busy(id, ready, 0, takes);
-            self.schedule(done, Happening::Synced(id, life));
+            self.scene.schedule(done, Happening::Synced(id, life));
         }
     }
 
@@ -629,7 +631,7 @@ impl World {
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<Member> {
-        self.nodes[&id].sequencer(self.log).map(SequencingRole::member)
+        self.nodes[&id].sequencer(self.scene.log).map(SequencingRole::member)
     }
 }
 

@@ -2,7 +2,7 @@
 //! got, and for which view it speaks.
 
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId, View};
+use seriatim_model::{Endpoint, Member, NodeId};
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
 
@@ -14,7 +14,7 @@ use crate::history::{Claimed, RegisteredView};
 impl World {
     /// Notes what a message claims for its sender.
     pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
-        if outgoing.log != self.log {
+        if outgoing.log != self.scene.log {
             return;
         }
         self.observe_promise(id, outgoing);
@@ -22,9 +22,9 @@ impl World {
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
         {
-            self.coverage.damages += 1;
+            self.scene.coverage.damages += 1;
             if let Endpoint::Shard(shard) = outgoing.from {
-                self.history.damaged.insert((shard, *position));
+                self.scene.history.damaged.insert((shard, *position));
                 self.damage.was_told(shard, *position);
             }
         }
@@ -40,9 +40,9 @@ impl World {
         };
         let Some(member) = self.member(id) else { return };
         let claim = Claimed { view, member, what };
-        if !self.history.claims.contains_key(&claim) {
-            let moment = self.history.tick();
-            self.history.claims.insert(claim, moment);
+        if !self.scene.history.claims.contains_key(&claim) {
+            let moment = self.scene.history.tick();
+            self.scene.history.claims.insert(claim, moment);
         }
     }
 
@@ -50,8 +50,8 @@ impl World {
     fn observe_end(&mut self, outgoing: &Outgoing) {
         let Message::Shard(shard::Message::Undecided { session, end, .. }) = outgoing.message else { return };
         if end < u64::MAX {
-            self.coverage.ended_for_orphans += 1;
-            self.history.end_session(session, end);
+            self.scene.coverage.ended_for_orphans += 1;
+            self.scene.history.end_session(session, end);
         }
     }
 
@@ -69,35 +69,35 @@ impl World {
 
     /// Writes down for whoever reads the trace whom a node takes for gone.
     fn observe_suspicions(&mut self, id: NodeId) {
-        if !self.trace.is_readable() {
+        if !self.scene.trace.is_readable() {
             return;
         }
         let Some(host) = &self.nodes[&id].host else { return };
         let silent: Vec<NodeId> = host.suspected().collect();
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.suspected != silent {
-            self.trace.line(self.now, format_args!("node {id} takes for gone: {silent:?}"));
+            self.scene.tell(format_args!("node {id} takes for gone: {silent:?}"));
             node.suspected = silent;
         }
     }
 
     /// Notes how far a sequencing replica is, and what is final by that.
     pub(super) fn observe_ordered(&mut self, id: NodeId) {
-        if self.plan.config.order.places_first() {
+        if self.scene.plan.config.order.places_first() {
             return self.observe_written(id);
         }
-        let Some(replica) = self.nodes[&id].sequencer(self.log) else { return };
-        if let Some(everyone) = self.reached.note_ordered(id, replica, &self.history.views) {
-            self.history.note_stable(everyone);
+        let Some(replica) = self.nodes[&id].sequencer(self.scene.log) else { return };
+        if let Some(everyone) = self.reached.note_ordered(id, replica, &self.scene.history.views) {
+            self.scene.history.note_stable(everyone);
         }
     }
 
     /// Notes how far the chains of a node's shards are written, and what is final by that.
     fn observe_written(&mut self, id: NodeId) {
-        for shard in self.history.shards() {
-            let Some(replica) = self.nodes[&id].replica(self.log, shard) else { continue };
-            if let Some(everyone) = self.reached.note_written(id, shard, replica, &self.history.views) {
-                self.history.note_written(shard, everyone);
+        for shard in self.scene.history.shards() {
+            let Some(replica) = self.nodes[&id].replica(self.scene.log, shard) else { continue };
+            if let Some(everyone) = self.reached.note_written(id, shard, replica, &self.scene.history.views) {
+                self.scene.history.note_written(shard, everyone);
             }
         }
     }
@@ -105,19 +105,22 @@ impl World {
     /// Counts the copies that are complete, and the replicas that are not needed any more.
     fn observe_replicas(&mut self, id: NodeId) {
         let Some(host) = &self.nodes[&id].host else { return };
-        for shard in self.history.shards() {
-            let lacks =
-                host.replica(self.log, shard).map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
+        for shard in self.scene.history.shards() {
+            let lacks = host
+                .replica(self.scene.log, shard)
+                .map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
             match self.copies.note(id, shard, lacks) {
                 News::None => {}
-                News::Complete => self.coverage.copies += 1,
+                News::Complete => self.scene.coverage.copies += 1,
                 News::Dismissed => {
-                    self.coverage.dismissals += 1;
+                    self.scene.coverage.dismissals += 1;
                     self.damage.was_dismissed(id, shard);
                 }
             }
-            if let Some(view) = host.replica(self.log, shard).and_then(|role| role.memory().view.as_ref()) {
-                self.history.note_heard(id, shard, view.number);
+            if let Some(view) =
+                host.replica(self.scene.log, shard).and_then(|role| role.memory().view.as_ref())
+            {
+                self.scene.history.note_heard(id, shard, view.number);
             }
         }
     }
@@ -129,37 +132,32 @@ impl World {
         self.observe_leavers();
         let Some(entry) = self.entry() else { return };
         let latest = entry.view_number();
-        self.history.shard_count = self.history.shard_count.max(entry.shards.len() as u32);
+        self.scene.history.shard_count = self.scene.history.shard_count.max(entry.shards.len() as u32);
         let Some(entry) = self.entry() else { return };
-        if self.history.views.keys().next_back().is_some_and(|known| *known == latest) {
+        if self.scene.history.views.keys().next_back().is_some_and(|known| *known == latest) {
             return;
         }
         let view = entry.view.clone();
         // A view that the register wrote and forgot in a crash was never told to anybody.
-        self.history.views.retain(|number, _| *number <= latest);
-        if let Some(view) = view.filter(|view| !self.history.views.contains_key(&view.number)) {
-            let at = self.history.tick();
+        self.scene.history.views.retain(|number, _| *number <= latest);
+        if let Some(view) = view.filter(|view| !self.scene.history.views.contains_key(&view.number)) {
+            let at = self.scene.history.tick();
             let (number, start) = (view.number, view.start);
-            self.trace.line(self.now, format_args!("view {number} is registered: {view:?}"));
-            self.history.views.insert(number, RegisteredView { view, at });
-            self.history.note_stable(start);
+            self.scene.tell(format_args!("view {number} is registered: {view:?}"));
+            self.scene.history.views.insert(number, RegisteredView { view, at });
+            self.scene.history.note_stable(start);
         }
         self.check_losses();
     }
 
-    /// The latest registered view, as far as anybody knows.
-    pub(super) fn latest_view(&self) -> Option<&View> {
-        self.history.views.values().next_back().map(|registered| &registered.view)
-    }
-
     /// Notes when more memory is lost than the log can bear.
     pub(super) fn check_losses(&mut self) {
-        if self.history.is_on_disk() || self.history.lost_too_much {
+        if self.scene.history.is_on_disk() || self.scene.history.lost_too_much {
             return;
         }
-        if self.latest_view().is_some_and(|view| !self.bearing().survives(view, &[])) {
-            self.trace.line(self.now, format_args!("more memory is lost than the log can bear"));
-            self.history.lose_too_much();
+        if self.scene.latest_view().is_some_and(|view| !self.bearing().survives(view, &[])) {
+            self.scene.tell(format_args!("more memory is lost than the log can bear"));
+            self.scene.history.lose_too_much();
         }
     }
 
@@ -168,21 +166,24 @@ impl World {
         if furthest.is_some() {
             return furthest;
         }
-        let view = self.latest_view()?;
+        let view = self.scene.latest_view()?;
         let is_behind = |member: &Member| {
-            self.nodes[&member.node].sequencer(self.log).is_some_and(|role| role.view_number() < view.number)
+            self.nodes[&member.node]
+                .sequencer(self.scene.log)
+                .is_some_and(|role| role.view_number() < view.number)
         };
         view.sequencers.iter().any(is_behind).then_some(Step::Start)
     }
 
     /// The step of a view change that the node's controller is at.
     pub(super) fn controller_step(&self, id: NodeId) -> Option<Step> {
-        let controller = self.nodes[&id].host.as_ref()?.controller(self.log)?;
+        let controller = self.nodes[&id].host.as_ref()?.controller(self.scene.log)?;
         Step::of_controller(controller.step_name()?)
     }
 
     pub(super) fn ordering_step(&self) -> Option<Step> {
-        let leader = self.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.log));
+        let leader =
+            self.scene.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.scene.log));
         match leader.and_then(|leader| leader.step_name()) {
             Some("drop") => return Some(Step::Drop),
             Some(_) => return Some(Step::Bind),

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use seriatim_model::{Endpoint, NodeId, Position, ShardId};
 use seriatim_protocol::{Message, control};
 
+use super::World;
 use super::nodes::{frame, open};
-use super::{Happening, World};
+use super::scene::Happening;
 use crate::history::{Acceptance, Gap};
 use crate::network::Party;
 
@@ -31,10 +32,10 @@ pub(super) struct Operator {
 impl World {
     /// The operator looks whether the log needs anybody, once nothing goes wrong any more.
     pub(super) fn operator_looks(&mut self) {
-        self.schedule(self.now + LOOKS_EVERY, Happening::OperatorLooks);
+        self.scene.schedule(self.scene.now + LOOKS_EVERY, Happening::OperatorLooks);
         let says_so = self.entry().and_then(|entry| entry.unavailable.as_deref());
         let needs_somebody = says_so.is_some_and(|why| why.contains("admin recover"));
-        if self.history.calm_since.is_none() || !needs_somebody {
+        if self.scene.history.calm_since.is_none() || !needs_somebody {
             return;
         }
         self.operator.awaits = self.operator.awaits.saturating_sub(1);
@@ -42,27 +43,27 @@ impl World {
             return;
         }
         let has_controller = |id: &NodeId| {
-            self.nodes[id].host.as_ref().is_some_and(|host| host.controller(self.log).is_some())
+            self.nodes[id].host.as_ref().is_some_and(|host| host.controller(self.scene.log).is_some())
         };
         let nodes: Vec<NodeId> = self.nodes.keys().copied().filter(has_controller).collect();
         if nodes.is_empty() {
             return;
         }
-        let node = self.random.pick(&nodes);
+        let node = self.scene.random.pick(&nodes);
         self.operator.awaits = PATIENCE;
         self.operator.request += 1;
         let request = self.operator.request;
         let accepts = self.operator.told.is_some();
-        if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.history.accepted) {
+        if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.scene.history.accepted) {
             self.excuse_spoiled();
-            let at = self.history.tick();
-            self.trace.line(self.now, format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
+            let at = self.scene.history.tick();
+            self.scene.tell(format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
             // Records that were read before say nothing of what is there after.
             self.clients.values_mut().for_each(|client| client.trimmer = None);
-            self.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
+            self.scene.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
         }
         let message = control::Message::Recover { request, accepts };
-        let bytes = frame(self.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
+        let bytes = frame(self.scene.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
         self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
     }
 
@@ -75,16 +76,16 @@ impl World {
         if request != self.operator.request {
             return;
         }
-        self.trace.line(self.now, format_args!("the operator is told: done {done}, lost {lost}, {text}"));
+        self.scene.tell(format_args!("the operator is told: done {done}, lost {lost}, {text}"));
         self.operator.awaits = 1;
-        let moment = self.history.tick();
-        if let Some(accepted) = self.history.accepted.as_mut().filter(|_| done) {
+        let moment = self.scene.history.tick();
+        if let Some(accepted) = self.scene.history.accepted.as_mut().filter(|_| done) {
             accepted.done = Some(moment);
-            self.coverage.accepted_losses += 1;
-        } else if lost && self.history.accepted.is_none() {
+            self.scene.coverage.accepted_losses += 1;
+        } else if lost && self.scene.history.accepted.is_none() {
             let told = bounds_in(&text);
             if told.is_none() {
-                self.history.problems.push(format!("the operator was told no certain bound: {text}"));
+                self.scene.history.problems.push(format!("the operator was told no certain bound: {text}"));
             }
             self.operator.told = told;
         }

@@ -26,10 +26,10 @@ pub(super) struct Past {
 impl World {
     /// A node wrote to its journal.
     pub(super) fn keep_past(&mut self, node: NodeId) {
-        if !self.plan.disk_goes_back || self.spoiled.is_some() {
+        if !self.scene.plan.disk_goes_back || self.spoiled.is_some() {
             return;
         }
-        let (now, of_it) = (self.now, |past: &Past| past.node == node);
+        let (now, of_it) = (self.scene.now, |past: &Past| past.node == node);
         if self.pasts.iter().rev().find(|past| of_it(past)).is_some_and(|past| now < past.at + KEPT_EVERY) {
             return;
         }
@@ -44,22 +44,22 @@ impl World {
 
     /// Whether a node's disk went back.
     pub(super) fn was_set_back(&self, node: NodeId) -> bool {
-        let is_so = |kind| kind == FaultKind::LyingDisk || self.plan.disk_goes_back;
+        let is_so = |kind| kind == FaultKind::LyingDisk || self.scene.plan.disk_goes_back;
         self.spoiled.as_ref().is_some_and(|spoiled| spoiled.node == node && is_so(spoiled.kind))
     }
 
     /// A disk as it was some time ago, and as if the power had failed then: an empty one, if nothing is known of it.
     pub(super) fn past_of(&mut self, node: NodeId) -> MemoryDisk {
-        let now = self.now;
+        let now = self.scene.now;
         let is_old = |past: &&Past| past.node == node && past.at + BACK_BY <= now;
         let pasts: Vec<&Past> = self.pasts.iter().filter(is_old).collect();
         if pasts.is_empty() {
             return MemoryDisk::new();
         }
-        let past = pasts[self.random.below(pasts.len() as u64) as usize];
+        let past = pasts[self.scene.random.below(pasts.len() as u64) as usize];
         let (disk, at) = (past.disk.fork(), past.at);
-        disk.crash(self.random.draw());
-        self.trace.line(now, format_args!("the disk of node {node} goes back to {at:?}"));
+        disk.crash(self.scene.random.draw());
+        self.scene.trace.line(now, format_args!("the disk of node {node} goes back to {at:?}"));
         disk
     }
 }

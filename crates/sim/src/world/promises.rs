@@ -70,19 +70,19 @@ impl Promises {
 impl World {
     /// Notes what a message promises, and whether it breaks what was promised before.
     pub(super) fn observe_promise(&mut self, id: NodeId, outgoing: &Outgoing) {
-        let role = self.nodes[&id].life_and_claim(self.log, outgoing.from);
+        let role = self.nodes[&id].life_and_claim(self.scene.log, outgoing.from);
         let broken = role.and_then(|(life, _)| self.promises.say(id, life, outgoing));
-        self.history.broken_promises.extend(broken);
+        self.scene.history.broken_promises.extend(broken);
     }
 
     /// Whether the roles of a node that just started remember what they promised.
     pub(super) fn observe_start(&mut self, id: NodeId) {
-        let shards = self.history.shards().map(Endpoint::Shard);
+        let shards = self.scene.history.shards().map(Endpoint::Shard);
         let roles: Vec<Endpoint> = shards.chain([Endpoint::Sequencer]).collect();
         for role in roles {
-            let known = self.nodes[&id].life_and_claim(self.log, role);
+            let known = self.nodes[&id].life_and_claim(self.scene.log, role);
             let broken = known.and_then(|known| self.promises.remember(id, role, known));
-            self.history.broken_promises.extend(broken);
+            self.scene.history.broken_promises.extend(broken);
         }
     }
 }

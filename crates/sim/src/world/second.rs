@@ -41,25 +41,25 @@ pub(super) fn workload_of(plan: &Plan, client: u32) -> Workload {
 impl World {
     /// Creates the second log, if the plan wants one.
     pub(super) fn found_second(&mut self) {
-        if self.plan.second_log_every.is_none() {
+        if self.scene.plan.second_log_every.is_none() {
             return;
         }
-        self.create(NAME.to_owned(), self.plan.config.clone());
+        self.create(NAME.to_owned(), self.scene.plan.config.clone());
         let id = self.entries().find(|entry| entry.name == NAME).map(|entry| entry.id);
-        self.second = id;
-        self.history.second = Some(Box::new(History::new(self.plan.config.clone())));
+        self.scene.second = id;
+        self.scene.history.second = Some(Box::new(History::new(self.scene.plan.config.clone())));
     }
 
     /// The log that a client uses.
     pub(super) fn log_of(&self, client: u32) -> LogId {
         match client {
-            APPENDER | JUDGE => self.second.unwrap_or_default(),
-            _ => self.log,
+            APPENDER | JUDGE => self.scene.second.unwrap_or_default(),
+            _ => self.scene.log,
         }
     }
 
     fn second_entry(&self) -> Option<&LogEntry> {
-        let second = self.second?;
+        let second = self.scene.second?;
         self.entries().find(|entry| entry.id == second)
     }
 
@@ -67,8 +67,8 @@ impl World {
     pub(super) fn add_second_client(&mut self) {
         let Some(entry) = self.second_entry().cloned() else { return };
         let config = self.machine_config(None);
-        let session = history_of(&mut self.history, APPENDER).open_session();
-        let producer = Producer::new(0, APPENDER, session, u32::MAX, (config, entry), self.now);
+        let session = history_of(&mut self.scene.history, APPENDER).open_session();
+        let producer = Producer::new(0, APPENDER, session, u32::MAX, (config, entry), self.scene.now);
         let client = Client {
             number: APPENDER,
             producers: BTreeMap::from([(0, producer)]),
@@ -79,12 +79,12 @@ impl World {
             wake_at: None,
         };
         self.clients.insert(APPENDER, client);
-        self.wake_client(APPENDER, self.now);
+        self.wake_client(APPENDER, self.scene.now);
     }
 
     /// Whether everything that was appended to the second log is final.
     pub(super) fn second_is_at_rest(&self) -> bool {
-        let Some(log) = self.second else { return true };
+        let Some(log) = self.scene.second else { return true };
         let Some(view) = self.second_entry().and_then(|entry| entry.view.as_ref()) else { return false };
         let Some(leader) = self.nodes[&view.leader].sequencer(log) else { return false };
         let ordered = leader.ordered();
@@ -104,7 +104,7 @@ impl World {
         let tail = leader.map(|leader| leader.ordered());
         let shards = (0..entry.config.shards).map(ShardId).collect();
         let trim = self.read_log(JUDGE, &entry, shards);
-        history_of(&mut self.history, JUDGE).end = match trim.zip(tail) {
+        history_of(&mut self.scene.history, JUDGE).end = match trim.zip(tail) {
             Some(((trim, true), tail)) => End::Settled { trim, tail },
             _ => End::Stuck("the second log could not be read to its end".into()),
         };
