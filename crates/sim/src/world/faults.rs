@@ -6,7 +6,6 @@ use seriatim_model::{NodeId, View};
 use seriatim_store::{Disk, MemoryDisk};
 
 use super::network_faults::{NetworkFaults, NetworkMend, Struck};
-use super::nodes::Lives;
 use super::scene::Happening;
 use super::{CONTROL, World};
 use crate::coverage::FaultKind;
@@ -14,16 +13,6 @@ use crate::plan::{Fault, Target};
 
 /// How long a run goes on when a node is back that was missed.
 const BACK_FOR: Duration = Duration::from_millis(800);
-
-/// A node whose disk was lost or damaged.
-#[derive(Debug)]
-pub(super) struct Spoiled {
-    pub(super) node: NodeId,
-    /// The lives that its roles had.
-    pub(super) lives: Lives,
-    /// How.
-    pub(super) kind: FaultKind,
-}
 
 /// The end of a fault that lasts.
 #[derive(Debug)]
@@ -39,7 +28,7 @@ pub(super) enum Mend {
 impl World {
     /// A fault strikes, unless the log could not bear it and need not.
     pub(super) fn strike(&mut self, fault: Fault) {
-        if self.scene.history.calm_since.is_some() {
+        if self.cluster.scene.history.calm_since.is_some() {
             return;
         }
         let step = self.protocol_step();
@@ -47,11 +36,11 @@ impl World {
         if !self.may_strike(fault.kind, &victims) {
             return;
         }
-        self.scene.tell(format_args!("fault: {} at {step}, {victims:?}", fault.kind));
-        self.scene.trace.number(fault.kind as u64);
-        self.scene.coverage.struck(fault.kind, step);
-        if self.scene.plan.lasts_long {
-            self.busy_until = self.busy_until.max(self.scene.now + fault.lasting + BACK_FOR);
+        self.cluster.scene.tell(format_args!("fault: {} at {step}, {victims:?}", fault.kind));
+        self.cluster.scene.trace.number(fault.kind as u64);
+        self.cluster.scene.coverage.struck(fault.kind, step);
+        if self.cluster.scene.plan.lasts_long {
+            self.busy_until = self.busy_until.max(self.cluster.scene.now + fault.lasting + BACK_FOR);
         }
         match fault.kind {
             FaultKind::Kill | FaultKind::ControlKill | FaultKind::DoubleKill => {
@@ -73,7 +62,7 @@ impl World {
             }
             FaultKind::Close | FaultKind::CloseAll => {
                 for node in victims {
-                    self.close_node(node, fault.lasting);
+                    self.cluster.close_node(node, fault.lasting);
                 }
             }
             FaultKind::SyncFailure | FaultKind::DiskFull | FaultKind::SlowDisk => {
@@ -92,37 +81,44 @@ impl World {
             | FaultKind::SlowLinks => self.strike_network(fault, &victims),
             FaultKind::Reset => {
                 let some = self.network_faults().some_connections();
-                some.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
+                some.into_iter().for_each(|(connection, a, b)| self.cluster.reset(connection, a, b));
             }
             FaultKind::ClientCrash => {
-                let clients = self.mortal_clients();
-                let client = self.scene.random.pick(&clients);
-                self.kill_client(client, fault.lasting);
+                let clients = self.clients.mortal();
+                let client = self.cluster.scene.random.pick(&clients);
+                self.clients.kill(&mut self.cluster, client, fault.lasting);
             }
         }
     }
 
     fn network_faults(&mut self) -> NetworkFaults<'_> {
-        let nodes = self.nodes.keys().copied().collect();
-        let clients = self.scene.plan.workload.clients;
-        NetworkFaults { network: &mut self.network, random: &mut self.scene.random, nodes, clients }
+        let nodes = self.cluster.nodes.keys().copied().collect();
+        let clients = self.cluster.scene.plan.workload.clients;
+        NetworkFaults {
+            network: &mut self.cluster.wires.network,
+            random: &mut self.cluster.scene.random,
+            nodes,
+            clients,
+        }
     }
 
     fn strike_network(&mut self, fault: Fault, victims: &[NodeId]) {
         let Struck { mend, broken } = self.network_faults().strike(fault, victims);
-        self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
-        broken.into_iter().for_each(|(connection, a, b)| self.reset(connection, a, b));
+        self.cluster
+            .scene
+            .schedule(self.cluster.scene.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
+        broken.into_iter().for_each(|(connection, a, b)| self.cluster.reset(connection, a, b));
     }
 
     /// The nodes that are meant, in the order in which they are hit.
     fn victims(&mut self, fault: Fault) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        let mut nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
         // Any order, but the nodes that host the log's sequencing replicas more often first.
         for index in (1..nodes.len()).rev() {
-            nodes.swap(index, self.scene.random.below(index as u64 + 1) as usize);
+            nodes.swap(index, self.cluster.scene.random.below(index as u64 + 1) as usize);
         }
-        if self.scene.random.percent(60) {
-            nodes.sort_by_key(|node| self.nodes[node].sequencer(self.scene.log).is_none());
+        if self.cluster.scene.random.percent(60) {
+            nodes.sort_by_key(|node| self.cluster.nodes[node].sequencer(self.cluster.scene.log).is_none());
         }
         nodes.sort_by_key(|node| !self.is_meant(*node, fault.target));
         let targeted = fault.target != Target::Any;
@@ -139,7 +135,7 @@ impl World {
                 1
             }
             FaultKind::Partition | FaultKind::PartialPartition => {
-                self.scene.random.between(1, nodes.len() as u64 - 1) as usize
+                self.cluster.scene.random.between(1, nodes.len() as u64 - 1) as usize
             }
             _ => 1,
         };
@@ -148,7 +144,7 @@ impl World {
     }
 
     pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
-        let view = self.scene.latest_view();
+        let view = self.cluster.scene.latest_view();
         let leads = view.is_some_and(|view| view.leader == id);
         let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
         let holds = view.is_some_and(|view| {
@@ -162,7 +158,7 @@ impl World {
             Target::Primary => {
                 view.is_some_and(|view| view.shards.iter().any(|members| members.primary().node == id))
             }
-            Target::Controller => self.controller_step(id).is_some(),
+            Target::Controller => self.cluster.truth().controller_step(id).is_some(),
             Target::Node(node) => node == id,
         }
     }
@@ -173,27 +169,29 @@ impl World {
         }
         // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
         // without the other replicas is left with the damaged ones.
-        let is_damaged = self.damaged_node().is_some();
+        let is_damaged = self.cluster.disks.damaged_node().is_some();
         let bears_it = !kind.loses_memory()
-            || !is_damaged && (self.scene.history.is_on_disk() || self.scene.plan.may_lose_too_much)
+            || !is_damaged
+                && (self.cluster.scene.history.is_on_disk() || self.cluster.scene.plan.may_lose_too_much)
             || self.does_without(victims);
         let reachable = match kind {
             FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
-                victims.iter().any(|node| self.nodes[node].host.is_some())
+                victims.iter().any(|node| self.cluster.nodes[node].host.is_some())
             }
-            _ if kind.loses_memory() => victims.iter().any(|node| self.nodes[node].host.is_some()),
+            _ if kind.loses_memory() => victims.iter().any(|node| self.cluster.nodes[node].host.is_some()),
             _ => true,
         };
         let spared = match kind {
             kind if kind.loses_disk() || kind == FaultKind::BitRot => {
                 // A replica that goes away before it knows the view counts for nothing when it is back.
                 let bears_it = |view: &View| {
-                    let bearing = self.bearing();
+                    let bearing = self.cluster.truth();
                     bearing.survives_knowing(view, victims, view.number)
                         && bearing.flush_survives(victims)
                         && bearing.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
                 };
-                self.spoiled.is_none() && self.scene.latest_view().is_some_and(bears_it)
+                self.cluster.disks.spoiled().is_none()
+                    && self.cluster.scene.latest_view().is_some_and(bears_it)
             }
             _ => true,
         };
@@ -202,15 +200,15 @@ impl World {
 
     fn kill_all(&mut self, nodes: &[NodeId], power: bool, down_for: Duration) {
         for node in nodes {
-            let down_for = down_for + self.scene.random.millis(0, 20);
-            self.kill_node(*node, power, down_for);
+            let down_for = down_for + self.cluster.scene.random.millis(0, 20);
+            self.cluster.kill_node(*node, power, down_for);
         }
     }
 
     /// How long a node stays away that is to be missed. The run waits for it.
     fn stay_away(&mut self) -> Duration {
-        let down_for = self.scene.random.millis(3000, 6000);
-        self.busy_until = self.busy_until.max(self.scene.now + down_for + BACK_FOR);
+        let down_for = self.cluster.scene.random.millis(3000, 6000);
+        self.busy_until = self.busy_until.max(self.cluster.scene.now + down_for + BACK_FOR);
         down_for
     }
 
@@ -218,36 +216,40 @@ impl World {
     fn kill_in_turn(&mut self, fault: Fault, nodes: &[NodeId]) {
         self.kill_all(&nodes[..1], false, fault.lasting);
         let next = Fault { kind: FaultKind::Kill, target: Target::Node(nodes[1]), ..fault };
-        let pause = self.scene.random.micros(10, 3000);
-        self.scene.schedule(self.scene.now + pause, Happening::Strike(next));
+        let pause = self.cluster.scene.random.micros(10, 3000);
+        self.cluster.scene.schedule(self.cluster.scene.now + pause, Happening::Strike(next));
     }
 
     fn lose_disk(&mut self, fault: Fault, id: NodeId) {
-        self.note_spoiled(id, fault.kind);
-        let down_for = if self.scene.random.percent(30) { self.stay_away() } else { fault.lasting };
-        self.kill_node(id, false, down_for);
+        self.cluster.spoil(id, fault.kind);
+        let down_for = if self.cluster.scene.random.percent(30) { self.stay_away() } else { fault.lasting };
+        self.cluster.kill_node(id, false, down_for);
         match fault.kind {
             FaultKind::JournalLoss => self.lose_files(id, |name| name.starts_with("journal/"), false),
             FaultKind::FileLoss => {
-                let directory = format!("logs/{:016x}/shard-", self.scene.log.0);
+                let directory = format!("logs/{:016x}/shard-", self.cluster.scene.log.0);
                 self.lose_files(id, |name| name.starts_with(&directory), true);
             }
             _ => {
-                let disk = if self.scene.plan.disk_goes_back { self.past_of(id) } else { MemoryDisk::new() };
-                self.nodes.get_mut(&id).expect("the node exists").disk = disk;
+                let disk = if self.cluster.scene.plan.disk_goes_back {
+                    self.cluster.disks.past_of(&mut self.cluster.scene, id)
+                } else {
+                    MemoryDisk::new()
+                };
+                self.cluster.nodes.get_mut(&id).expect("the node exists").disk = disk;
             }
         }
-        self.nodes.get_mut(&id).expect("the node exists").asleep = None;
+        self.cluster.nodes.get_mut(&id).expect("the node exists").asleep = None;
     }
 
     /// Removes files of a disk: all that are meant, or one of them.
     fn lose_files(&mut self, id: NodeId, is_meant: impl Fn(&String) -> bool, one: bool) {
-        let disk = self.nodes[&id].disk.clone();
+        let disk = self.cluster.nodes[&id].disk.clone();
         let mut files: Vec<String> = disk.files().into_iter().filter(is_meant).collect();
         if one && !files.is_empty() {
-            files = vec![self.scene.random.pick(&files)];
+            files = vec![self.cluster.scene.random.pick(&files)];
         }
-        self.scene.tell(format_args!("node {id} loses {files:?}"));
+        self.cluster.scene.tell(format_args!("node {id} loses {files:?}"));
         for file in files {
             disk.delete(&file).expect("a disk in memory deletes what it is told");
         }
@@ -255,70 +257,53 @@ impl World {
 
     /// From now on a disk says that it has synced, and has not, until the power fails.
     fn begin_to_lie(&mut self, fault: Fault, id: NodeId) {
-        self.nodes[&id].disk.lie(true);
+        self.cluster.nodes[&id].disk.lie(true);
         let end = Mend::Lie(id, fault.lasting);
-        self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(end));
+        self.cluster.scene.schedule(self.cluster.scene.now + fault.lasting, Happening::Mend(end));
     }
 
     /// The power fails that uncovers what a disk did not sync; all of its journal since then is lost, and any part of the
     /// rest. If the log could not bear that by now, it was all true.
     fn end_to_lie(&mut self, id: NodeId, down_for: Duration) {
-        self.nodes[&id].disk.lie(false);
-        let is_calm = self.scene.history.calm_since.is_some();
+        self.cluster.nodes[&id].disk.lie(false);
+        let is_calm = self.cluster.scene.history.calm_since.is_some();
         if is_calm || !self.may_strike(FaultKind::LyingDisk, &[id]) {
-            return self.nodes[&id].disk.keep_all();
+            return self.cluster.nodes[&id].disk.keep_all();
         }
-        self.note_spoiled(id, FaultKind::LyingDisk);
-        self.nodes[&id].disk.lose_unsynced("journal");
-        self.kill_node(id, true, down_for);
-        self.nodes.get_mut(&id).expect("the node exists").asleep = None;
+        self.cluster.spoil(id, FaultKind::LyingDisk);
+        self.cluster.nodes[&id].disk.lose_unsynced("journal");
+        self.cluster.kill_node(id, true, down_for);
+        self.cluster.nodes.get_mut(&id).expect("the node exists").asleep = None;
     }
 
     /// Flips bits in the files of one replica of one shard, and makes sectors bad.
     fn damage(&mut self, id: NodeId) {
-        self.note_spoiled(id, FaultKind::BitRot);
-        let disk = self.nodes[&id].disk.clone();
-        let directory = format!("logs/{:016x}/shard-", self.scene.log.0);
+        self.cluster.spoil(id, FaultKind::BitRot);
+        let disk = self.cluster.nodes[&id].disk.clone();
+        let directory = format!("logs/{:016x}/shard-", self.cluster.scene.log.0);
         let is_segment = |name: &String| name.starts_with(&directory) && name.contains("/seg-");
         let files: Vec<String> = disk.files().into_iter().filter(is_segment).collect();
         if files.is_empty() {
             return;
         }
-        for _ in 0..self.scene.random.between(1, 20) {
-            let file = self.scene.random.pick(&files);
+        for _ in 0..self.cluster.scene.random.between(1, 20) {
+            let file = self.cluster.scene.random.pick(&files);
             let len = disk.content(&file).map_or(0, |content| content.len() as u64);
-            let offset = self.scene.random.below(len.max(1));
-            if self.scene.random.percent(25) {
+            let offset = self.cluster.scene.random.below(len.max(1));
+            if self.cluster.scene.random.percent(25) {
                 disk.spoil_sector(&file, offset);
             } else {
-                disk.flip_bit(&file, offset, self.scene.random.below(8) as u8);
+                disk.flip_bit(&file, offset, self.cluster.scene.random.below(8) as u8);
             }
         }
     }
 
-    fn note_spoiled(&mut self, node: NodeId, kind: FaultKind) {
-        let lives = self.nodes[&node].lives(self.scene.log, self.scene.history.shard_count);
-        self.spoiled = Some(Spoiled { node, lives, kind });
-        self.scene.history.disks_failed = true;
-    }
-
-    /// The node whose records were damaged.
-    pub(super) fn damaged_node(&self) -> Option<NodeId> {
-        self.spoiled.as_ref().filter(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
-    }
-
-    /// Whether a node may find that a part of what it held is missing.
-    pub(super) fn lost_a_part(&self, node: NodeId) -> bool {
-        let is_so = |spoiled: &Spoiled| spoiled.node == node && spoiled.kind.loses_disk();
-        self.spoiled.as_ref().is_some_and(is_so)
-    }
-
     /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
     fn does_without(&self, nodes: &[NodeId]) -> bool {
-        let damaged = self.damaged_node();
+        let damaged = self.cluster.disks.damaged_node();
         let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
-        self.scene.latest_view().is_some_and(|view| {
-            let bearing = self.bearing();
+        self.cluster.scene.latest_view().is_some_and(|view| {
+            let bearing = self.cluster.truth();
             bearing.survives(view, &nodes) && (damaged.is_none() || bearing.is_complete_without(view, &nodes))
         })
     }
@@ -326,86 +311,97 @@ impl World {
     fn hold_up(&mut self, fault: Fault, id: NodeId) {
         match fault.kind {
             FaultKind::Pause => {
-                self.pause_node(id);
-                let mend = Mend::Pause(id, self.nodes[&id].life);
-                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(mend));
+                self.cluster.pause_node(id);
+                let mend = Mend::Pause(id, self.cluster.nodes[&id].life);
+                self.cluster.scene.schedule(self.cluster.scene.now + fault.lasting, Happening::Mend(mend));
             }
             FaultKind::ClockJump => {
-                let jump = self.scene.random.millis(10, 5000);
-                self.nodes.get_mut(&id).expect("the node exists").clock_ahead += jump;
-                self.wake_node(id, self.scene.now);
+                let jump = self.cluster.scene.random.millis(10, 5000);
+                self.cluster.nodes.get_mut(&id).expect("the node exists").clock_ahead += jump;
+                self.cluster.wake_node(id, self.cluster.scene.now);
             }
             _ => {
-                let lag = self.scene.random.micros(1000, 40_000);
-                let node = self.nodes.get_mut(&id).expect("the node exists");
+                let lag = self.cluster.scene.random.micros(1000, 40_000);
+                let node = self.cluster.nodes.get_mut(&id).expect("the node exists");
                 (node.lag, node.slowness) = (lag, 10);
-                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
+                self.cluster
+                    .scene
+                    .schedule(self.cluster.scene.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
             }
         }
     }
 
     fn spoil_disk(&mut self, fault: Fault, id: NodeId) {
-        let room = self.scene.random.below(6000);
-        let node = self.nodes.get_mut(&id).expect("the node exists");
+        let room = self.cluster.scene.random.below(6000);
+        let node = self.cluster.nodes.get_mut(&id).expect("the node exists");
         if fault.kind != FaultKind::SlowDisk {
-            (node.has_torn_disk, self.scene.history.disks_failed) = (true, true);
+            (node.has_torn_disk, self.cluster.scene.history.disks_failed) = (true, true);
         }
         match fault.kind {
             FaultKind::SyncFailure => node.disk.fail_syncs(1),
             FaultKind::DiskFull => {
                 node.disk.set_capacity(Some(node.disk.used() + room));
-                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Room(id)));
+                self.cluster
+                    .scene
+                    .schedule(self.cluster.scene.now + fault.lasting, Happening::Mend(Mend::Room(id)));
             }
             _ => {
                 node.slowness = 20;
-                self.scene.schedule(self.scene.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
+                self.cluster
+                    .scene
+                    .schedule(self.cluster.scene.now + fault.lasting, Happening::Mend(Mend::Disk(id)));
             }
         }
     }
 
     pub(super) fn mend(&mut self, mend: Mend) {
         match mend {
-            Mend::Network(mend) => mend.mend(&mut self.network, self.scene.history.calm_since.is_some()),
-            Mend::Room(node) => self.nodes[&node].disk.set_capacity(self.scene.plan.disk.most),
-            Mend::Pause(node, life) => self.resume_node(node, life),
+            Mend::Network(mend) => {
+                mend.mend(&mut self.cluster.wires.network, self.cluster.scene.history.calm_since.is_some())
+            }
+            Mend::Room(node) => {
+                self.cluster.nodes[&node].disk.set_capacity(self.cluster.scene.plan.disk.most)
+            }
+            Mend::Pause(node, life) => self.cluster.resume_node(node, life),
             Mend::Lie(node, down_for) => self.end_to_lie(node, down_for),
             Mend::Lag(node) => {
-                let node = self.nodes.get_mut(&node).expect("the node exists");
+                let node = self.cluster.nodes.get_mut(&node).expect("the node exists");
                 (node.lag, node.slowness) = (Duration::ZERO, 1);
             }
-            Mend::Disk(node) => self.nodes.get_mut(&node).expect("the node exists").slowness = 1,
+            Mend::Disk(node) => self.cluster.nodes.get_mut(&node).expect("the node exists").slowness = 1,
         }
     }
 
     /// From now on nothing goes wrong any more, and what went wrong is put right.
     pub(super) fn calm(&mut self) {
-        self.scene.tell(format_args!("calm"));
-        self.scene.history.calm_since = Some(self.scene.now);
+        self.cluster.scene.tell(format_args!("calm"));
+        self.cluster.scene.history.calm_since = Some(self.cluster.scene.now);
         self.pending_faults.clear();
-        self.network.heal();
+        self.cluster.wires.network.heal();
         let (mut down, mut up) = (vec![], vec![]);
-        for node in self.nodes.values_mut() {
-            node.disk.set_capacity(self.scene.plan.disk.most);
+        for node in self.cluster.nodes.values_mut() {
+            node.disk.set_capacity(self.cluster.scene.plan.disk.most);
             node.disk.fail_syncs(0);
             node.disk.lie(false);
             (node.lag, node.slowness) = (Duration::ZERO, 1);
             if node.host.is_some() { &mut up } else { &mut down }.push((node.id, node.life));
         }
         for (node, life) in up {
-            self.resume_node(node, life);
+            self.cluster.resume_node(node, life);
         }
         for (node, _) in down {
             if !self.is_gone(node) {
-                self.start_node(node);
+                self.cluster.start_node(node);
             }
         }
-        let dead: Vec<u32> = self.dead_clients.keys().copied().collect();
+        self.look_at_register();
+        let dead: Vec<u32> = self.clients.dead();
         for client in dead {
-            self.client_starts(client);
+            self.clients.starts(&mut self.cluster, client);
         }
-        let clients: Vec<u32> = self.clients.keys().copied().collect();
+        let clients: Vec<u32> = self.clients.numbers();
         for client in clients {
-            self.hurry_client(client);
+            self.clients.hurry(&mut self.cluster, client);
         }
     }
 }

@@ -26,30 +26,36 @@ impl World {
     /// Where the plan wants that, everything that clients asked for has its answer, and they have read everything, although
     /// what went wrong stays so.
     pub(super) fn come_to_an_end_before_calm(&mut self) {
-        let Some(within) = self.scene.plan.done_without_calm else { return };
+        let Some(within) = self.cluster.scene.plan.done_without_calm else { return };
         let is_served = |world: &Self| {
             let ordered = world.leader_ordered().unwrap_or_default();
-            world.all_done() && world.all_delivered(ordered)
+            world.clients.are_done() && world.clients.have_delivered(ordered)
         };
-        if !self.run_until(within, is_served) && !self.scene.is_over {
+        if !self.run_until(within, is_served) && !self.cluster.scene.is_over {
             let what = self.what_is_missing();
-            self.scene.history.problems.push(format!("without calm, not done within {within:?}: {what}"));
+            self.cluster
+                .scene
+                .history
+                .problems
+                .push(format!("without calm, not done within {within:?}: {what}"));
         }
         self.become_whole();
     }
 
     /// Where a node is dead for good and the others are enough, they have its roles in the end: the next loss is borne, too.
     fn become_whole(&mut self) {
-        let alive = self.nodes.values().filter(|node| node.host.is_some()).count();
-        let Some(config) = self.entry().map(|entry| entry.config.clone()) else { return };
-        if alive == self.nodes.len() || alive < config.sequencers.max(config.replicas) as usize {
+        let alive = self.cluster.nodes.values().filter(|node| node.host.is_some()).count();
+        let Some(config) = self.cluster.entry().map(|entry| entry.config.clone()) else { return };
+        if alive == self.cluster.nodes.len() || alive < config.sequencers.max(config.replicas) as usize {
             return;
         }
-        if !self.run_until(self.scene.plan.options.limits.replace_after + WHOLE_WITHIN, Self::is_restored)
-            && !self.scene.is_over
+        if !self
+            .run_until(self.cluster.scene.plan.options.limits.replace_after + WHOLE_WITHIN, Self::is_restored)
+            && !self.cluster.scene.is_over
         {
-            let view = self.scene.latest_view();
-            self.scene
+            let view = self.cluster.scene.latest_view();
+            self.cluster
+                .scene
                 .history
                 .problems
                 .push(format!("nobody has the place of a node that is dead: {view:?}"));
@@ -58,9 +64,11 @@ impl World {
 
     /// Whether the latest view has as many members as the log is meant to have, none of them on a node that is dead.
     fn is_restored(&self) -> bool {
-        let (Some(entry), Some(view)) = (self.entry(), self.scene.latest_view()) else { return false };
+        let (Some(entry), Some(view)) = (self.cluster.entry(), self.cluster.scene.latest_view()) else {
+            return false;
+        };
         let is_full = |members: &[Member], wanted: u32| {
-            let is_alive = |member: &Member| self.nodes[&member.node].host.is_some();
+            let is_alive = |member: &Member| self.cluster.nodes[&member.node].host.is_some();
             members.len() >= wanted as usize && members.iter().all(is_alive)
         };
         is_full(&view.sequencers, entry.config.sequencers)
@@ -73,63 +81,63 @@ impl World {
         self.close_load();
         if !rested {
             let what = self.what_is_missing();
-            self.scene.history.end =
-                if self.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
+            self.cluster.scene.history.end =
+                if self.cluster.excuses_damage() { End::Damaged(what) } else { End::Stuck(what) };
             return;
         }
         if self.has_given_up() {
             self.excuse_spoiled();
-            let why = self.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
-            self.end_clients();
-            self.scene.history.judged_from = self.scene.history.tick();
+            let why = self.cluster.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
+            self.clients.end(&mut self.cluster);
+            self.cluster.scene.history.judged_from = self.cluster.scene.history.tick();
             let (trim, _) = self.read_everything().unwrap_or_default();
-            self.scene.history.end = End::Unavailable(why);
-            self.scene.history.trimmed_to = trim;
+            self.cluster.scene.history.end = End::Unavailable(why);
+            self.cluster.scene.history.trimmed_to = trim;
             return;
         }
         self.ask_last_tails();
         if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
-            self.scene.history.end =
+            self.cluster.scene.history.end =
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
             return;
         }
         self.settle_limits();
         let tail = self.leader_ordered().unwrap_or_default();
-        self.end_clients();
+        self.clients.end(&mut self.cluster);
         match self.read_everything() {
             Some((trim, true)) => {
-                self.scene.history.end = End::Settled { trim, tail };
+                self.cluster.scene.history.end = End::Settled { trim, tail };
                 self.read_second();
             }
-            _ => self.scene.history.end = End::Stuck("the log could not be read to its end".into()),
+            _ => self.cluster.scene.history.end = End::Stuck("the log could not be read to its end".into()),
         }
     }
 
     fn ask_last_tails(&mut self) {
-        let clients: Vec<u32> = self.clients.keys().copied().collect();
+        let clients: Vec<u32> = self.clients.numbers();
         for client in clients {
-            self.ask_tail_of(client);
+            self.clients.ask_tail_of(&mut self.cluster, client);
         }
     }
 
     fn leader_ordered(&self) -> Option<Position> {
-        let view = self.scene.latest_view()?;
-        Some(self.nodes[&view.leader].sequencer(self.scene.log)?.ordered())
+        let view = self.cluster.scene.latest_view()?;
+        Some(self.cluster.nodes[&view.leader].sequencer(self.cluster.scene.log)?.ordered())
     }
 
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
-        let is_settled = self.scene.latest_view().is_some_and(|view| self.is_settled(view));
-        let rests = self.second_is_at_rest() && self.remains().is_empty();
-        self.all_done() && is_settled && rests && self.departures_are_over()
+        let is_settled = self.cluster.scene.latest_view().is_some_and(|view| self.is_settled(view));
+        let rests = self.cluster.truth().second_is_at_rest() && self.remains().is_empty();
+        self.clients.are_done() && is_settled && rests && self.departures_are_over()
     }
 
     pub(super) fn is_settled(&self, view: &View) -> bool {
         let Some(ordered) = self.leader_ordered() else { return false };
-        let entry = self.entry().and_then(|entry| entry.view.as_ref());
-        let members = view.sequencers.len() == self.scene.plan.config.sequencers as usize;
+        let entry = self.cluster.entry().and_then(|entry| entry.view.as_ref());
+        let members = view.sequencers.len() == self.cluster.scene.plan.config.sequencers as usize;
         let sequencers = view.sequencers.iter().all(|member| {
-            self.nodes[&member.node].sequencer(self.scene.log).is_some_and(|role| {
+            self.cluster.nodes[&member.node].sequencer(self.cluster.scene.log).is_some_and(|role| {
                 role.is_open()
                     && role.view_number() == view.number
                     && role.held() == 0
@@ -137,14 +145,18 @@ impl World {
             })
         });
         let shards = view.shards.iter().all(|members| self.is_whole(members, ordered));
-        let there = || self.nodes.iter().filter(|(node, _)| !self.is_gone(**node));
+        let there = || self.cluster.nodes.iter().filter(|(node, _)| !self.is_gone(**node));
         let roles = there().all(|(node, _)| self.hosts_its_roles_only(*node, view));
         let hears_all = |node: &Node| {
             node.host.as_ref().is_some_and(|host| host.suspected().all(|other| self.is_gone(other)))
         };
         let nobody_is_silent = there().all(|(_, node)| hears_all(node));
-        let dismissed =
-            self.copies.dismissed().all(|(node, shard)| self.is_gone(node) || !self.has_store(node, shard));
+        let dismissed = self
+            .cluster
+            .witness
+            .copies
+            .dismissed()
+            .all(|(node, shard)| self.is_gone(node) || !self.has_store(node, shard));
         entry == Some(view)
             && dismissed
             && members
@@ -152,56 +164,59 @@ impl World {
             && shards
             && roles
             && nobody_is_silent
-            && self.all_delivered(ordered)
+            && self.clients.have_delivered(ordered)
     }
 
     /// Whether a shard has all the replicas that it is to have, and all of them lack nothing.
     fn is_whole(&self, members: &ShardMembers, ordered: Position) -> bool {
-        let replica = |node: NodeId| self.nodes[&node].replica(self.scene.log, members.shard);
+        let replica = |node: NodeId| self.cluster.nodes[&node].replica(self.cluster.scene.log, members.shard);
         let primary = members.primary().node;
         let is_whole = |member: &Member| {
             replica(member.node).is_some_and(|role| {
                 let memory = role.memory();
                 memory.incarnation == member.incarnation
-                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.scene.latest_view())
+                    && memory.view.as_ref().is_some_and(|view| Some(view) == self.cluster.scene.latest_view())
                     && role.lacks().is_none()
                     && role.unnamed() == 0
                     && (role.stable() == ordered || member.node != primary)
             })
         };
-        members.replicas.len() == self.scene.plan.config.replicas as usize
+        members.replicas.len() == self.cluster.scene.plan.config.replicas as usize
             && members.replicas.iter().all(is_whole)
     }
 
     /// Whether a node has only those roles of the log that the view names.
     fn hosts_its_roles_only(&self, id: NodeId, view: &View) -> bool {
-        let Some(host) = &self.nodes[&id].host else { return false };
+        let Some(host) = &self.cluster.nodes[&id].host else { return false };
         let names = |members: &[Member]| members.iter().any(|member| member.node == id);
         let is_clean = |members: &ShardMembers| {
-            names(&members.replicas) || host.replica(self.scene.log, members.shard).is_none()
+            names(&members.replicas) || host.replica(self.cluster.scene.log, members.shard).is_none()
         };
-        (names(&view.sequencers) || host.sequencer(self.scene.log).is_none())
+        (names(&view.sequencers) || host.sequencer(self.cluster.scene.log).is_none())
             && view.shards.iter().all(is_clean)
     }
 
     /// Whether a node's disk has a store of a shard, in use or not.
     fn has_store(&self, id: NodeId, shard: ShardId) -> bool {
-        let directory = format!("{}/", ShardStore::directory(self.scene.log, shard));
-        self.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
+        let directory = format!("{}/", ShardStore::directory(self.cluster.scene.log, shard));
+        self.cluster.nodes[&id].disk.files().iter().any(|file| file.starts_with(&directory))
     }
 
     /// Whether the log has been saying for a while that it is unavailable.
     fn has_given_up(&self) -> bool {
-        let calm = self.scene.history.calm_since.unwrap_or(Time(u64::MAX));
-        let says_so = self.entry().is_some_and(|entry| entry.unavailable.is_some());
-        let enough = self.scene.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
-        says_so && !self.scene.plan.has_operator && self.scene.now >= calm + enough
+        let calm = self.cluster.scene.history.calm_since.unwrap_or(Time(u64::MAX));
+        let says_so = self.cluster.entry().is_some_and(|entry| entry.unavailable.is_some());
+        let enough = self.cluster.scene.plan.capacity.map_or(UNAVAILABLE_FOR, |_| UNAVAILABLE_UNDER_LOAD_FOR);
+        says_so && !self.cluster.scene.plan.has_operator && self.cluster.scene.now >= calm + enough
     }
 
     /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
     /// as much as it seemed to.
     pub(super) fn excuse_spoiled(&mut self) {
-        let (Some(spoiled), Some(view)) = (&self.spoiled, self.scene.latest_view()) else { return };
+        let (Some(spoiled), Some(view)) = (self.cluster.disks.spoiled(), self.cluster.scene.latest_view())
+        else {
+            return;
+        };
         let (node, lives) = (spoiled.node, &spoiled.lives);
         let lost = |members: &[Member], life: Option<Incarnation>| {
             life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
@@ -210,46 +225,36 @@ impl World {
             || view.shards.iter().any(|members| {
                 lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
             });
-        let is_too_much = is_lost && !self.bearing().survives(view, &[node]);
-        if self.scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
-            self.scene.history.lose_too_much();
+        let is_too_much = is_lost && !self.cluster.truth().survives(view, &[node]);
+        if self.cluster.scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
+            self.cluster.scene.history.lose_too_much();
         }
     }
 
     /// The state of everything that may be the reason, for a person.
     pub(super) fn what_is_missing(&self) -> String {
-        let mut lines = vec![];
-        for client in self.clients.values() {
-            for (machine, producer) in client.producers.iter().filter(|(_, producer)| !producer.is_done()) {
-                lines.push(format!("client {}, session {machine}: {}", client.number, producer.state()));
-            }
-            if let Some(subscription) = &client.subscription {
-                lines.push(format!("client {}: subscription at {}", client.number, subscription.next()));
-            }
-            if let Some(lookups) = &client.lookups {
-                lines.push(format!("client {}: read through up to {}", client.number, lookups.next()));
-            }
-            if let Some(trimmer) = client.trimmer.as_ref().filter(|trimmer| !trimmer.is_done()) {
-                lines.push(format!("client {}: {trimmer:?}", client.number));
-            }
-        }
+        let mut lines = self.clients.state();
         lines.extend(self.remains());
-        lines.extend(self.dead_clients.keys().map(|client| format!("client {client} is dead")));
+        lines.extend(self.clients.dead().into_iter().map(|client| format!("client {client} is dead")));
         lines.extend(
-            self.nodes.values().flat_map(|node| node.state(self.scene.log, self.scene.history.shards())),
+            self.cluster
+                .nodes
+                .values()
+                .flat_map(|node| node.state(self.cluster.scene.log, self.cluster.scene.history.shards())),
         );
-        let kept = self.copies.dismissed().filter(|(node, shard)| self.has_store(*node, *shard));
+        let kept =
+            self.cluster.witness.copies.dismissed().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
         lines.extend(self.what_holds_up_leavers());
-        if let Some(entry) = self.entry() {
+        if let Some(entry) = self.cluster.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(
                 "register: view {}, claimed {}, members {members:?}, unavailable {:?}; step {:?}",
                 entry.view_number(),
                 entry.claimed,
                 entry.unavailable,
-                self.view_change_step()
+                self.cluster.truth().view_change_step()
             ));
         }
         lines.join("\n  ")
@@ -258,8 +263,8 @@ impl World {
     /// Reads every replica of every shard from the beginning. Returns the trim point, and whether every one could be
     /// read to the end.
     fn read_everything(&mut self) -> Option<(Position, bool)> {
-        let entry = self.entry()?.clone();
-        let shards = self.scene.history.shards().collect();
+        let entry = self.cluster.entry()?.clone();
+        let shards = self.cluster.scene.history.shards().collect();
         self.read_log(JUDGE, &entry, shards)
     }
 
@@ -277,14 +282,19 @@ impl World {
             let replicas = view.shard(shard).map_or(0, |members| members.replicas.len());
             for replica in 0..replicas {
                 let style = Style::Drain { shard, replica };
-                let first = history_of(&mut self.scene.history, judge).observations.len();
-                let reader =
-                    Reader::new(CONTROL, entry.clone(), style, Position::ZERO, self.scene.random.fork());
+                let first = history_of(&mut self.cluster.scene.history, judge).observations.len();
+                let reader = Reader::new(
+                    CONTROL,
+                    entry.clone(),
+                    style,
+                    Position::ZERO,
+                    self.cluster.scene.random.fork(),
+                );
                 let reader = self.read_with(judge, reader, READING_FOR);
                 trim = trim.max(reader.trimmed());
                 complete &= reader.is_done();
                 if replica == 0 {
-                    let history = history_of(&mut self.scene.history, judge);
+                    let history = history_of(&mut self.cluster.scene.history, judge);
                     for observation in &history.observations[first..] {
                         history.last.insert(observation.position, (observation.id, observation.append));
                     }
@@ -292,5 +302,12 @@ impl World {
             }
         }
         Some((trim, complete))
+    }
+
+    /// Lets a client with nothing but a reader read, until that has all, but not longer than `most`.
+    fn read_with(&mut self, number: u32, reader: Reader, most: Duration) -> Reader {
+        self.clients.add_reader(&mut self.cluster, number, reader);
+        self.run_until(most, |world| world.clients.has_read(number));
+        self.clients.end_reader(&mut self.cluster, number)
     }
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogConfig, LogId, ShardId};
+use seriatim_model::{LogConfig, LogId, ShardId};
 use seriatim_protocol::{Message, control};
 
-use super::nodes::{frame, open};
+use super::World;
+use super::nodes::open;
 use super::scene::Happening;
-use super::{CONTROL, FOUNDER, World};
-use crate::network::Party;
 
 /// How long whoever creates or deletes waits for an answer before asking again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -80,48 +79,44 @@ impl Fleet {
 impl World {
     /// Sees to it that the plan's logs come and go.
     pub(super) fn schedule_fleeting(&mut self) {
-        for (number, (comes, goes)) in self.scene.plan.fleeting.clone().into_iter().enumerate() {
+        for (number, (comes, goes)) in self.cluster.scene.plan.fleeting.clone().into_iter().enumerate() {
             let number = number as u64;
-            self.scene.schedule(self.scene.began + comes, Happening::LogComes(number));
-            self.scene.schedule(self.scene.began + goes, Happening::LogGoes(number));
+            self.cluster.scene.schedule(self.cluster.scene.began + comes, Happening::LogComes(number));
+            self.cluster.scene.schedule(self.cluster.scene.began + goes, Happening::LogGoes(number));
         }
     }
 
     /// Asks for a log, again and again until it is there.
     pub(super) fn log_comes(&mut self, number: u64) {
-        let Some(message) = self.fleet.comes(number, &self.scene.plan.config) else { return };
-        self.ask_register(message);
-        self.scene.schedule(self.scene.now + AGAIN_AFTER, Happening::LogComes(number));
+        let Some(message) = self.fleet.comes(number, &self.cluster.scene.plan.config) else { return };
+        self.cluster.ask_register(message);
+        self.cluster.scene.schedule(self.cluster.scene.now + AGAIN_AFTER, Happening::LogComes(number));
     }
 
     /// Wants a log to be gone, as soon as it is there, and asks again and again until it is.
     pub(super) fn log_goes(&mut self, number: u64) {
         let Some(message) = self.fleet.goes(number) else { return };
-        message.into_iter().for_each(|message| self.ask_register(message));
-        self.scene.schedule(self.scene.now + AGAIN_AFTER, Happening::LogGoes(number));
-    }
-
-    fn ask_register(&mut self, message: control::Message) {
-        let bytes = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
-        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), bytes);
+        message.into_iter().for_each(|message| self.cluster.ask_register(message));
+        self.cluster.scene.schedule(self.cluster.scene.now + AGAIN_AFTER, Happening::LogGoes(number));
     }
 
     /// The founder of logs is answered.
     pub(super) fn founder_hears(&mut self, bytes: &Bytes) {
         let (.., message) = open(bytes.clone()).expect("what was encoded is decoded");
         let Message::Control(control::Message::Done { request, log }) = message else { return };
-        self.scene.coverage.deletions += u64::from(self.fleet.confirmed(request, log));
+        self.cluster.scene.coverage.deletions += u64::from(self.fleet.confirmed(request, log));
     }
 
     /// Whether the register knows of none that is gone. Looked at whenever it did something.
     pub(super) fn observe_gone(&mut self) {
-        let back = self.fleet.gone().find(|log| self.entries().any(|entry| entry.id == *log));
+        let back = self.fleet.gone().find(|log| self.cluster.entries().any(|entry| entry.id == *log));
         if let Some(log) = back {
-            self.scene
+            self.cluster
+                .scene
                 .history
                 .problems
                 .push(format!("log {log} was deleted, and the register knows it again"));
-            self.scene.is_over = true;
+            self.cluster.scene.is_over = true;
         }
     }
 
@@ -130,9 +125,9 @@ impl World {
         let mut remains: Vec<String> = self.fleet.unwanted().collect();
         for log in self.fleet.gone() {
             let directory = format!("logs/{:016x}/", log.0);
-            for (id, node) in &self.nodes {
+            for (id, node) in &self.cluster.nodes {
                 let has_role = node.sequencer(log).is_some()
-                    || (0..self.scene.plan.config.shards)
+                    || (0..self.cluster.scene.plan.config.shards)
                         .any(|shard| node.replica(log, ShardId(shard)).is_some());
                 let files = node.disk.files().into_iter().filter(|file| file.starts_with(&directory)).count();
                 if has_role || files > 0 {

@@ -7,11 +7,12 @@ use seriatim_model::{Endpoint, LogId, NodeId, Time};
 use seriatim_protocol::Deviation;
 use seriatim_protocol::control::{self, Ailment, Heartbeat};
 
-use super::nodes::frame;
-use super::{Happening, Node, World};
+use super::cluster::Cluster;
+use super::nodes::{Node, frame};
+use super::scene::Happening;
 use crate::network::{Connection, Lane, Party};
 
-impl World {
+impl Cluster {
     /// The node's process starts: its detector knows nobody.
     pub(super) fn start_detector(&mut self, id: NodeId, incarnation: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
@@ -103,7 +104,7 @@ impl World {
 
     fn tell_changes(&mut self, id: NodeId, changes: Vec<Liveness>) {
         for change in changes {
-            if matches!(change, Liveness::SetBack(_)) && !self.was_set_back(id) {
+            if matches!(change, Liveness::SetBack(_)) && !self.disks.was_set_back(&self.scene, id) {
                 self.scene
                     .history
                     .problems

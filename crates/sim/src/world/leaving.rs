@@ -4,16 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seriatim_model::storage::Lacking;
-use seriatim_model::{Endpoint, LogId, Member, NodeId, ShardId, Time, ViewNumber};
-use seriatim_protocol::control::parting::{self, Parting, PartingChange, Partings};
+use seriatim_model::{Member, NodeId, ShardId, Time, ViewNumber};
+use seriatim_protocol::control::parting::{self, Parting, PartingChange};
 use seriatim_protocol::control::{self, LogEntry};
 use seriatim_store::MemoryDisk;
 
-use super::nodes::frame;
 use super::scene::Happening;
-use super::{CONTROL, FOUNDER, World};
+use super::{CONTROL, World};
 use crate::coverage::FaultKind;
-use crate::network::Party;
 use crate::plan::Departure;
 
 /// How often an operator looks how far it is, and asks again.
@@ -55,13 +53,13 @@ impl World {
 
     /// Whether no operator waits for a node to leave, of those that can.
     pub(super) fn departures_are_over(&self) -> bool {
-        let there = self.nodes.keys().filter(|node| !self.leavers.contains_key(node)).count();
-        let config = &self.scene.plan.config;
+        let there = self.cluster.nodes.keys().filter(|node| !self.leavers.contains_key(node)).count();
+        let config = &self.cluster.scene.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
         // An earlier log has one replica of everything: what that one forgot holds it up, for an operator to say what is lost.
         let is_held_up = |node: NodeId| {
-            let mut has = self.entries().filter(|entry| !parting::is_rid_of(entry, node));
-            has.any(|entry| entry.id != self.scene.log && entry.unavailable.is_some())
+            let mut has = self.cluster.entries().filter(|entry| !parting::is_rid_of(entry, node));
+            has.any(|entry| entry.id != self.cluster.scene.log && entry.unavailable.is_some())
         };
         self.leavers.iter().all(|(node, leaver)| {
             let is_over = leaver.stage == Stage::Done || leaver.by.is_some();
@@ -72,7 +70,7 @@ impl World {
     /// How far all of them are, and which logs they still have something of, for a person.
     pub(super) fn what_holds_up_leavers(&self) -> Vec<String> {
         let tell = |(node, leaver): (&NodeId, &Leaver)| {
-            let left = self.entries().filter(|entry| !parting::is_rid_of(entry, *node));
+            let left = self.cluster.entries().filter(|entry| !parting::is_rid_of(entry, *node));
             let left: Vec<String> = left
                 .map(|entry| {
                     let view = entry.view.as_ref().map(|view| (view.number, &view.sequencers, &view.shards));
@@ -91,47 +89,47 @@ impl World {
     /// A node is to leave.
     pub(super) fn departs(&mut self, departure: Departure) {
         let may_leave = |world: &Self, id: NodeId| id != CONTROL && !world.leavers.contains_key(&id);
-        let mut nodes: Vec<NodeId> = self.nodes.keys().copied().filter(|id| may_leave(self, *id)).collect();
-        let turn = self.scene.random.below(nodes.len() as u64 + 1) as usize;
+        let mut nodes: Vec<NodeId> =
+            self.cluster.nodes.keys().copied().filter(|id| may_leave(self, *id)).collect();
+        let turn = self.cluster.scene.random.below(nodes.len() as u64 + 1) as usize;
         nodes.rotate_left(turn);
         nodes.sort_by_key(|node| !self.is_meant(*node, departure.target));
         let Some(node) = nodes.first().copied() else { return };
         let is_free = |other: &NodeId| {
-            let mut entries = self.entries();
+            let mut entries = self.cluster.entries();
             *other != node && entries.all(|entry| parting::is_rid_of(entry, *other))
         };
         let by = nodes.iter().copied().filter(|_| departure.has_successor).find(is_free);
         // Of an earlier log there is one replica.
-        let bears_it = |entry: &LogEntry| entry.id == self.scene.log || parting::is_rid_of(entry, node);
+        let bears_it =
+            |entry: &LogEntry| entry.id == self.cluster.scene.log || parting::is_rid_of(entry, node);
         // Without enough others a node keeps what it has; but what a lost one had, nobody could have.
-        let config = &self.scene.plan.config;
-        let suffice = self.nodes.len() > self.leavers.len() + config.sequencers.max(config.replicas) as usize;
+        let config = &self.cluster.scene.plan.config;
+        let suffice =
+            self.cluster.nodes.len() > self.leavers.len() + config.sequencers.max(config.replicas) as usize;
         if !suffice && self.leavers.values().any(|leaver| leaver.is_gone) {
             return;
         }
-        let is_told = suffice && self.entry().is_some();
-        let bears_it = is_told && self.scene.history.is_on_disk() && self.entries().all(bears_it);
+        let is_told = suffice && self.cluster.entry().is_some();
+        let bears_it =
+            is_told && self.cluster.scene.history.is_on_disk() && self.cluster.entries().all(bears_it);
         let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
-        let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.scene.now + after);
+        let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.cluster.scene.now + after);
         let stage = Stage::Drained;
         self.leavers.insert(
             node,
             Leaver { by, stage, stays_at, is_gone: is_lost, had: BTreeSet::new(), left: vec![] },
         );
-        self.scene.tell(format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
+        self.cluster.scene.tell(format_args!("node {node} is to leave, lost {is_lost}, to {by:?}"));
         if is_lost {
-            self.kill_node(node, false, FOR_GOOD);
+            self.cluster.kill_node(node, false, FOR_GOOD);
         }
         self.departures_go_on();
     }
 
-    fn partings(&self) -> Option<&Partings> {
-        Some(self.nodes[&CONTROL].host.as_ref()?.register()?.partings())
-    }
-
     /// Looks how far all of them are.
     pub(super) fn departures_go_on(&mut self) {
-        self.scene.schedule(self.scene.now + LOOKS_EVERY, Happening::DeparturesGoOn);
+        self.cluster.scene.schedule(self.cluster.scene.now + LOOKS_EVERY, Happening::DeparturesGoOn);
         for node in self.leavers.keys().copied().collect::<Vec<_>>() {
             self.departure_goes_on(node);
             self.observe_those_left(node);
@@ -142,15 +140,22 @@ impl World {
     /// they lack they find out when they start it. One that is drained, too, and still there counts.
     fn observe_those_left(&mut self, node: NodeId) {
         for (shard, view) in self.leavers[&node].left.clone() {
-            let registered =
-                self.scene.history.views.get(&view).and_then(|registered| registered.view.shard(shard));
+            let registered = self
+                .cluster
+                .scene
+                .history
+                .views
+                .get(&view)
+                .and_then(|registered| registered.view.shard(shard));
             let members: Vec<Member> = registered.map(|members| members.replicas.clone()).unwrap_or_default();
             let lack: Vec<(NodeId, Lacking)> = members
                 .iter()
                 .filter_map(|member| Some((member.node, self.lacks_in(*member, shard, view)?)))
                 .collect();
-            if !lack.is_empty() && members.len() - lack.len() < self.scene.plan.config.replicas as usize {
-                self.scene.history.left_early.push(format!(
+            if !lack.is_empty()
+                && members.len() - lack.len() < self.cluster.scene.plan.config.replicas as usize
+            {
+                self.cluster.scene.history.left_early.push(format!(
                     "view {view} does without node {node}, and of shard {shard} these lack something: {lack:?}"
                 ));
             }
@@ -159,7 +164,7 @@ impl World {
 
     /// The positions below the start of its view that a member lacks. What a drained node held is below it.
     fn lacks_in(&self, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
-        let role = self.nodes.get(&member.node)?.replica(self.scene.log, shard)?;
+        let role = self.cluster.nodes.get(&member.node)?.replica(self.cluster.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
         // One that lost its memory since then is no member of it.
         let is_member = role.memory().incarnation == member.incarnation;
@@ -167,11 +172,15 @@ impl World {
     }
 
     fn departure_goes_on(&mut self, node: NodeId) {
-        let Some(parting) = self.partings().map(|partings| partings.get(&node).copied()) else { return };
+        let Some(parting) = self.cluster.truth().partings().map(|partings| partings.get(&node).copied())
+        else {
+            return;
+        };
         let leaver = &self.leavers[&node];
-        let is_rid = parting.is_some() && self.entries().all(|entry| parting::is_rid_of(entry, node));
+        let is_rid = parting.is_some() && self.cluster.entries().all(|entry| parting::is_rid_of(entry, node));
         match leaver.stage {
-            Stage::Drained if leaver.stays_at.is_some_and(|at| self.scene.now >= at) => match parting {
+            Stage::Drained if leaver.stays_at.is_some_and(|at| self.cluster.scene.now >= at) => match parting
+            {
                 Some(_) => self.ask_to_part(node, PartingChange::Stay),
                 None => self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done,
             },
@@ -183,7 +192,7 @@ impl World {
                 }
             }
             Stage::Removed if parting == Some(Parting::Removed) => {
-                self.scene.coverage.removed += 1;
+                self.cluster.scene.coverage.removed += 1;
                 self.leavers.get_mut(&node).expect("just seen").stage = Stage::Done;
             }
             Stage::Removed => self.ask_to_part(node, PartingChange::Remove),
@@ -193,24 +202,23 @@ impl World {
 
     /// The operator is told that the node can be stopped, and does worse.
     fn stop_drained(&mut self, node: NodeId) {
-        self.scene.tell(format_args!("node {node} has nothing any more"));
-        self.scene.coverage.drained += 1;
+        self.cluster.scene.tell(format_args!("node {node} has nothing any more"));
+        self.cluster.scene.coverage.drained += 1;
         let leaver = self.leavers.get_mut(&node).expect("it leaves");
         (leaver.stage, leaver.is_gone, leaver.stays_at) = (Stage::Removed, true, None);
-        self.kill_node(node, true, FOR_GOOD);
-        self.nodes.get_mut(&node).expect("the node exists").disk = MemoryDisk::new();
+        self.cluster.kill_node(node, true, FOR_GOOD);
+        self.cluster.nodes.get_mut(&node).expect("the node exists").disk = MemoryDisk::new();
         self.ask_to_part(node, PartingChange::Remove);
     }
 
     fn ask_to_part(&mut self, node: NodeId, change: PartingChange) {
-        let message = control::Message::Part { request: self.scene.question(), node, change };
-        let frame = frame(LogId(0), Endpoint::Client(0), Endpoint::Register, &message.into());
-        self.transmit(Party::Client(FOUNDER), Party::Node(CONTROL), frame);
+        let message = control::Message::Part { request: self.cluster.scene.question(), node, change };
+        self.cluster.ask_register(message);
     }
 
     /// The register may have another view, without a node that leaves.
     pub(super) fn observe_leavers(&mut self) {
-        let Some(entry) = self.entry().filter(|_| !self.leavers.is_empty()) else { return };
+        let Some(entry) = self.cluster.entry().filter(|_| !self.leavers.is_empty()) else { return };
         let entry = entry.clone();
         for (node, leaver) in std::mem::take(&mut self.leavers) {
             let members = |shard: ShardId| {
@@ -223,7 +231,8 @@ impl World {
             };
             let all = (0..entry.shards.len() as u32).map(ShardId);
             let now: BTreeSet<ShardId> = all.filter(has).collect();
-            let drained = self.partings().is_some_and(|partings| partings.contains_key(&node));
+            let drained =
+                self.cluster.truth().partings().is_some_and(|partings| partings.contains_key(&node));
             let mut left = leaver.left.clone();
             let latest = entry.view_number();
             left.extend(leaver.had.difference(&now).filter(|_| drained).map(|shard| (*shard, latest)));

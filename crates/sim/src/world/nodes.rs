@@ -10,20 +10,20 @@ use bytes::Bytes;
 use seriatim_host::{Event, FileWork, Host, HostConfig, Outgoing, Problem, RegisterPlace};
 use seriatim_model::limits::Limits;
 use seriatim_model::wire::{Decoder, Encoder, Wire, WireError};
-use seriatim_model::{
-    ConnectionId, Endpoint, Incarnation, LogId, Member, NodeId, Peer, ShardId, Time, ViewNumber,
-};
+use seriatim_model::{ConnectionId, Endpoint, Incarnation, LogId, NodeId, Peer, ShardId, Time, ViewNumber};
 use seriatim_protocol::control::{self, Heartbeat};
 use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::Replica;
 use seriatim_protocol::{Deviation, Message};
 use seriatim_store::{Disk, JournalWrite, MemoryDisk, Secret};
 
-use super::load::{DRAIN, DRAIN_FOR, Departure, Waiting};
+use super::CONTROL;
+use super::cluster::Cluster;
 use super::meter::Meter;
+use super::observe::Witness;
 use super::pulse::Pulse;
 use super::scene::Happening;
-use super::{CONTROL, World};
+use super::work::{DRAIN, DRAIN_FOR, Departure, Waiting};
 use crate::capacity::Capacity;
 use crate::excuses::Excuse;
 use crate::network::{Connection, Lane, Party};
@@ -51,8 +51,6 @@ pub(super) struct Node {
     pub(super) stalled_until: Time,
     pub(super) disk_free: Time,
     pub(super) meter: Meter,
-    /// The nodes that it took for gone when that was written down.
-    pub(super) suspected: Vec<NodeId>,
     /// How much it holds in memory of what is on its way to disks and positions, in bytes.
     pub(super) held_bytes: u64,
     wake_at: Option<Time>,
@@ -105,7 +103,6 @@ impl Node {
             stalled_until: Time::ZERO,
             disk_free: Time::ZERO,
             meter: Meter::default(),
-            suspected: vec![],
             held_bytes: 0,
             wake_at: None,
             write: None,
@@ -250,7 +247,7 @@ impl Node {
     }
 }
 
-impl World {
+impl Cluster {
     pub(super) fn start_node(&mut self, id: NodeId) {
         let seed = self.scene.random.draw();
         let config = HostConfig {
@@ -266,9 +263,9 @@ impl World {
         };
         let shards = self.scene.history.shard_count;
         let log = self.scene.log;
-        let is_damaged = self.damaged_node() == Some(id);
-        let lost_a_part = self.lost_a_part(id);
-        let lied = lost_a_part && self.was_set_back(id);
+        let is_damaged = self.disks.damaged_node() == Some(id);
+        let lost_a_part = self.disks.lost_a_part(id);
+        let lied = lost_a_part && self.disks.was_set_back(&self.scene, id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_some() {
             return;
@@ -305,9 +302,9 @@ impl World {
                 }
                 self.scene.tell(format_args!("node {id} starts"));
                 self.start_detector(id, seed);
-                self.observe_start(id);
+                self.witness.started(&mut self.scene, &self.nodes, id);
                 self.wake_node(id, self.scene.now);
-                self.entry_changed();
+                self.witness.look_at_register(&mut self.scene, &self.nodes);
             }
             Err(cause) => {
                 let life = node.life;
@@ -343,11 +340,11 @@ impl World {
         }
         node.disk.fail_syncs(0);
         node.forget_life();
-        self.copies.lose_sight_of(id);
+        self.witness.copies.lose_sight_of(id);
         let life = node.life;
         self.scene.tell(format_args!("node {id} is killed, power {power}"));
         self.hang_up(Party::Node(id));
-        self.check_losses();
+        Witness::check_losses(&mut self.scene, &self.nodes);
         self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, life));
     }
 
@@ -368,7 +365,7 @@ impl World {
             let clock = node.clock(now);
             let Some(host) = &mut node.host else { return };
             host.handle(clock, event);
-            self.observe_ordered(id);
+            self.witness.note_ordered(&mut self.scene, &self.nodes, id);
         }
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.host.is_none() {
@@ -386,7 +383,7 @@ impl World {
         let life = node.life;
         self.scene.tell(format_args!("node {id} is closed"));
         self.hang_up(Party::Node(id));
-        self.check_losses();
+        Witness::check_losses(&mut self.scene, &self.nodes);
         self.scene.schedule(self.scene.now + down_for, Happening::NodeStarts(id, life));
     }
 
@@ -442,7 +439,7 @@ impl World {
     pub(super) fn node_loses(&mut self, id: NodeId, connection: Connection, other: Party, life: u64) {
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if node.life == life {
-            let lane = self.network.lane(connection);
+            let lane = self.wires.network.lane(connection);
             let has_lanes = self.scene.plan.capacity.is_some();
             if lane == Lane::Bulk {
                 self.node_is_told(id, Event::Disconnected(peer_of(connection, other)));
@@ -474,7 +471,7 @@ impl World {
         }
         let Some(write) = node.write.take() else { return };
         let event = Event::JournalWritten(write.perform(&node.disk));
-        self.keep_past(id);
+        self.disks.keep(&self.scene, id, &self.nodes[&id].disk);
         self.disk_tells(id, event);
     }
 
@@ -498,37 +495,42 @@ impl World {
         self.wake_node(id, self.scene.now);
     }
 
-    pub(super) fn node_wakes(&mut self, id: NodeId) {
+    /// A node is woken. Says whether it took its turn to the end.
+    pub(super) fn node_wakes(&mut self, id: NodeId) -> bool {
         let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.wake_at == Some(self.scene.now) && !node.is_paused {
-            // It may have been busy for longer than was known when it was to be woken.
-            node.wake_at = None;
-            if node.busy_until > self.scene.now {
-                return self.wake_node(id, self.scene.now);
-            }
-            self.node_works(id);
+        if node.wake_at != Some(self.scene.now) || node.is_paused {
+            return false;
         }
+        // It may have been busy for longer than was known when it was to be woken.
+        node.wake_at = None;
+        if node.busy_until > self.scene.now {
+            self.wake_node(id, self.scene.now);
+            return false;
+        }
+        self.node_works(id)
     }
 
     /// A node takes what has arrived, does what is due, and performs its effects, as the server's driver does.
-    fn node_works(&mut self, id: NodeId) {
+    fn node_works(&mut self, id: NodeId) -> bool {
         let now = self.scene.now;
         let mut departures = vec![];
-        let Some(spent) = self.node_drains(id, &mut departures) else { return };
-        let Some(spent) = self.node_settles(id, spent, &mut departures) else { return };
+        let Some(spent) = self.node_drains(id, &mut departures) else { return false };
+        let Some(spent) = self.node_settles(id, spent, &mut departures) else { return false };
         let node = self.nodes.get_mut(&id).expect("the node exists");
         node.busy_until = now + spent;
         if let Some(failure) = node.host.as_ref().and_then(Host::failure) {
             self.scene.trace.line(now, format_args!("node {id} failed: {failure}"));
             let down_for = self.scene.random.millis(1, 100);
-            return self.kill_node(id, true, down_for);
+            self.kill_node(id, true, down_for);
+            return false;
         }
         self.start_disk_work(id);
         for Departure { outgoing, frame, after } in departures {
-            self.observe_send(id, &outgoing);
+            self.witness.sent(&mut self.scene, &self.nodes, id, &outgoing);
             self.send_from(id, &outgoing, frame, now + after);
         }
-        self.observe_node(id);
+        let damaged = self.disks.damaged_node();
+        self.witness.acted(&mut self.scene, &self.nodes, damaged, id);
         self.meet_nodes(id);
         let node = &self.nodes[&id];
         let has_more = !node.inbox.is_empty() || !node.urgent.is_empty();
@@ -538,14 +540,17 @@ impl World {
         if has_more {
             self.wake_node(id, now + spent);
         }
-        self.strike_at_step();
+        true
     }
 
     /// Takes what has arrived: all of it, unless work takes time. Says how long it took.
     fn node_drains(&mut self, id: NodeId, departures: &mut Vec<Departure>) -> Option<Duration> {
         let now = self.scene.now;
-        self.tell_wall(id);
+        let wall_ms = self.scene.wall_ms(id);
         let node = self.nodes.get_mut(&id).expect("the node exists");
+        if let (Some(wall_ms), Some(host)) = (wall_ms, &mut node.host) {
+            host.note_wall(wall_ms);
+        }
         let clock = node.clock(now);
         let most = if self.scene.plan.capacity.is_some() { DRAIN } else { node.inbox.len() };
         let mut spent = Duration::ZERO;
@@ -558,7 +563,7 @@ impl World {
             }
             node.host.as_mut()?.handle(clock + spent, event);
             // A confirmation that the node gave before a seal counts, even if the seal came with it.
-            self.observe_ordered(id);
+            self.witness.note_ordered(&mut self.scene, &self.nodes, id);
             spent = self.charge(id, spent, came, departures);
             if let Some((way, bytes)) = came {
                 self.took(way, bytes);
@@ -623,15 +628,11 @@ impl World {
         let to = match outgoing.peer {
             Peer::Node(node) => Some(Party::Node(node)),
             // A client's connection that is gone does not come back.
-            Peer::Client(ConnectionId(number)) => self.network.other_end(Connection(number), from),
+            Peer::Client(ConnectionId(number)) => self.wires.network.other_end(Connection(number), from),
         };
-        if let Some(to) = to.filter(|to| !self.network.is_mute(from, *to)) {
+        if let Some(to) = to.filter(|to| !self.wires.network.is_mute(from, *to)) {
             self.transmit_at(ready, Lane::Bulk, from, to, frame);
         }
-    }
-
-    pub(super) fn member(&self, id: NodeId) -> Option<Member> {
-        self.nodes[&id].sequencer(self.scene.log).map(SequencingRole::member)
     }
 }
 

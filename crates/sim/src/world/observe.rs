@@ -1,30 +1,52 @@
 //! The true events inside the nodes, for the checkers: which views are registered, how far each member
 //! got, and for which view it speaks.
 
+use std::collections::BTreeMap;
+
 use seriatim_host::Outgoing;
-use seriatim_model::{Endpoint, Member, NodeId};
+use seriatim_model::{Endpoint, NodeId};
+use seriatim_protocol::roles::SequencingRole;
 use seriatim_protocol::shard::ReadError;
 use seriatim_protocol::{Message, shard};
 
-use super::reached::News;
-use super::{CONTROL, World};
-use crate::coverage::Step;
+use super::damage::Damage;
+use super::limits::Limits;
+use super::promises::Promises;
+use super::reached::{Copies, News, Reached};
+use super::scene::Scene;
+use super::truth::{self, Nodes, Truth};
+use super::{CONTROL, changing};
 use crate::history::{Claimed, RegisteredView};
 
-impl World {
+/// The witness of everything that nodes do and say. It tells the history, and nobody of those that it looks at.
+#[derive(Debug, Default)]
+pub(super) struct Witness {
+    promises: Promises,
+    reached: Reached,
+    pub(super) copies: Copies,
+    /// Damage that was told, and what became of the other copies.
+    pub(super) damage: Damage,
+    pub(super) limits: Limits,
+    /// The nodes that each took for gone when that was written down.
+    suspected: BTreeMap<NodeId, Vec<NodeId>>,
+    /// The register may have changed since it was asked for last whether it did.
+    has_news: bool,
+}
+
+impl Witness {
     /// Notes what a message claims for its sender.
-    pub(super) fn observe_send(&mut self, id: NodeId, outgoing: &Outgoing) {
-        if outgoing.log != self.scene.log {
+    pub(super) fn sent(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
+        if outgoing.log != scene.log {
             return;
         }
-        self.observe_promise(id, outgoing);
-        self.observe_end(outgoing);
+        self.promises.heard(scene, nodes, id, outgoing);
+        Self::note_end(scene, outgoing);
         if let Message::Shard(shard::Message::ReadFailed { error: ReadError::Damaged { position }, .. }) =
             &outgoing.message
         {
-            self.scene.coverage.damages += 1;
+            scene.coverage.damages += 1;
             if let Endpoint::Shard(shard) = outgoing.from {
-                self.scene.history.damaged.insert((shard, *position));
+                scene.history.damaged.insert((shard, *position));
                 self.damage.was_told(shard, *position);
             }
         }
@@ -38,158 +60,132 @@ impl World {
                 None => return,
             },
         };
-        let Some(member) = self.member(id) else { return };
+        let Some(member) = nodes[&id].sequencer(scene.log).map(SequencingRole::member) else { return };
         let claim = Claimed { view, member, what };
-        if !self.scene.history.claims.contains_key(&claim) {
-            let moment = self.scene.history.tick();
-            self.scene.history.claims.insert(claim, moment);
+        if !scene.history.claims.contains_key(&claim) {
+            let moment = scene.history.tick();
+            scene.history.claims.insert(claim, moment);
         }
     }
 
     /// Shards that are told where a session ended rely on that.
-    fn observe_end(&mut self, outgoing: &Outgoing) {
+    fn note_end(scene: &mut Scene, outgoing: &Outgoing) {
         let Message::Shard(shard::Message::Undecided { session, end, .. }) = outgoing.message else { return };
         if end < u64::MAX {
-            self.scene.coverage.ended_for_orphans += 1;
-            self.scene.history.end_session(session, end);
+            scene.coverage.ended_for_orphans += 1;
+            scene.history.end_session(session, end);
         }
     }
 
     /// Looks at a node after it did something.
-    pub(super) fn observe_node(&mut self, id: NodeId) {
+    pub(super) fn acted(&mut self, scene: &mut Scene, nodes: &Nodes, damaged: Option<NodeId>, id: NodeId) {
         if id == CONTROL {
-            self.entry_changed();
+            self.look_at_register(scene, nodes);
         }
-        self.observe_suspicions(id);
-        self.observe_damage(id);
-        self.observe_replicas(id);
-        self.observe_ordered(id);
-        self.observe_limits(id);
+        self.note_suspicions(scene, nodes, id);
+        self.damage.look(scene, nodes, damaged, id);
+        self.note_replicas(scene, nodes, id);
+        self.note_ordered(scene, nodes, id);
+        self.limits.look(scene, nodes, id);
     }
 
     /// Writes down for whoever reads the trace whom a node takes for gone.
-    fn observe_suspicions(&mut self, id: NodeId) {
-        if !self.scene.trace.is_readable() {
+    fn note_suspicions(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        if !scene.trace.is_readable() {
             return;
         }
-        let Some(host) = &self.nodes[&id].host else { return };
+        let Some(host) = &nodes[&id].host else { return };
         let silent: Vec<NodeId> = host.suspected().collect();
-        let node = self.nodes.get_mut(&id).expect("the node exists");
-        if node.suspected != silent {
-            self.scene.tell(format_args!("node {id} takes for gone: {silent:?}"));
-            node.suspected = silent;
+        let known = self.suspected.entry(id).or_default();
+        if *known != silent {
+            scene.tell(format_args!("node {id} takes for gone: {silent:?}"));
+            *known = silent;
         }
     }
 
     /// Notes how far a sequencing replica is, and what is final by that.
-    pub(super) fn observe_ordered(&mut self, id: NodeId) {
-        if self.scene.plan.config.order.places_first() {
-            return self.observe_written(id);
+    pub(super) fn note_ordered(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        if scene.plan.config.order.places_first() {
+            return self.note_written(scene, nodes, id);
         }
-        let Some(replica) = self.nodes[&id].sequencer(self.scene.log) else { return };
-        if let Some(everyone) = self.reached.note_ordered(id, replica, &self.scene.history.views) {
-            self.scene.history.note_stable(everyone);
+        let Some(replica) = nodes[&id].sequencer(scene.log) else { return };
+        if let Some(everyone) = self.reached.note_ordered(id, replica, &scene.history.views) {
+            scene.history.note_stable(everyone);
         }
     }
 
     /// Notes how far the chains of a node's shards are written, and what is final by that.
-    fn observe_written(&mut self, id: NodeId) {
-        for shard in self.scene.history.shards() {
-            let Some(replica) = self.nodes[&id].replica(self.scene.log, shard) else { continue };
-            if let Some(everyone) = self.reached.note_written(id, shard, replica, &self.scene.history.views) {
-                self.scene.history.note_written(shard, everyone);
+    fn note_written(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        for shard in scene.history.shards() {
+            let Some(replica) = nodes[&id].replica(scene.log, shard) else { continue };
+            if let Some(everyone) = self.reached.note_written(id, shard, replica, &scene.history.views) {
+                scene.history.note_written(shard, everyone);
             }
         }
     }
 
     /// Counts the copies that are complete, and the replicas that are not needed any more.
-    fn observe_replicas(&mut self, id: NodeId) {
-        let Some(host) = &self.nodes[&id].host else { return };
-        for shard in self.scene.history.shards() {
+    fn note_replicas(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        let Some(host) = &nodes[&id].host else { return };
+        for shard in scene.history.shards() {
             let lacks = host
-                .replica(self.scene.log, shard)
+                .replica(scene.log, shard)
                 .map(|role| role.lacks().is_some_and(|lacks| !lacks.is_empty()));
             match self.copies.note(id, shard, lacks) {
                 News::None => {}
-                News::Complete => self.scene.coverage.copies += 1,
+                News::Complete => scene.coverage.copies += 1,
                 News::Dismissed => {
-                    self.scene.coverage.dismissals += 1;
+                    scene.coverage.dismissals += 1;
                     self.damage.was_dismissed(id, shard);
                 }
             }
-            if let Some(view) =
-                host.replica(self.scene.log, shard).and_then(|role| role.memory().view.as_ref())
-            {
-                self.scene.history.note_heard(id, shard, view.number);
+            if let Some(view) = host.replica(scene.log, shard).and_then(|role| role.memory().view.as_ref()) {
+                scene.history.note_heard(id, shard, view.number);
             }
         }
     }
 
     /// Looks at the register after it did something.
-    pub(super) fn entry_changed(&mut self) {
-        self.observe_claims();
-        self.observe_gone();
-        self.observe_leavers();
-        let Some(entry) = self.entry() else { return };
+    pub(super) fn look_at_register(&mut self, scene: &mut Scene, nodes: &Nodes) {
+        changing::note_claims(scene, nodes);
+        self.has_news = true;
+        let Some(entry) = truth::entry(nodes, scene.log) else { return };
         let latest = entry.view_number();
-        self.scene.history.shard_count = self.scene.history.shard_count.max(entry.shards.len() as u32);
-        let Some(entry) = self.entry() else { return };
-        if self.scene.history.views.keys().next_back().is_some_and(|known| *known == latest) {
+        scene.history.shard_count = scene.history.shard_count.max(entry.shards.len() as u32);
+        if scene.history.views.keys().next_back().is_some_and(|known| *known == latest) {
             return;
         }
         let view = entry.view.clone();
         // A view that the register wrote and forgot in a crash was never told to anybody.
-        self.scene.history.views.retain(|number, _| *number <= latest);
-        if let Some(view) = view.filter(|view| !self.scene.history.views.contains_key(&view.number)) {
-            let at = self.scene.history.tick();
+        scene.history.views.retain(|number, _| *number <= latest);
+        if let Some(view) = view.filter(|view| !scene.history.views.contains_key(&view.number)) {
+            let at = scene.history.tick();
             let (number, start) = (view.number, view.start);
-            self.scene.tell(format_args!("view {number} is registered: {view:?}"));
-            self.scene.history.views.insert(number, RegisteredView { view, at });
-            self.scene.history.note_stable(start);
+            scene.tell(format_args!("view {number} is registered: {view:?}"));
+            scene.history.views.insert(number, RegisteredView { view, at });
+            scene.history.note_stable(start);
         }
-        self.check_losses();
+        Self::check_losses(scene, nodes);
     }
 
     /// Notes when more memory is lost than the log can bear.
-    pub(super) fn check_losses(&mut self) {
-        if self.scene.history.is_on_disk() || self.scene.history.lost_too_much {
+    pub(super) fn check_losses(scene: &mut Scene, nodes: &Nodes) {
+        if scene.history.is_on_disk() || scene.history.lost_too_much {
             return;
         }
-        if self.scene.latest_view().is_some_and(|view| !self.bearing().survives(view, &[])) {
-            self.scene.tell(format_args!("more memory is lost than the log can bear"));
-            self.scene.history.lose_too_much();
+        if scene.latest_view().is_some_and(|view| !(Truth { nodes, scene }).survives(view, &[])) {
+            scene.tell(format_args!("more memory is lost than the log can bear"));
+            scene.history.lose_too_much();
         }
     }
 
-    pub(super) fn view_change_step(&self) -> Option<Step> {
-        let furthest = self.nodes.keys().filter_map(|id| self.controller_step(*id)).max();
-        if furthest.is_some() {
-            return furthest;
-        }
-        let view = self.scene.latest_view()?;
-        let is_behind = |member: &Member| {
-            self.nodes[&member.node]
-                .sequencer(self.scene.log)
-                .is_some_and(|role| role.view_number() < view.number)
-        };
-        view.sequencers.iter().any(is_behind).then_some(Step::Start)
+    /// A node started: looks at what its roles remember, and at the register.
+    pub(super) fn started(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        self.promises.started(scene, nodes, id);
     }
 
-    /// The step of a view change that the node's controller is at.
-    pub(super) fn controller_step(&self, id: NodeId) -> Option<Step> {
-        let controller = self.nodes[&id].host.as_ref()?.controller(self.scene.log)?;
-        Step::of_controller(controller.step_name()?)
-    }
-
-    pub(super) fn ordering_step(&self) -> Option<Step> {
-        let leader =
-            self.scene.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.scene.log));
-        match leader.and_then(|leader| leader.step_name()) {
-            Some("drop") => return Some(Step::Drop),
-            Some(_) => return Some(Step::Bind),
-            None => {}
-        }
-        let mut producers = self.clients.values().flat_map(|client| client.producers.values());
-        producers.any(|producer| producer.is_appending()).then_some(Step::Append)
+    /// Whether the register may have changed since the last call.
+    pub(super) fn has_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 }

@@ -32,10 +32,10 @@ pub(super) struct Operator {
 impl World {
     /// The operator looks whether the log needs anybody, once nothing goes wrong any more.
     pub(super) fn operator_looks(&mut self) {
-        self.scene.schedule(self.scene.now + LOOKS_EVERY, Happening::OperatorLooks);
-        let says_so = self.entry().and_then(|entry| entry.unavailable.as_deref());
+        self.cluster.scene.schedule(self.cluster.scene.now + LOOKS_EVERY, Happening::OperatorLooks);
+        let says_so = self.cluster.entry().and_then(|entry| entry.unavailable.as_deref());
         let needs_somebody = says_so.is_some_and(|why| why.contains("admin recover"));
-        if self.scene.history.calm_since.is_none() || !needs_somebody {
+        if self.cluster.scene.history.calm_since.is_none() || !needs_somebody {
             return;
         }
         self.operator.awaits = self.operator.awaits.saturating_sub(1);
@@ -43,28 +43,33 @@ impl World {
             return;
         }
         let has_controller = |id: &NodeId| {
-            self.nodes[id].host.as_ref().is_some_and(|host| host.controller(self.scene.log).is_some())
+            self.cluster.nodes[id]
+                .host
+                .as_ref()
+                .is_some_and(|host| host.controller(self.cluster.scene.log).is_some())
         };
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().filter(has_controller).collect();
+        let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().filter(has_controller).collect();
         if nodes.is_empty() {
             return;
         }
-        let node = self.scene.random.pick(&nodes);
+        let node = self.cluster.scene.random.pick(&nodes);
         self.operator.awaits = PATIENCE;
         self.operator.request += 1;
         let request = self.operator.request;
         let accepts = self.operator.told.is_some();
-        if let (Some((certain, gaps)), None) = (self.operator.told.clone(), &self.scene.history.accepted) {
+        if let (Some((certain, gaps)), None) =
+            (self.operator.told.clone(), &self.cluster.scene.history.accepted)
+        {
             self.excuse_spoiled();
-            let at = self.scene.history.tick();
-            self.scene.tell(format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
+            let at = self.cluster.scene.history.tick();
+            self.cluster.scene.tell(format_args!("the operator accepts to lose {certain}.. and {gaps:?}"));
             // Records that were read before say nothing of what is there after.
-            self.clients.values_mut().for_each(|client| client.trimmer = None);
-            self.scene.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
+            self.clients.trim_no_more();
+            self.cluster.scene.history.accepted = Some(Acceptance { at, certain, gaps, done: None });
         }
         let message = control::Message::Recover { request, accepts };
-        let bytes = frame(self.scene.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
-        self.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
+        let bytes = frame(self.cluster.scene.log, Endpoint::Client(0), Endpoint::Controller, &message.into());
+        self.cluster.transmit(Party::Client(OPERATOR), Party::Node(node), bytes);
     }
 
     /// The operator is answered.
@@ -76,16 +81,20 @@ impl World {
         if request != self.operator.request {
             return;
         }
-        self.scene.tell(format_args!("the operator is told: done {done}, lost {lost}, {text}"));
+        self.cluster.scene.tell(format_args!("the operator is told: done {done}, lost {lost}, {text}"));
         self.operator.awaits = 1;
-        let moment = self.scene.history.tick();
-        if let Some(accepted) = self.scene.history.accepted.as_mut().filter(|_| done) {
+        let moment = self.cluster.scene.history.tick();
+        if let Some(accepted) = self.cluster.scene.history.accepted.as_mut().filter(|_| done) {
             accepted.done = Some(moment);
-            self.scene.coverage.accepted_losses += 1;
-        } else if lost && self.scene.history.accepted.is_none() {
+            self.cluster.scene.coverage.accepted_losses += 1;
+        } else if lost && self.cluster.scene.history.accepted.is_none() {
             let told = bounds_in(&text);
             if told.is_none() {
-                self.scene.history.problems.push(format!("the operator was told no certain bound: {text}"));
+                self.cluster
+                    .scene
+                    .history
+                    .problems
+                    .push(format!("the operator was told no certain bound: {text}"));
             }
             self.operator.told = told;
         }

@@ -9,7 +9,8 @@ use seriatim_host::Outgoing;
 use seriatim_model::{Endpoint, Incarnation, NodeId, ViewNumber};
 use seriatim_protocol::{Message, control, shard};
 
-use super::World;
+use super::scene::Scene;
+use super::truth::Nodes;
 
 /// The highest claim that each life of a replica of the tested log said yes to.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,24 @@ pub(super) struct Promises {
 }
 
 impl Promises {
+    /// Notes what a message promises, and whether it breaks what was promised before.
+    pub(super) fn heard(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId, outgoing: &Outgoing) {
+        let role = nodes[&id].life_and_claim(scene.log, outgoing.from);
+        let broken = role.and_then(|(life, _)| self.say(id, life, outgoing));
+        scene.history.broken_promises.extend(broken);
+    }
+
+    /// Whether the roles of a node that just started remember what they promised.
+    pub(super) fn started(&self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
+        let shards = scene.history.shards().map(Endpoint::Shard);
+        let roles: Vec<Endpoint> = shards.chain([Endpoint::Sequencer]).collect();
+        for role in roles {
+            let known = nodes[&id].life_and_claim(scene.log, role);
+            let broken = known.and_then(|known| self.remember(id, role, known));
+            scene.history.broken_promises.extend(broken);
+        }
+    }
+
     /// The highest claim that a life promised to obey.
     fn of(&self, node: NodeId, role: Endpoint, life: Incarnation) -> ViewNumber {
         self.given.get(&(node, role, life)).copied().unwrap_or(ViewNumber::NONE)
@@ -64,26 +83,6 @@ impl Promises {
         (claim < promised).then(|| {
             format!("node {node}, {role:?}, promised {promised}, and remembers {claim} after a restart")
         })
-    }
-}
-
-impl World {
-    /// Notes what a message promises, and whether it breaks what was promised before.
-    pub(super) fn observe_promise(&mut self, id: NodeId, outgoing: &Outgoing) {
-        let role = self.nodes[&id].life_and_claim(self.scene.log, outgoing.from);
-        let broken = role.and_then(|(life, _)| self.promises.say(id, life, outgoing));
-        self.scene.history.broken_promises.extend(broken);
-    }
-
-    /// Whether the roles of a node that just started remember what they promised.
-    pub(super) fn observe_start(&mut self, id: NodeId) {
-        let shards = self.scene.history.shards().map(Endpoint::Shard);
-        let roles: Vec<Endpoint> = shards.chain([Endpoint::Sequencer]).collect();
-        for role in roles {
-            let known = self.nodes[&id].life_and_claim(self.scene.log, role);
-            let broken = known.and_then(|known| self.promises.remember(id, role, known));
-            self.scene.history.broken_promises.extend(broken);
-        }
     }
 }
 

@@ -5,9 +5,12 @@ use std::collections::BinaryHeap;
 use std::fmt;
 
 use bytes::Bytes;
-use seriatim_model::{LogId, NodeId, RetentionChange, Time, View};
+use seriatim_model::{LogId, NodeId, RetentionChange, Time, View, ViewNumber};
+
+use seriatim_protocol::control::LogEntry;
 
 use super::faults::Mend;
+use super::limits::BEGAN_MS;
 use crate::coverage::Coverage;
 use crate::history::History;
 use crate::network::{Connection, Party};
@@ -99,6 +102,8 @@ pub struct Scene {
     pub(super) log: LogId,
     /// The log beside it, if there is one.
     pub(super) second: Option<LogId>,
+    /// The register's entry of the tested log when that was new.
+    pub(super) first_entry: Option<LogEntry>,
     /// When the logs were there.
     pub(super) began: Time,
     /// Something went wrong that makes it pointless to go on.
@@ -125,6 +130,7 @@ impl Scene {
             random,
             log: LogId(0),
             second: None,
+            first_entry: None,
             began: Time::ZERO,
             is_over: false,
             history,
@@ -169,5 +175,17 @@ impl Scene {
     /// The latest registered view, as far as anybody knows.
     pub(super) fn latest_view(&self) -> Option<&View> {
         self.history.views.values().next_back().map(|registered| &registered.view)
+    }
+
+    /// The time by a node's clock on the wall, in milliseconds since 1970, if the plan has such clocks.
+    pub(super) fn wall_ms(&self, node: NodeId) -> Option<u64> {
+        let clocks = self.plan.clocks.as_ref()?;
+        let right = BEGAN_MS + (self.now - Time::ZERO).as_millis() as u64;
+        Some(right.saturating_add_signed(clocks.ahead_ms(node, self.now - self.began)))
+    }
+
+    /// Its number.
+    pub(super) fn view_number(&self) -> ViewNumber {
+        self.latest_view().map_or(ViewNumber::NONE, |view| view.number)
     }
 }

@@ -1,0 +1,106 @@
+//! The disks that faults lose, spoil or set back, and how they were before.
+
+use std::time::Duration;
+
+use seriatim_model::{NodeId, Time};
+use seriatim_store::MemoryDisk;
+
+use super::nodes::Lives;
+use super::scene::Scene;
+use crate::coverage::FaultKind;
+
+/// How often a disk's state is kept.
+const KEPT_EVERY: Duration = Duration::from_millis(20);
+/// How far a disk goes back at least: by then others have seen what was written since.
+const BACK_BY: Duration = Duration::from_millis(100);
+/// How many states of each disk are kept.
+const KEPT: usize = 20;
+
+/// A node whose disk was lost or damaged.
+#[derive(Debug)]
+pub(super) struct Spoiled {
+    pub(super) node: NodeId,
+    /// The lives that its roles had.
+    pub(super) lives: Lives,
+    /// How.
+    pub(super) kind: FaultKind,
+}
+
+/// A disk as it was.
+#[derive(Debug)]
+struct Past {
+    node: NodeId,
+    at: Time,
+    disk: MemoryDisk,
+}
+
+/// The fate of the disks of a run.
+#[derive(Debug, Default)]
+pub(super) struct Disks {
+    /// The node whose disk was lost, or may have been damaged. That happens to one node of a run.
+    spoiled: Option<Spoiled>,
+    /// How the disks were, where one of them goes back.
+    pasts: Vec<Past>,
+}
+
+impl Disks {
+    /// The node whose disk was lost or damaged, if there is one by now.
+    pub(super) fn spoiled(&self) -> Option<&Spoiled> {
+        self.spoiled.as_ref()
+    }
+
+    /// A disk is lost, or may be damaged from now on.
+    pub(super) fn spoil(&mut self, scene: &mut Scene, spoiled: Spoiled) {
+        self.spoiled = Some(spoiled);
+        scene.history.disks_failed = true;
+    }
+
+    /// The node whose records were damaged.
+    pub(super) fn damaged_node(&self) -> Option<NodeId> {
+        self.spoiled.as_ref().filter(|spoiled| spoiled.kind == FaultKind::BitRot).map(|spoiled| spoiled.node)
+    }
+
+    /// Whether a node may find that a part of what it held is missing.
+    pub(super) fn lost_a_part(&self, node: NodeId) -> bool {
+        let is_so = |spoiled: &Spoiled| spoiled.node == node && spoiled.kind.loses_disk();
+        self.spoiled.as_ref().is_some_and(is_so)
+    }
+
+    /// Whether a node's disk went back.
+    pub(super) fn was_set_back(&self, scene: &Scene, node: NodeId) -> bool {
+        let is_so = |kind| kind == FaultKind::LyingDisk || scene.plan.disk_goes_back;
+        self.spoiled.as_ref().is_some_and(|spoiled| spoiled.node == node && is_so(spoiled.kind))
+    }
+
+    /// A node wrote to its journal, and its disk is like this now.
+    pub(super) fn keep(&mut self, scene: &Scene, node: NodeId, disk: &MemoryDisk) {
+        if !scene.plan.disk_goes_back || self.spoiled.is_some() {
+            return;
+        }
+        let (now, of_it) = (scene.now, |past: &Past| past.node == node);
+        if self.pasts.iter().rev().find(|past| of_it(past)).is_some_and(|past| now < past.at + KEPT_EVERY) {
+            return;
+        }
+        self.pasts.push(Past { node, at: now, disk: disk.fork() });
+        if self.pasts.iter().filter(|past| of_it(past)).count() > KEPT
+            && let Some(oldest) = self.pasts.iter().position(of_it)
+        {
+            self.pasts.remove(oldest);
+        }
+    }
+
+    /// A disk as it was some time ago, and as if the power had failed then: an empty one, if nothing is known of it.
+    pub(super) fn past_of(&self, scene: &mut Scene, node: NodeId) -> MemoryDisk {
+        let now = scene.now;
+        let is_old = |past: &&Past| past.node == node && past.at + BACK_BY <= now;
+        let pasts: Vec<&Past> = self.pasts.iter().filter(is_old).collect();
+        if pasts.is_empty() {
+            return MemoryDisk::new();
+        }
+        let past = pasts[scene.random.below(pasts.len() as u64) as usize];
+        let (disk, at) = (past.disk.fork(), past.at);
+        disk.crash(scene.random.draw());
+        scene.tell(format_args!("the disk of node {node} goes back to {at:?}"));
+        disk
+    }
+}
