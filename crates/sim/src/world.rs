@@ -37,13 +37,13 @@ use std::time::Duration;
 use seriatim_model::{LogConfig, NodeId, ShardId, Time};
 use seriatim_protocol::control;
 
-use crate::coverage::Step;
 use crate::history::End;
 use crate::network::{Connection, Party};
-use crate::plan::{Fault, Plan, Reshape, Trigger};
+use crate::plan::{Plan, Reshape};
 
 use clients::Clients;
 use cluster::Cluster;
+use faults::Faults;
 use fleeting::Fleet;
 use leaving::Leaver;
 use nodes::Node;
@@ -77,9 +77,7 @@ const MOST_SHARDS: usize = 6;
 pub struct World {
     cluster: Cluster,
     clients: Clients,
-    pending_faults: Vec<Fault>,
-    /// A node stays away until then, and time is given to it to come back.
-    busy_until: Time,
+    faults: Faults,
     operator: Operator,
     /// The nodes that are leaving, or have left.
     leavers: BTreeMap<NodeId, Leaver>,
@@ -94,8 +92,7 @@ impl World {
         Self {
             cluster: Cluster::new(plan, readable),
             clients: Clients::default(),
-            pending_faults: vec![],
-            busy_until: Time::ZERO,
+            faults: Faults::default(),
             operator: Operator::default(),
             leavers: BTreeMap::new(),
             fleet: Fleet::default(),
@@ -118,7 +115,7 @@ impl World {
         self.clients.begin(&mut self.cluster);
         self.clients.begin_second(&mut self.cluster);
         self.begin_load();
-        self.schedule_faults();
+        self.faults.schedule(&mut self.cluster);
         self.schedule_fleeting();
         for (after, reshape) in self.cluster.scene.plan.reshapes.clone() {
             self.cluster.scene.schedule(self.cluster.scene.began + after, Happening::Reshape(reshape));
@@ -135,8 +132,8 @@ impl World {
         let busy_for =
             self.cluster.scene.plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
         let end = self.cluster.scene.began + busy_for;
-        while self.cluster.scene.now < end.max(self.busy_until)
-            && !(self.clients.are_done() && self.faults_are_over())
+        while self.cluster.scene.now < end.max(self.faults.busy_until())
+            && !(self.clients.are_done() && self.faults.are_over(&self.cluster.scene))
         {
             self.run_for(Duration::from_millis(20));
         }
@@ -231,7 +228,7 @@ impl World {
                 let took_its_turn = self.cluster.node_wakes(node);
                 self.look_at_register();
                 if took_its_turn {
-                    self.strike_at_step();
+                    self.faults.strike_at_step(&mut self.cluster, &mut self.clients);
                 }
             }
             Happening::NodeBeats(node) => self.cluster.node_beats(node),
@@ -254,8 +251,8 @@ impl World {
                 }
             }
             Happening::ClientStarts(client) => self.clients.starts(&mut self.cluster, client),
-            Happening::Strike(fault) => self.strike(fault),
-            Happening::Mend(mend) => self.mend(mend),
+            Happening::Strike(fault) => self.faults.strike(&mut self.cluster, &mut self.clients, fault),
+            Happening::Mend(mend) => Faults::mend(&mut self.cluster, mend),
             Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::SetLimits(change) => self.set_limits(change),
             Happening::Departs(departure) => self.departs(departure),
@@ -272,7 +269,7 @@ impl World {
         let Some(flight) = self.cluster.arrive(flight) else { return };
         match flight.to {
             Party::Client(client) if self.cluster.scene.plan.capacity.is_some() => {
-                self.clients.is_sent(&mut self.cluster, client, flight);
+                self.clients.queue(&mut self.cluster, client, flight);
             }
             Party::Client(client) => self.client_gets(client, &flight),
             Party::Node(_) => {}
@@ -295,9 +292,9 @@ impl World {
         }
     }
 
-    /// Whatever looks at the register does so after it may have changed.
+    /// The fleet and the leavers look at the register after it may have changed.
     pub(super) fn look_at_register(&mut self) {
-        if self.cluster.witness.has_news() {
+        if self.cluster.witness.take_news() {
             self.observe_gone();
             self.observe_leavers();
         }
@@ -321,63 +318,36 @@ impl World {
         self.cluster.ask_register(message);
     }
 
-    fn schedule_faults(&mut self) {
-        let (loss, duplication, reordering) = self.cluster.scene.plan.network.noise_permille;
-        self.cluster.wires.network.disturb(loss, duplication, reordering);
-        for fault in self.cluster.scene.plan.faults.clone() {
-            match fault.trigger {
-                Trigger::At(after) => {
-                    self.cluster.scene.schedule(self.cluster.scene.began + after, Happening::Strike(fault))
-                }
-                Trigger::Step(..) => self.pending_faults.push(fault),
+    /// From now on nothing goes wrong any more, and what went wrong is put right.
+    pub(super) fn calm(&mut self) {
+        self.cluster.scene.tell(format_args!("calm"));
+        self.cluster.scene.history.calm_since = Some(self.cluster.scene.now);
+        self.faults.end();
+        self.cluster.wires.network.heal();
+        let (mut down, mut up) = (vec![], vec![]);
+        for node in self.cluster.nodes.values_mut() {
+            node.disk.set_capacity(self.cluster.scene.plan.disk.most);
+            node.disk.fail_syncs(0);
+            node.disk.lie(false);
+            (node.lag, node.slowness) = (Duration::ZERO, 1);
+            if node.host.is_some() { &mut up } else { &mut down }.push((node.id, node.life));
+        }
+        for (node, life) in up {
+            self.cluster.resume_node(node, life);
+        }
+        for (node, _) in down {
+            if !self.is_gone(node) {
+                self.cluster.start_node(node);
             }
         }
-    }
-
-    /// Whether no fault is to strike any more.
-    fn faults_are_over(&self) -> bool {
-        let strikes = |fault: &Fault| match fault.trigger {
-            Trigger::At(after) => self.cluster.scene.now <= self.cluster.scene.began + after + fault.lasting,
-            Trigger::Step(..) => false,
-        };
-        self.cluster.scene.now > self.busy_until
-            && self.pending_faults.is_empty()
-            && !self.cluster.scene.plan.faults.iter().any(strikes)
-    }
-
-    /// Lets the faults strike that wait for the step at which the protocol is now.
-    fn strike_at_step(&mut self) {
-        if self.pending_faults.is_empty() {
-            return;
+        self.look_at_register();
+        let dead: Vec<u32> = self.clients.dead();
+        for client in dead {
+            self.clients.starts(&mut self.cluster, client);
         }
-        let step = self.protocol_step();
-        let elapsed = self.cluster.scene.now - self.cluster.scene.began;
-        let waits_for = |fault: &Fault| match fault.trigger {
-            Trigger::Step(wanted, after) => wanted == step && elapsed >= after,
-            Trigger::At(_) => false,
-        };
-        if let Some(index) = self.pending_faults.iter().position(waits_for) {
-            let fault = self.pending_faults.remove(index);
-            self.strike(fault);
+        let clients: Vec<u32> = self.clients.numbers();
+        for client in clients {
+            self.clients.hurry(&mut self.cluster, client);
         }
-    }
-
-    /// Where the protocol is.
-    fn protocol_step(&self) -> Step {
-        self.cluster.truth().view_change_step().or_else(|| self.ordering_step()).unwrap_or(Step::Idle)
-    }
-
-    pub(super) fn ordering_step(&self) -> Option<Step> {
-        let leader = self
-            .cluster
-            .scene
-            .latest_view()
-            .and_then(|view| self.cluster.nodes[&view.leader].sequencer(self.cluster.scene.log));
-        match leader.and_then(|leader| leader.step_name()) {
-            Some("drop") => return Some(Step::Drop),
-            Some(_) => return Some(Step::Bind),
-            None => {}
-        }
-        self.clients.are_appending().then_some(Step::Append)
     }
 }

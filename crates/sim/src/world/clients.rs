@@ -397,7 +397,7 @@ impl Clients {
     }
 
     /// A message waits until a client's process gets to it.
-    pub(super) fn is_sent(&mut self, cluster: &mut Cluster, number: u32, flight: Flight) {
+    pub(super) fn queue(&mut self, cluster: &mut Cluster, number: u32, flight: Flight) {
         if let Some(at) = self.desks.put(number, flight) {
             cluster.scene.schedule(at, Happening::ClientReads(number));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogId, NodeId, Time};
+use seriatim_model::{Endpoint, LogId, NodeId, Time, View};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -59,7 +59,7 @@ impl Cluster {
         cluster
     }
 
-    /// What is so just now.
+    /// The truth as of now.
     pub(super) fn truth(&self) -> Truth<'_> {
         Truth { nodes: &self.nodes, scene: &self.scene }
     }
@@ -180,5 +180,46 @@ impl Cluster {
     pub(super) fn spoil(&mut self, node: NodeId, kind: FaultKind) {
         let lives = self.nodes[&node].lives(self.scene.log, self.scene.history.shard_count);
         self.disks.spoil(&mut self.scene, Spoiled { node, lives, kind });
+    }
+
+    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log bears it.
+    pub(super) fn bears(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
+        // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
+        // without the other replicas is left with the damaged ones.
+        let is_damaged = self.disks.damaged_node().is_some();
+        let bears_it = !kind.loses_memory()
+            || !is_damaged && (self.scene.history.is_on_disk() || self.scene.plan.may_lose_too_much)
+            || self.does_without(victims);
+        let reachable = match kind {
+            FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
+                victims.iter().any(|node| self.nodes[node].host.is_some())
+            }
+            _ if kind.loses_memory() => victims.iter().any(|node| self.nodes[node].host.is_some()),
+            _ => true,
+        };
+        let spared = match kind {
+            kind if kind.loses_disk() || kind == FaultKind::BitRot => {
+                // A replica that goes away before it knows the view counts for nothing when it is back.
+                let bears_it = |view: &View| {
+                    let bearing = self.truth();
+                    bearing.survives_knowing(view, victims, view.number)
+                        && bearing.flush_survives(victims)
+                        && bearing.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
+                };
+                self.disks.spoiled().is_none() && self.scene.latest_view().is_some_and(bears_it)
+            }
+            _ => true,
+        };
+        bears_it && reachable && spared
+    }
+
+    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
+    fn does_without(&self, nodes: &[NodeId]) -> bool {
+        let damaged = self.disks.damaged_node();
+        let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
+        self.scene.latest_view().is_some_and(|view| {
+            let bearing = self.truth();
+            bearing.survives(view, &nodes) && (damaged.is_none() || bearing.is_complete_without(view, &nodes))
+        })
     }
 }

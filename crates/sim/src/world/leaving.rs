@@ -93,7 +93,7 @@ impl World {
             self.cluster.nodes.keys().copied().filter(|id| may_leave(self, *id)).collect();
         let turn = self.cluster.scene.random.below(nodes.len() as u64 + 1) as usize;
         nodes.rotate_left(turn);
-        nodes.sort_by_key(|node| !self.is_meant(*node, departure.target));
+        nodes.sort_by_key(|node| !self.cluster.truth().is_meant(*node, departure.target));
         let Some(node) = nodes.first().copied() else { return };
         let is_free = |other: &NodeId| {
             let mut entries = self.cluster.entries();
@@ -113,7 +113,7 @@ impl World {
         let is_told = suffice && self.cluster.entry().is_some();
         let bears_it =
             is_told && self.cluster.scene.history.is_on_disk() && self.cluster.entries().all(bears_it);
-        let is_lost = departure.is_lost && bears_it && self.may_strike(FaultKind::DiskLoss, &[node]);
+        let is_lost = departure.is_lost && bears_it && self.cluster.bears(FaultKind::DiskLoss, &[node]);
         let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| self.cluster.scene.now + after);
         let stage = Stage::Drained;
         self.leavers.insert(

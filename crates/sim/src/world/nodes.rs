@@ -250,17 +250,7 @@ impl Node {
 impl Cluster {
     pub(super) fn start_node(&mut self, id: NodeId) {
         let seed = self.scene.random.draw();
-        let config = HostConfig {
-            cluster: 77,
-            node: id,
-            address: format!("node-{id}:7700"),
-            register: RegisterPlace::Node { node: CONTROL, address: format!("node-{CONTROL}:7700") },
-            seed,
-            secret: Secret::new(seed.into()),
-            options: self.scene.plan.options_of(id),
-            journal: self.scene.plan.journal,
-            shard_options: self.scene.plan.shard_options,
-        };
+        let config = self.host_config(id, seed);
         let shards = self.scene.history.shard_count;
         let log = self.scene.log;
         let is_damaged = self.disks.damaged_node() == Some(id);
@@ -317,6 +307,21 @@ impl Cluster {
                 self.scene.tell(format_args!("node {id} does not start: {cause}"));
                 self.scene.schedule(self.scene.now + START_AGAIN_AFTER, Happening::NodeStarts(id, life));
             }
+        }
+    }
+
+    /// A node's configuration, for the process that starts with this seed.
+    fn host_config(&self, id: NodeId, seed: u64) -> HostConfig {
+        HostConfig {
+            cluster: 77,
+            node: id,
+            address: format!("node-{id}:7700"),
+            register: RegisterPlace::Node { node: CONTROL, address: format!("node-{CONTROL}:7700") },
+            seed,
+            secret: Secret::new(seed.into()),
+            options: self.scene.plan.options_of(id),
+            journal: self.scene.plan.journal,
+            shard_options: self.scene.plan.shard_options,
         }
     }
 

@@ -179,13 +179,13 @@ impl Witness {
         }
     }
 
-    /// A node started: looks at what its roles remember, and at the register.
+    /// A node started: its roles remember what they promised, or do not.
     pub(super) fn started(&mut self, scene: &mut Scene, nodes: &Nodes, id: NodeId) {
         self.promises.started(scene, nodes, id);
     }
 
     /// Whether the register may have changed since the last call.
-    pub(super) fn has_news(&mut self) -> bool {
+    pub(super) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }
 }

@@ -145,7 +145,7 @@ impl Scene {
         self.queue.push(Reverse(Scheduled { at: at.max(self.now), sequence: self.sequence, what }));
     }
 
-    /// What happens next, if that is not after `end`: it is that late then.
+    /// Takes what happens next, if that is not after `end`: it is that late then.
     pub(super) fn next_until(&mut self, end: Time) -> Option<Happening> {
         self.queue.peek().filter(|Reverse(next)| next.at <= end)?;
         let Reverse(Scheduled { at, what, .. }) = self.queue.pop()?;

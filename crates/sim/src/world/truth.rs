@@ -10,6 +10,7 @@ use seriatim_protocol::control::parting::Partings;
 use super::scene::Scene;
 use super::{CONTROL, Node};
 use crate::coverage::Step;
+use crate::plan::Target;
 
 /// All nodes, with their disks and their processes.
 pub(super) type Nodes = BTreeMap<NodeId, Node>;
@@ -143,5 +144,36 @@ impl<'a> Truth<'a> {
     pub(super) fn controller_step(&self, id: NodeId) -> Option<Step> {
         let controller = self.nodes[&id].host.as_ref()?.controller(self.scene.log)?;
         Step::of_controller(controller.step_name()?)
+    }
+
+    /// The step at which records are ordered, if the leader is at one.
+    pub(super) fn ordering_step(&self) -> Option<Step> {
+        let leader =
+            self.scene.latest_view().and_then(|view| self.nodes[&view.leader].sequencer(self.scene.log));
+        match leader?.step_name()? {
+            "drop" => Some(Step::Drop),
+            _ => Some(Step::Bind),
+        }
+    }
+
+    /// Whether a node is one of those that a fault or an operator aims at.
+    pub(super) fn is_meant(&self, id: NodeId, target: Target) -> bool {
+        let view = self.scene.latest_view();
+        let leads = view.is_some_and(|view| view.leader == id);
+        let orders = view.is_some_and(|view| view.sequencers.iter().any(|member| member.node == id));
+        let holds = view.is_some_and(|view| {
+            view.shards.iter().any(|members| members.replicas.iter().any(|member| member.node == id))
+        });
+        match target {
+            Target::Any => true,
+            Target::Leader => leads,
+            Target::Follower => orders && !leads,
+            Target::Shard => holds && !orders,
+            Target::Primary => {
+                view.is_some_and(|view| view.shards.iter().any(|members| members.primary().node == id))
+            }
+            Target::Controller => self.controller_step(id).is_some(),
+            Target::Node(node) => node == id,
+        }
     }
 }
