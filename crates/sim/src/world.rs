@@ -31,7 +31,6 @@ mod truth;
 mod wires;
 mod work;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use seriatim_model::{LogConfig, NodeId, ShardId, Time};
@@ -45,7 +44,7 @@ use clients::Clients;
 use cluster::Cluster;
 use faults::Faults;
 use fleeting::Fleet;
-use leaving::Leaver;
+use leaving::Leavers;
 use nodes::Node;
 use operator::{OPERATOR, Operator};
 pub use scene::Scene;
@@ -80,7 +79,7 @@ pub struct World {
     faults: Faults,
     operator: Operator,
     /// The nodes that are leaving, or have left.
-    leavers: BTreeMap<NodeId, Leaver>,
+    leavers: Leavers,
     /// The logs that come and go.
     fleet: Fleet,
 }
@@ -94,7 +93,7 @@ impl World {
             clients: Clients::default(),
             faults: Faults::default(),
             operator: Operator::default(),
-            leavers: BTreeMap::new(),
+            leavers: Leavers::default(),
             fleet: Fleet::default(),
         }
     }
@@ -116,7 +115,7 @@ impl World {
         self.clients.begin_second(&mut self.cluster);
         self.begin_load();
         self.faults.schedule(&mut self.cluster);
-        self.schedule_fleeting();
+        Fleet::schedule(&mut self.cluster);
         for (after, reshape) in self.cluster.scene.plan.reshapes.clone() {
             self.cluster.scene.schedule(self.cluster.scene.began + after, Happening::Reshape(reshape));
         }
@@ -246,7 +245,7 @@ impl World {
             Happening::Written(node, life) => self.cluster.written(node, life),
             Happening::Synced(node, life) => self.cluster.synced(node, life),
             Happening::NodeStarts(node, life) => {
-                if self.cluster.nodes[&node].life == life && !self.is_gone(node) {
+                if self.cluster.nodes[&node].life == life && !self.leavers.is_gone(node) {
                     self.cluster.start_node(node);
                 }
             }
@@ -255,11 +254,11 @@ impl World {
             Happening::Mend(mend) => Faults::mend(&mut self.cluster, mend),
             Happening::Reshape(reshape) => self.reshape(reshape),
             Happening::SetLimits(change) => self.set_limits(change),
-            Happening::Departs(departure) => self.departs(departure),
-            Happening::DeparturesGoOn => self.departures_go_on(),
-            Happening::OperatorLooks => self.operator_looks(),
-            Happening::LogComes(number) => self.log_comes(number),
-            Happening::LogGoes(number) => self.log_goes(number),
+            Happening::Departs(departure) => self.leavers.departs(&mut self.cluster, departure),
+            Happening::DeparturesGoOn => self.leavers.go_on(&mut self.cluster),
+            Happening::OperatorLooks => self.operator.looks(&mut self.cluster, &mut self.clients),
+            Happening::LogComes(number) => self.fleet.log_comes(&mut self.cluster, number),
+            Happening::LogGoes(number) => self.fleet.log_goes(&mut self.cluster, number),
         }
         self.look_at_register();
         self.cluster.judge_withheld();
@@ -279,8 +278,8 @@ impl World {
     /// A client's process takes a message.
     fn client_gets(&mut self, client: u32, flight: &Flight) {
         match client {
-            OPERATOR => self.operator_hears(&flight.frame),
-            FOUNDER => self.founder_hears(&flight.frame),
+            OPERATOR => self.operator.hears(&mut self.cluster.scene, &flight.frame),
+            FOUNDER => self.fleet.hears(&mut self.cluster.scene, &flight.frame),
             client => self.clients.receives(&mut self.cluster, client, flight.from, &flight.frame),
         }
     }
@@ -295,8 +294,8 @@ impl World {
     /// The fleet and the leavers look at the register after it may have changed.
     pub(super) fn look_at_register(&mut self) {
         if self.cluster.witness.take_news() {
-            self.observe_gone();
-            self.observe_leavers();
+            self.fleet.look_at_register(&mut self.cluster);
+            self.leavers.look_at_register(&self.cluster);
         }
     }
 
@@ -336,7 +335,7 @@ impl World {
             self.cluster.resume_node(node, life);
         }
         for (node, _) in down {
-            if !self.is_gone(node) {
+            if !self.leavers.is_gone(node) {
                 self.cluster.start_node(node);
             }
         }

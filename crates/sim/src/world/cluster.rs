@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, LogId, NodeId, Time, View};
+use seriatim_model::{Endpoint, Incarnation, LogId, Member, NodeId, Time, View};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -17,6 +17,7 @@ use super::truth::{self, Nodes, Truth};
 use super::wires::Wires;
 use super::{CONTROL, FOUNDER};
 use crate::coverage::FaultKind;
+use crate::excuses::Excuse;
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::Way;
 use crate::plan::Plan;
@@ -221,5 +222,25 @@ impl Cluster {
             let bearing = self.truth();
             bearing.survives(view, &nodes) && (damaged.is_none() || bearing.is_complete_without(view, &nodes))
         })
+    }
+
+    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
+    /// as much as it seemed to.
+    pub(super) fn excuse_spoiled(&mut self) {
+        let (Some(spoiled), Some(view)) = (self.disks.spoiled(), self.scene.latest_view()) else {
+            return;
+        };
+        let (node, lives) = (spoiled.node, &spoiled.lives);
+        let lost = |members: &[Member], life: Option<Incarnation>| {
+            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
+        };
+        let is_lost = lost(&view.sequencers, lives.sequencer)
+            || view.shards.iter().any(|members| {
+                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
+            });
+        let is_too_much = is_lost && !self.truth().survives(view, &[node]);
+        if self.scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
+            self.scene.history.lose_too_much();
+        }
     }
 }

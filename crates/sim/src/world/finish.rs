@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use seriatim_model::{Incarnation, Member, NodeId, Position, ShardId, ShardMembers, Time, View};
+use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, Time, View};
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::ShardStore;
 
 use super::second::history_of;
 use super::{CONTROL, JUDGE, Node, PATIENCE, World};
-use crate::excuses::Excuse;
 use crate::history::End;
 use crate::reader::{Reader, Style};
 
@@ -86,7 +85,7 @@ impl World {
             return;
         }
         if self.has_given_up() {
-            self.excuse_spoiled();
+            self.cluster.excuse_spoiled();
             let why = self.cluster.entry().and_then(|entry| entry.unavailable.clone()).unwrap_or_default();
             self.clients.end(&mut self.cluster);
             self.cluster.scene.history.judged_from = self.cluster.scene.history.tick();
@@ -128,8 +127,8 @@ impl World {
     /// Whether every client has all its answers, every member takes part, and everything is stable.
     fn is_at_rest(&self) -> bool {
         let is_settled = self.cluster.scene.latest_view().is_some_and(|view| self.is_settled(view));
-        let rests = self.cluster.truth().second_is_at_rest() && self.remains().is_empty();
-        self.clients.are_done() && is_settled && rests && self.departures_are_over()
+        let rests = self.cluster.truth().second_is_at_rest() && self.fleet.remains(&self.cluster).is_empty();
+        self.clients.are_done() && is_settled && rests && self.leavers.are_over(&self.cluster)
     }
 
     pub(super) fn is_settled(&self, view: &View) -> bool {
@@ -145,10 +144,10 @@ impl World {
             })
         });
         let shards = view.shards.iter().all(|members| self.is_whole(members, ordered));
-        let there = || self.cluster.nodes.iter().filter(|(node, _)| !self.is_gone(**node));
+        let there = || self.cluster.nodes.iter().filter(|(node, _)| !self.leavers.is_gone(**node));
         let roles = there().all(|(node, _)| self.hosts_its_roles_only(*node, view));
         let hears_all = |node: &Node| {
-            node.host.as_ref().is_some_and(|host| host.suspected().all(|other| self.is_gone(other)))
+            node.host.as_ref().is_some_and(|host| host.suspected().all(|other| self.leavers.is_gone(other)))
         };
         let nobody_is_silent = there().all(|(_, node)| hears_all(node));
         let dismissed = self
@@ -156,7 +155,7 @@ impl World {
             .witness
             .copies
             .dismissed()
-            .all(|(node, shard)| self.is_gone(node) || !self.has_store(node, shard));
+            .all(|(node, shard)| self.leavers.is_gone(node) || !self.has_store(node, shard));
         entry == Some(view)
             && dismissed
             && members
@@ -210,31 +209,10 @@ impl World {
         says_so && !self.cluster.scene.plan.has_operator && self.cluster.scene.now >= calm + enough
     }
 
-    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
-    /// as much as it seemed to.
-    pub(super) fn excuse_spoiled(&mut self) {
-        let (Some(spoiled), Some(view)) = (self.cluster.disks.spoiled(), self.cluster.scene.latest_view())
-        else {
-            return;
-        };
-        let (node, lives) = (spoiled.node, &spoiled.lives);
-        let lost = |members: &[Member], life: Option<Incarnation>| {
-            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
-        };
-        let is_lost = lost(&view.sequencers, lives.sequencer)
-            || view.shards.iter().any(|members| {
-                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
-            });
-        let is_too_much = is_lost && !self.cluster.truth().survives(view, &[node]);
-        if self.cluster.scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
-            self.cluster.scene.history.lose_too_much();
-        }
-    }
-
     /// The state of everything that may be the reason, for a person.
     pub(super) fn what_is_missing(&self) -> String {
         let mut lines = self.clients.state();
-        lines.extend(self.remains());
+        lines.extend(self.fleet.remains(&self.cluster));
         lines.extend(self.clients.dead().into_iter().map(|client| format!("client {client} is dead")));
         lines.extend(
             self.cluster
@@ -246,7 +224,7 @@ impl World {
             self.cluster.witness.copies.dismissed().filter(|(node, shard)| self.has_store(*node, *shard));
         lines
             .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
-        lines.extend(self.what_holds_up_leavers());
+        lines.extend(self.leavers.state(&self.cluster));
         if let Some(entry) = self.cluster.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));
             lines.push(format!(

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use seriatim_model::{LogConfig, LogId, ShardId};
 use seriatim_protocol::{Message, control};
 
-use super::World;
+use super::cluster::Cluster;
 use super::nodes::open;
-use super::scene::Happening;
+use super::scene::{Happening, Scene};
 
 /// How long whoever creates or deletes waits for an answer before asking again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -33,6 +33,67 @@ struct Fleeting {
 pub(super) struct Fleet(BTreeMap<u64, Fleeting>);
 
 impl Fleet {
+    /// Sees to it that the plan's logs come and go.
+    pub(super) fn schedule(cluster: &mut Cluster) {
+        for (number, (comes, goes)) in cluster.scene.plan.fleeting.clone().into_iter().enumerate() {
+            let number = number as u64;
+            cluster.scene.schedule(cluster.scene.began + comes, Happening::LogComes(number));
+            cluster.scene.schedule(cluster.scene.began + goes, Happening::LogGoes(number));
+        }
+    }
+
+    /// Asks for a log, again and again until it is there.
+    pub(super) fn log_comes(&mut self, cluster: &mut Cluster, number: u64) {
+        let Some(message) = self.comes(number, &cluster.scene.plan.config) else { return };
+        cluster.ask_register(message);
+        cluster.scene.schedule(cluster.scene.now + AGAIN_AFTER, Happening::LogComes(number));
+    }
+
+    /// Wants a log to be gone, as soon as it is there, and asks again and again until it is.
+    pub(super) fn log_goes(&mut self, cluster: &mut Cluster, number: u64) {
+        let Some(message) = self.goes(number) else { return };
+        message.into_iter().for_each(|message| cluster.ask_register(message));
+        cluster.scene.schedule(cluster.scene.now + AGAIN_AFTER, Happening::LogGoes(number));
+    }
+
+    /// The founder of logs is answered.
+    pub(super) fn hears(&mut self, scene: &mut Scene, bytes: &Bytes) {
+        let (.., message) = open(bytes.clone()).expect("what was encoded is decoded");
+        let Message::Control(control::Message::Done { request, log }) = message else { return };
+        scene.coverage.deletions += u64::from(self.confirmed(request, log));
+    }
+
+    /// Whether the register knows of none that is gone. Looked at whenever it did something.
+    pub(super) fn look_at_register(&self, cluster: &mut Cluster) {
+        let back = self.gone().find(|log| cluster.entries().any(|entry| entry.id == *log));
+        if let Some(log) = back {
+            cluster
+                .scene
+                .history
+                .problems
+                .push(format!("log {log} was deleted, and the register knows it again"));
+            cluster.scene.is_over = true;
+        }
+    }
+
+    /// The remains of logs that were deleted, or were to be.
+    pub(super) fn remains(&self, cluster: &Cluster) -> Vec<String> {
+        let mut remains: Vec<String> = self.unwanted().collect();
+        for log in self.gone() {
+            let directory = format!("logs/{:016x}/", log.0);
+            for (id, node) in &cluster.nodes {
+                let has_role = node.sequencer(log).is_some()
+                    || (0..cluster.scene.plan.config.shards)
+                        .any(|shard| node.replica(log, ShardId(shard)).is_some());
+                let files = node.disk.files().into_iter().filter(|file| file.starts_with(&directory)).count();
+                if has_role || files > 0 {
+                    remains.push(format!("node {id} has {files} files of log {log}, role {has_role}"));
+                }
+            }
+        }
+        remains
+    }
+
     /// A log is to come. The register is asked again and again until it is there.
     fn comes(&mut self, number: u64, config: &LogConfig) -> Option<control::Message> {
         if self.0.entry(number).or_default().log.is_some() {
@@ -73,69 +134,6 @@ impl Fleet {
     fn unwanted(&self) -> impl Iterator<Item = String> {
         let unwanted = self.0.iter().filter(|(_, fleeting)| fleeting.is_unwanted && !fleeting.is_gone);
         unwanted.map(|(number, fleeting)| format!("{} is not deleted: {fleeting:?}", name_of(*number)))
-    }
-}
-
-impl World {
-    /// Sees to it that the plan's logs come and go.
-    pub(super) fn schedule_fleeting(&mut self) {
-        for (number, (comes, goes)) in self.cluster.scene.plan.fleeting.clone().into_iter().enumerate() {
-            let number = number as u64;
-            self.cluster.scene.schedule(self.cluster.scene.began + comes, Happening::LogComes(number));
-            self.cluster.scene.schedule(self.cluster.scene.began + goes, Happening::LogGoes(number));
-        }
-    }
-
-    /// Asks for a log, again and again until it is there.
-    pub(super) fn log_comes(&mut self, number: u64) {
-        let Some(message) = self.fleet.comes(number, &self.cluster.scene.plan.config) else { return };
-        self.cluster.ask_register(message);
-        self.cluster.scene.schedule(self.cluster.scene.now + AGAIN_AFTER, Happening::LogComes(number));
-    }
-
-    /// Wants a log to be gone, as soon as it is there, and asks again and again until it is.
-    pub(super) fn log_goes(&mut self, number: u64) {
-        let Some(message) = self.fleet.goes(number) else { return };
-        message.into_iter().for_each(|message| self.cluster.ask_register(message));
-        self.cluster.scene.schedule(self.cluster.scene.now + AGAIN_AFTER, Happening::LogGoes(number));
-    }
-
-    /// The founder of logs is answered.
-    pub(super) fn founder_hears(&mut self, bytes: &Bytes) {
-        let (.., message) = open(bytes.clone()).expect("what was encoded is decoded");
-        let Message::Control(control::Message::Done { request, log }) = message else { return };
-        self.cluster.scene.coverage.deletions += u64::from(self.fleet.confirmed(request, log));
-    }
-
-    /// Whether the register knows of none that is gone. Looked at whenever it did something.
-    pub(super) fn observe_gone(&mut self) {
-        let back = self.fleet.gone().find(|log| self.cluster.entries().any(|entry| entry.id == *log));
-        if let Some(log) = back {
-            self.cluster
-                .scene
-                .history
-                .problems
-                .push(format!("log {log} was deleted, and the register knows it again"));
-            self.cluster.scene.is_over = true;
-        }
-    }
-
-    /// The remains of logs that were deleted, or were to be.
-    pub(super) fn remains(&self) -> Vec<String> {
-        let mut remains: Vec<String> = self.fleet.unwanted().collect();
-        for log in self.fleet.gone() {
-            let directory = format!("logs/{:016x}/", log.0);
-            for (id, node) in &self.cluster.nodes {
-                let has_role = node.sequencer(log).is_some()
-                    || (0..self.cluster.scene.plan.config.shards)
-                        .any(|shard| node.replica(log, ShardId(shard)).is_some());
-                let files = node.disk.files().into_iter().filter(|file| file.starts_with(&directory)).count();
-                if has_role || files > 0 {
-                    remains.push(format!("node {id} has {files} files of log {log}, role {has_role}"));
-                }
-            }
-        }
-        remains
     }
 }
 
