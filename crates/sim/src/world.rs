@@ -25,6 +25,7 @@ mod operator;
 mod promises;
 mod pulse;
 mod reached;
+mod rest;
 mod scene;
 mod second;
 mod truth;
@@ -155,8 +156,7 @@ impl World {
         if self.cluster.scene.plan.capacity.is_some() {
             // The rest of the run is judged by how long it takes: the first view does not count.
             self.run_until(FIRST_VIEW_WITHIN, |world| {
-                world.cluster.scene.latest_view().is_some_and(|view| world.is_settled(view))
-                    && world.cluster.truth().second_is_at_rest()
+                world.is_settled() && world.cluster.truth().second_is_at_rest()
             });
         }
         self.cluster.scene.began = self.cluster.scene.now;

@@ -3,75 +3,86 @@
 use seriatim_model::{NodeId, Position, Time, ViewNumber};
 
 use super::World;
+use super::cluster::Cluster;
 use super::scene::Happening;
+use crate::capacity::Capacity;
 use crate::coverage::FaultKind;
 use crate::history::{Costs, Load, STAYS_AWAY};
+use crate::plan::Fault;
 
 impl World {
     /// Clients begin to ask for more than usual, if the plan wants that.
     pub(super) fn begin_load(&mut self) {
-        let Some(capacity) = self.cluster.scene.plan.capacity else { return };
-        let nodes: Vec<NodeId> = self.cluster.nodes.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.cluster.schedule_stall(node));
-        let Some(load_for) = capacity.load_for else { return };
-        let workload = self.cluster.scene.plan.workload;
-        self.cluster.scene.tell(format_args!("the load begins: {workload:?}, {capacity:?}"));
-        let appends = workload.clients * workload.sessions * workload.window;
-        let limits = self.cluster.scene.plan.options.limits;
-        self.cluster.scene.history.load = Some(Load {
-            capacity,
-            nodes: self.cluster.scene.plan.nodes,
-            ring_bytes: limits.ring_bytes as u64,
-            batch_records: limits.batch_records.min(limits.ring_records) as u64,
-            record_bytes: workload.payload_bytes,
-            has_resets: self.cluster.scene.plan.workload.reset_every.is_some(),
-            is_shared: self.cluster.scene.plan.second_log_every.is_some(),
-            has_mute_ways: self.cluster.scene.plan.faults.iter().any(|fault| fault.kind == FaultKind::Mute),
-            readers: if workload.reads {
-                workload.clients * self.cluster.scene.plan.config.shards
-            } else {
-                0
-            },
-            in_flight_bytes: u64::from(appends) * workload.payload_bytes,
-            began: self.cluster.scene.now,
-            ended: Time(u64::MAX),
-            faults: self.cluster.scene.plan.faults.len() as u32,
-            are_deaths: self
-                .cluster
-                .scene
-                .plan
-                .faults
-                .iter()
-                .all(|fault| fault.kind.is_death() && fault.lasting >= STAYS_AWAY),
-            view: self.cluster.scene.view_number(),
-            last_view: ViewNumber::NONE,
-            last_claim: ViewNumber::NONE,
-            stable: Position::ZERO,
-            costs: Costs::default(),
-            is_over: false,
-        });
-        self.cluster.scene.schedule(self.cluster.scene.now + load_for, Happening::LoadEnds);
-        self.clients.begin_load(&mut self.cluster);
+        if self.cluster.begin_load() {
+            self.clients.begin_load(&mut self.cluster);
+        }
     }
 
     /// Clients ask for nothing more than they have asked for.
     pub(super) fn load_ends(&mut self) {
         self.clients.end_load();
-        self.cluster.scene.tell(format_args!("the load ends"));
-        let stable = self.cluster.scene.history.stable.last().map_or(Position::ZERO, |(_, stable)| *stable);
-        let Some(load) = &mut self.cluster.scene.history.load else { return };
-        (load.ended, load.stable) = (self.cluster.scene.now, stable);
+        self.cluster.end_load();
+    }
+}
+
+impl Cluster {
+    /// From now on work takes time. Says whether there is a load, too.
+    fn begin_load(&mut self) -> bool {
+        let Some(capacity) = self.scene.plan.capacity else { return false };
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.schedule_stall(node));
+        let Some(load_for) = capacity.load_for else { return false };
+        let workload = self.scene.plan.workload;
+        self.scene.tell(format_args!("the load begins: {workload:?}, {capacity:?}"));
+        self.scene.history.load = Some(self.load(capacity));
+        self.scene.schedule(self.scene.now + load_for, Happening::LoadEnds);
+        true
+    }
+
+    /// The load that the plan wants, as it begins.
+    fn load(&self, capacity: Capacity) -> Load {
+        let plan = &self.scene.plan;
+        let (workload, limits) = (plan.workload, plan.options.limits);
+        let appends = workload.clients * workload.sessions * workload.window;
+        let is_death = |fault: &Fault| fault.kind.is_death() && fault.lasting >= STAYS_AWAY;
+        Load {
+            capacity,
+            nodes: plan.nodes,
+            ring_bytes: limits.ring_bytes as u64,
+            batch_records: limits.batch_records.min(limits.ring_records) as u64,
+            record_bytes: workload.payload_bytes,
+            has_resets: workload.reset_every.is_some(),
+            is_shared: plan.second_log_every.is_some(),
+            has_mute_ways: plan.faults.iter().any(|fault| fault.kind == FaultKind::Mute),
+            readers: if workload.reads { workload.clients * plan.config.shards } else { 0 },
+            in_flight_bytes: u64::from(appends) * workload.payload_bytes,
+            began: self.scene.now,
+            ended: Time(u64::MAX),
+            faults: plan.faults.len() as u32,
+            are_deaths: plan.faults.iter().all(is_death),
+            view: self.scene.view_number(),
+            last_view: ViewNumber::NONE,
+            last_claim: ViewNumber::NONE,
+            stable: Position::ZERO,
+            costs: Costs::default(),
+            is_over: false,
+        }
+    }
+
+    fn end_load(&mut self) {
+        self.scene.tell(format_args!("the load ends"));
+        let stable = self.scene.history.stable.last().map_or(Position::ZERO, |(_, stable)| *stable);
+        let Some(load) = &mut self.scene.history.load else { return };
+        (load.ended, load.stable) = (self.scene.now, stable);
     }
 
     /// Everything that was asked for has come to an end, or does not.
     pub(super) fn close_load(&mut self) {
-        let last_view = self.cluster.scene.view_number();
-        let last_claim = self.cluster.entry().map_or(last_view, |entry| entry.claimed);
-        let Some(load) = self.cluster.scene.history.load.as_mut().filter(|load| !load.is_over) else {
-            return;
-        };
+        let last_view = self.scene.view_number();
+        let last_claim = self.entry().map_or(last_view, |entry| entry.claimed);
+        let Some(load) = self.scene.history.load.as_mut().filter(|load| !load.is_over) else { return };
         (load.last_view, load.last_claim, load.is_over) = (last_view, last_claim, true);
         let costs = load.costs;
-        self.cluster.scene.tell(format_args!("everything that was asked for has its answer: {costs:?}"));
+        self.scene.tell(format_args!("everything that was asked for has its answer: {costs:?}"));
     }
 }
