@@ -3,6 +3,11 @@
 //! The machines, the store, the journal and the codec are those of the server. What is simulated is
 //! what surrounds them: when a message arrives and whether, when a sync ends, what a crash leaves on a
 //! disk, when a process dies and when it starts again.
+//!
+//! A run takes place on a [`Scene`]: the plan, the time, chance, and the history for the checkers. On it is the cluster: the
+//! nodes, the wires between them, and a witness who tells the history what is true of them. Clients, faults, the operator,
+//! leavers and logs that come and go are each given the cluster when something of theirs happens; none of them knows the world,
+//! which only says whose turn it is.
 
 mod changing;
 mod clients;
@@ -117,41 +122,53 @@ impl World {
         self.begin_load();
         self.faults.schedule(&mut self.cluster);
         Fleet::schedule(&mut self.cluster);
-        for (after, reshape) in self.cluster.scene.plan.reshapes.clone() {
-            self.cluster.scene.schedule(self.cluster.scene.began + after, Happening::Reshape(reshape));
-        }
-        for (after, change) in self.cluster.scene.plan.limit_changes.clone() {
-            self.cluster.scene.schedule(self.cluster.scene.began + after, Happening::SetLimits(change));
-        }
-        for (after, departure) in self.cluster.scene.plan.departures.clone() {
-            self.cluster.scene.schedule(self.cluster.scene.began + after, Happening::Departs(departure));
-        }
-        if self.cluster.scene.plan.has_operator {
-            self.cluster.scene.schedule(self.cluster.scene.now, Happening::OperatorLooks);
-        }
-        let busy_for =
-            self.cluster.scene.plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
-        let end = self.cluster.scene.began + busy_for;
-        while self.cluster.scene.now < end.max(self.faults.busy_until())
-            && !(self.clients.are_done() && self.faults.are_over(&self.cluster.scene))
-        {
-            self.run_for(Duration::from_millis(20));
-        }
+        self.schedule_wishes();
+        self.pass_faults();
         self.come_to_an_end_before_calm();
         self.calm();
         self.settle();
         self.cluster.scene.coverage.count(&self.cluster.scene.history);
     }
 
+    /// Sees to it that operators want what the plan says.
+    fn schedule_wishes(&mut self) {
+        let scene = &mut self.cluster.scene;
+        let began = scene.began;
+        for (after, reshape) in scene.plan.reshapes.clone() {
+            scene.schedule(began + after, Happening::Reshape(reshape));
+        }
+        for (after, change) in scene.plan.limit_changes.clone() {
+            scene.schedule(began + after, Happening::SetLimits(change));
+        }
+        for (after, departure) in scene.plan.departures.clone() {
+            scene.schedule(began + after, Happening::Departs(departure));
+        }
+        if scene.plan.has_operator {
+            scene.schedule(scene.now, Happening::OperatorLooks);
+        }
+    }
+
+    /// Lets time pass until clients are done and all faults have struck, but not longer than either may take.
+    fn pass_faults(&mut self) {
+        let Scene { plan, began, .. } = &self.cluster.scene;
+        let end = *began + plan.capacity.and_then(|capacity| capacity.load_for).unwrap_or(BUSY_FOR);
+        while self.cluster.scene.now < end.max(self.faults.busy_until())
+            && !(self.clients.are_done() && self.faults.are_over(&self.cluster.scene))
+        {
+            self.run_for(Duration::from_millis(20));
+        }
+    }
+
     /// Creates the logs.
     pub fn found(&mut self) {
         self.run_for(MEETING);
-        let small =
-            LogConfig { shards: 1, replicas: 1, sequencers: 1, ..self.cluster.scene.plan.config.clone() };
-        for number in 0..self.cluster.scene.plan.earlier_logs {
+        let plan = &self.cluster.scene.plan;
+        let (config, earlier_logs) = (plan.config.clone(), plan.earlier_logs);
+        let small = LogConfig { shards: 1, replicas: 1, sequencers: 1, ..config.clone() };
+        for number in 0..earlier_logs {
             self.create(format!("earlier-{number}"), small.clone());
         }
-        self.create(NAME.to_owned(), self.cluster.scene.plan.config.clone());
+        self.create(NAME.to_owned(), config);
         self.found_second();
         if self.cluster.scene.plan.capacity.is_some() {
             // The rest of the run is judged by how long it takes: the first view does not count.
@@ -159,10 +176,11 @@ impl World {
                 world.is_settled() && world.cluster.truth().second_is_at_rest()
             });
         }
-        self.cluster.scene.began = self.cluster.scene.now;
-        self.cluster.scene.first_entry = self.cluster.entry().cloned();
-        if self.cluster.scene.first_entry.is_none() {
-            self.cluster.scene.history.end = End::Stuck("the log could not be created".into());
+        let entry = self.cluster.entry().cloned();
+        let scene = &mut self.cluster.scene;
+        (scene.began, scene.first_entry) = (scene.now, entry);
+        if scene.first_entry.is_none() {
+            scene.history.end = End::Stuck("the log could not be created".into());
         }
     }
 
@@ -217,7 +235,7 @@ impl World {
             let (at, missing) = (self.cluster.scene.now, self.what_is_missing());
             let problem =
                 format!("a storm of events at {at}, among them {what:?}; {missing}; clients: {deadlines:?}");
-            self.cluster.scene.history.problems.push(problem);
+            self.cluster.scene.note_problem(problem);
             self.cluster.scene.is_over = true;
         }
         match what {
@@ -319,34 +337,13 @@ impl World {
 
     /// From now on nothing goes wrong any more, and what went wrong is put right.
     pub(super) fn calm(&mut self) {
-        self.cluster.scene.tell(format_args!("calm"));
-        self.cluster.scene.history.calm_since = Some(self.cluster.scene.now);
         self.faults.end();
-        self.cluster.wires.network.heal();
-        let (mut down, mut up) = (vec![], vec![]);
-        for node in self.cluster.nodes.values_mut() {
-            node.disk.set_capacity(self.cluster.scene.plan.disk.most);
-            node.disk.fail_syncs(0);
-            node.disk.lie(false);
-            (node.lag, node.slowness) = (Duration::ZERO, 1);
-            if node.host.is_some() { &mut up } else { &mut down }.push((node.id, node.life));
-        }
-        for (node, life) in up {
-            self.cluster.resume_node(node, life);
-        }
-        for (node, _) in down {
+        for node in self.cluster.calm() {
             if !self.leavers.is_gone(node) {
                 self.cluster.start_node(node);
             }
         }
         self.look_at_register();
-        let dead: Vec<u32> = self.clients.dead();
-        for client in dead {
-            self.clients.starts(&mut self.cluster, client);
-        }
-        let clients: Vec<u32> = self.clients.numbers();
-        for client in clients {
-            self.clients.hurry(&mut self.cluster, client);
-        }
+        self.clients.calm(&mut self.cluster);
     }
 }

@@ -263,21 +263,29 @@ impl Clients {
         self.add(cluster, number, producers, &entry);
     }
 
-    /// A client makes no pauses any more.
-    pub(super) fn hurry(&mut self, cluster: &mut Cluster, number: u32) {
-        let Some(client) = self.up.get_mut(&number) else { return };
-        client.producers.values_mut().for_each(Producer::hurry);
-        self.wake(cluster, number, cluster.scene.now);
+    /// Nothing goes wrong any more: the dead start again, and nobody makes pauses.
+    pub(super) fn calm(&mut self, cluster: &mut Cluster) {
+        for number in self.dead() {
+            self.starts(cluster, number);
+        }
+        for number in self.numbers() {
+            let producers =
+                self.up.get_mut(&number).into_iter().flat_map(|client| client.producers.values_mut());
+            producers.for_each(Producer::hurry);
+            self.wake(cluster, number, cluster.scene.now);
+        }
     }
 
-    /// Every session of a client asks for the tail.
-    pub(super) fn ask_tail_of(&mut self, cluster: &mut Cluster, number: u32) {
-        let Some(client) = self.up.get_mut(&number) else { return };
-        let mut out = vec![];
-        for producer in client.producers.values_mut() {
-            producer.ask_tail(cluster.scene.now, history_of(&mut cluster.scene.history, number), &mut out);
+    /// Every session of every client asks for the tail.
+    pub(super) fn ask_tails(&mut self, cluster: &mut Cluster) {
+        for number in self.numbers() {
+            let mut out = vec![];
+            let history = history_of(&mut cluster.scene.history, number);
+            let producers =
+                self.up.get_mut(&number).into_iter().flat_map(|client| client.producers.values_mut());
+            producers.for_each(|producer| producer.ask_tail(cluster.scene.now, history, &mut out));
+            self.send(cluster, number, out);
         }
-        self.send(cluster, number, out);
     }
 
     /// The clients end.

@@ -243,4 +243,18 @@ impl Cluster {
             self.scene.history.lose_too_much();
         }
     }
+
+    /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes that are down.
+    pub(super) fn calm(&mut self) -> Vec<NodeId> {
+        self.scene.tell(format_args!("calm"));
+        self.scene.history.calm_since = Some(self.scene.now);
+        self.wires.network.heal();
+        self.nodes.values_mut().for_each(|node| node.heal(self.scene.plan.disk.most));
+        let is_up = |node: &&Node| node.host.is_some();
+        let (up, down): (Vec<&Node>, Vec<&Node>) = self.nodes.values().partition(is_up);
+        let up: Vec<(NodeId, u64)> = up.into_iter().map(|node| (node.id, node.life)).collect();
+        let down = down.into_iter().map(|node| node.id).collect();
+        up.into_iter().for_each(|(node, life)| self.resume_node(node, life));
+        down
+    }
 }

@@ -69,7 +69,7 @@ impl Damage {
             if is_borne && !self.thrown_away.contains(&(shard, position)) {
                 scene.history.excuse(Excuse::Withheld, true);
             } else {
-                scene.history.problems.push(told);
+                scene.note_problem(told);
             }
         }
     }

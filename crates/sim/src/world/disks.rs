@@ -104,3 +104,34 @@ impl Disks {
         disk
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::Order;
+    use seriatim_store::Disk;
+
+    use super::*;
+    use crate::profiles;
+    use crate::random::Random;
+
+    #[test]
+    fn a_disk_goes_back_to_what_it_was_a_while_ago() {
+        let mut plan = profiles::ANY.plan(1, Order::ALL[0]);
+        plan.disk_goes_back = true;
+        let mut scene = Scene::new(plan, Random::new(1), false);
+        let (mut disks, disk, node) = (Disks::default(), MemoryDisk::new(), NodeId(2));
+        for name in ["old", "new"] {
+            disk.create(name).expect("there is room");
+            disk.write_at(name, 0, &[vec![1; 10].into()]).expect("there is room");
+            disk.sync(name).expect("it syncs");
+            scene.now = scene.now + BACK_BY;
+            disks.keep(&scene, node, &disk);
+        }
+        assert_eq!(disks.past_of(&mut scene, node).files(), ["old"]);
+        assert!(disks.past_of(&mut scene, NodeId(3)).files().is_empty(), "nothing is known of another");
+        assert!(!disks.was_set_back(&scene, node));
+        disks.spoil(&mut scene, Spoiled { node, lives: Lives::default(), kind: FaultKind::DiskLoss });
+        assert!(disks.was_set_back(&scene, node) && disks.lost_a_part(node));
+        assert_eq!(disks.damaged_node(), None, "it is lost, and not damaged");
+    }
+}

@@ -27,11 +27,7 @@ impl World {
         };
         if !self.run_until(within, is_served) && !self.cluster.scene.is_over {
             let what = self.what_is_missing();
-            self.cluster
-                .scene
-                .history
-                .problems
-                .push(format!("without calm, not done within {within:?}: {what}"));
+            self.cluster.scene.note_problem(format!("without calm, not done within {within:?}: {what}"));
         }
         self.become_whole();
     }
@@ -48,11 +44,7 @@ impl World {
         }) && !self.cluster.scene.is_over
         {
             let view = self.cluster.scene.latest_view();
-            self.cluster
-                .scene
-                .history
-                .problems
-                .push(format!("nobody has the place of a node that is dead: {view:?}"));
+            self.cluster.scene.note_problem(format!("nobody has the place of a node that is dead: {view:?}"));
         }
     }
 
@@ -77,7 +69,7 @@ impl World {
             self.cluster.scene.history.trimmed_to = trim;
             return;
         }
-        self.ask_last_tails();
+        self.clients.ask_tails(&mut self.cluster);
         if !self.run_until(PATIENCE, |world| world.is_at_rest()) {
             self.cluster.scene.history.end =
                 End::Stuck(format!("after the last question for the tail: {}", self.what_is_missing()));
@@ -92,13 +84,6 @@ impl World {
                 self.read_second();
             }
             _ => self.cluster.scene.history.end = End::Stuck("the log could not be read to its end".into()),
-        }
-    }
-
-    fn ask_last_tails(&mut self) {
-        let clients: Vec<u32> = self.clients.numbers();
-        for client in clients {
-            self.clients.ask_tail_of(&mut self.cluster, client);
         }
     }
 

@@ -67,11 +67,7 @@ impl Fleet {
     pub(super) fn look_at_register(&self, cluster: &mut Cluster) {
         let back = self.gone().find(|log| cluster.entries().any(|entry| entry.id == *log));
         if let Some(log) = back {
-            cluster
-                .scene
-                .history
-                .problems
-                .push(format!("log {log} was deleted, and the register knows it again"));
+            cluster.scene.note_problem(format!("log {log} was deleted, and the register knows it again"));
             cluster.scene.is_over = true;
         }
     }

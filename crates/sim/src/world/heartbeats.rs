@@ -105,10 +105,7 @@ impl Cluster {
     fn tell_changes(&mut self, id: NodeId, changes: Vec<Liveness>) {
         for change in changes {
             if matches!(change, Liveness::SetBack(_)) && !self.disks.was_set_back(&self.scene, id) {
-                self.scene
-                    .history
-                    .problems
-                    .push(format!("node {id} takes its disk for set back, and it was not"));
+                self.scene.note_problem(format!("node {id} takes its disk for set back, and it was not"));
             }
             self.node_is_told(id, Event::Liveness(change));
         }

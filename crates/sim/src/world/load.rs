@@ -1,10 +1,10 @@
-//! Load: what everything costs where a plan says what there is of it, and what waits meanwhile.
+//! Load: for a while clients ask for more than usual, and what that costs is counted.
 
 use seriatim_model::{NodeId, Position, Time, ViewNumber};
 
 use super::World;
 use super::cluster::Cluster;
-use super::scene::Happening;
+use super::scene::{Happening, Scene};
 use crate::capacity::Capacity;
 use crate::coverage::FaultKind;
 use crate::history::{Costs, Load, STAYS_AWAY};
@@ -21,12 +21,12 @@ impl World {
     /// Clients ask for nothing more than they have asked for.
     pub(super) fn load_ends(&mut self) {
         self.clients.end_load();
-        self.cluster.end_load();
+        self.cluster.scene.end_load();
     }
 }
 
 impl Cluster {
-    /// From now on work takes time. Says whether there is a load, too.
+    /// Where work takes time, nodes are not scheduled now and then, and a load may begin. Says whether one does.
     fn begin_load(&mut self) -> bool {
         let Some(capacity) = self.scene.plan.capacity else { return false };
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
@@ -34,46 +34,9 @@ impl Cluster {
         let Some(load_for) = capacity.load_for else { return false };
         let workload = self.scene.plan.workload;
         self.scene.tell(format_args!("the load begins: {workload:?}, {capacity:?}"));
-        self.scene.history.load = Some(self.load(capacity));
+        self.scene.history.load = Some(load(&self.scene, capacity));
         self.scene.schedule(self.scene.now + load_for, Happening::LoadEnds);
         true
-    }
-
-    /// The load that the plan wants, as it begins.
-    fn load(&self, capacity: Capacity) -> Load {
-        let plan = &self.scene.plan;
-        let (workload, limits) = (plan.workload, plan.options.limits);
-        let appends = workload.clients * workload.sessions * workload.window;
-        let is_death = |fault: &Fault| fault.kind.is_death() && fault.lasting >= STAYS_AWAY;
-        Load {
-            capacity,
-            nodes: plan.nodes,
-            ring_bytes: limits.ring_bytes as u64,
-            batch_records: limits.batch_records.min(limits.ring_records) as u64,
-            record_bytes: workload.payload_bytes,
-            has_resets: workload.reset_every.is_some(),
-            is_shared: plan.second_log_every.is_some(),
-            has_mute_ways: plan.faults.iter().any(|fault| fault.kind == FaultKind::Mute),
-            readers: if workload.reads { workload.clients * plan.config.shards } else { 0 },
-            in_flight_bytes: u64::from(appends) * workload.payload_bytes,
-            began: self.scene.now,
-            ended: Time(u64::MAX),
-            faults: plan.faults.len() as u32,
-            are_deaths: plan.faults.iter().all(is_death),
-            view: self.scene.view_number(),
-            last_view: ViewNumber::NONE,
-            last_claim: ViewNumber::NONE,
-            stable: Position::ZERO,
-            costs: Costs::default(),
-            is_over: false,
-        }
-    }
-
-    fn end_load(&mut self) {
-        self.scene.tell(format_args!("the load ends"));
-        let stable = self.scene.history.stable.last().map_or(Position::ZERO, |(_, stable)| *stable);
-        let Some(load) = &mut self.scene.history.load else { return };
-        (load.ended, load.stable) = (self.scene.now, stable);
     }
 
     /// Everything that was asked for has come to an end, or does not.
@@ -84,5 +47,45 @@ impl Cluster {
         (load.last_view, load.last_claim, load.is_over) = (last_view, last_claim, true);
         let costs = load.costs;
         self.scene.tell(format_args!("everything that was asked for has its answer: {costs:?}"));
+    }
+}
+
+impl Scene {
+    /// The load is over, but for what was asked for by now.
+    fn end_load(&mut self) {
+        self.tell(format_args!("the load ends"));
+        let stable = self.history.stable.last().map_or(Position::ZERO, |(_, stable)| *stable);
+        let Some(load) = &mut self.history.load else { return };
+        (load.ended, load.stable) = (self.now, stable);
+    }
+}
+
+/// The load that the plan wants, as it begins.
+fn load(scene: &Scene, capacity: Capacity) -> Load {
+    let plan = &scene.plan;
+    let (workload, limits) = (plan.workload, plan.options.limits);
+    let appends = workload.clients * workload.sessions * workload.window;
+    let is_death = |fault: &Fault| fault.kind.is_death() && fault.lasting >= STAYS_AWAY;
+    Load {
+        capacity,
+        nodes: plan.nodes,
+        ring_bytes: limits.ring_bytes as u64,
+        batch_records: limits.batch_records.min(limits.ring_records) as u64,
+        record_bytes: workload.payload_bytes,
+        has_resets: workload.reset_every.is_some(),
+        is_shared: plan.second_log_every.is_some(),
+        has_mute_ways: plan.faults.iter().any(|fault| fault.kind == FaultKind::Mute),
+        readers: if workload.reads { workload.clients * plan.config.shards } else { 0 },
+        in_flight_bytes: u64::from(appends) * workload.payload_bytes,
+        began: scene.now,
+        ended: Time(u64::MAX),
+        faults: plan.faults.len() as u32,
+        are_deaths: plan.faults.iter().all(is_death),
+        view: scene.view_number(),
+        last_view: ViewNumber::NONE,
+        last_claim: ViewNumber::NONE,
+        stable: Position::ZERO,
+        costs: Costs::default(),
+        is_over: false,
     }
 }

@@ -220,6 +220,14 @@ impl Node {
         lines
     }
 
+    /// It and its disk, which has room for `most` bytes, work as they should.
+    pub(super) fn heal(&mut self, most: Option<u64>) {
+        self.disk.set_capacity(most);
+        self.disk.fail_syncs(0);
+        self.disk.lie(false);
+        (self.lag, self.slowness) = (Duration::ZERO, 1);
+    }
+
     /// The event that comes next.
     fn next_waiting(&mut self) -> Option<Waiting> {
         self.urgent.pop_front().or_else(|| self.inbox.pop_front())
@@ -277,7 +285,7 @@ impl Cluster {
                         "node {id} lost {:?} of log {}: {}",
                         problem.endpoint, problem.log, problem.cause
                     );
-                    self.scene.history.problems.push(cause);
+                    self.scene.note_problem(cause);
                 }
                 // A start is no step.
                 node.meter.forget_reads(host.visited(), &node.disk);
@@ -286,9 +294,7 @@ impl Cluster {
                 node.trouble = None;
                 if asleep.is_some_and(|asleep| !is_damaged && !asleep.go_on_in(&node.lives(log, shards))) {
                     self.scene
-                        .history
-                        .problems
-                        .push(format!("node {id} was ended in an orderly way and forgot who it is"));
+                        .note_problem(format!("node {id} was ended in an orderly way and forgot who it is"));
                 }
                 self.scene.tell(format_args!("node {id} starts"));
                 self.start_detector(id, seed);
@@ -599,7 +605,7 @@ impl Cluster {
                 return Some(spent);
             }
         }
-        self.scene.history.problems.push(format!("node {id} wants to be woken for ever at {now}"));
+        self.scene.note_problem(format!("node {id} wants to be woken for ever at {now}"));
         self.scene.is_over = true;
         Some(spent)
     }

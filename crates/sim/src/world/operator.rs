@@ -86,7 +86,7 @@ impl Operator {
         } else if lost && scene.history.accepted.is_none() {
             let told = bounds_in(&text);
             if told.is_none() {
-                scene.history.problems.push(format!("the operator was told no certain bound: {text}"));
+                scene.note_problem(format!("the operator was told no certain bound: {text}"));
             }
             self.told = told;
         }

@@ -172,6 +172,11 @@ impl Scene {
         self.trace.line(self.now, what);
     }
 
+    /// Something was seen that may not be, whatever checkers say.
+    pub(super) fn note_problem(&mut self, problem: String) {
+        self.history.problems.push(problem);
+    }
+
     /// The latest registered view, as far as anybody knows.
     pub(super) fn latest_view(&self) -> Option<&View> {
         self.history.views.values().next_back().map(|registered| &registered.view)
@@ -187,5 +192,34 @@ impl Scene {
     /// Its number.
     pub(super) fn view_number(&self) -> ViewNumber {
         self.latest_view().map_or(ViewNumber::NONE, |view| view.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seriatim_model::Order;
+
+    use super::*;
+    use crate::profiles;
+
+    #[test]
+    fn events_happen_by_time_and_then_in_the_order_in_which_they_were_scheduled() {
+        let plan = profiles::ANY.plan(1, Order::ALL[0]);
+        let mut scene = Scene::new(plan, Random::new(1), false);
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        for (ms, number) in [(3, 1), (2, 2), (3, 3)] {
+            scene.schedule(at(ms), Happening::LogComes(number));
+        }
+        assert!(scene.next_until(at(1)).is_none());
+        let mut told = vec![];
+        while let Some(Happening::LogComes(number)) = scene.next_until(at(5)) {
+            told.push((scene.now, number));
+            if number == 1 {
+                scene.schedule(at(0), Happening::LogComes(4));
+            }
+        }
+        assert_eq!(told, [(at(2), 2), (at(3), 1), (at(3), 3), (at(3), 4)], "time does not go back");
     }
 }

@@ -132,3 +132,49 @@ fn bounds(capacity: &Capacity, sender: Party) -> Bounds {
     let link_bytes = of_clients.unwrap_or(capacity.link_bytes);
     Bounds { link_bytes, socket_bytes, queue_bytes }
 }
+
+#[cfg(test)]
+mod tests {
+    use seriatim_model::{NodeId, Order};
+
+    use super::*;
+    use crate::profiles::{self, Profile};
+    use crate::random::Random;
+
+    const NODE: Party = Party::Node(NodeId(1));
+    const CLIENT: Party = Party::Client(7);
+
+    fn wires(profile: &Profile) -> (Wires, Scene) {
+        let plan = profile.plan(1, Order::ALL[0]);
+        let network = Network::new(plan.network, Random::new(2));
+        (Wires::new(network), Scene::new(plan, Random::new(1), false))
+    }
+
+    fn send(wires: &mut Wires, scene: &mut Scene, way: (Party, Party)) -> Option<Connection> {
+        wires.send(scene, (Time::ZERO, Lane::Bulk), way, Bytes::from(vec![0; 100_000]))
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_given_up_and_a_node_is_not() {
+        let (mut wires, mut scene) = wires(&Profile::named("overload").expect("there is such a profile"));
+        let other = Party::Node(NodeId(2));
+        assert!((0..2000).any(|_| send(&mut wires, &mut scene, (NODE, CLIENT)).is_some()));
+        assert!((0..2000).all(|_| send(&mut wires, &mut scene, (NODE, other)).is_none()));
+        assert!(wires.held_at_nodes() > 0 && scene.coverage.overflows > 1);
+    }
+
+    #[test]
+    fn both_ends_notice_that_a_connection_broke_once() {
+        let (mut wires, mut scene) = wires(&profiles::ANY);
+        let connection = wires.network.connect(NODE, CLIENT, Lane::Bulk);
+        for _ in 0..2 {
+            wires.reset(&mut scene, connection, [(NODE, 3), (CLIENT, 0)]);
+        }
+        let mut told = vec![];
+        while let Some(Happening::Lost { at, other, life, .. }) = scene.next_until(Time(u64::MAX)) {
+            told.push((at, other, life));
+        }
+        told.sort();
+        assert_eq!(told, [(NODE, CLIENT, 3), (CLIENT, NODE, 0)]);
+    }
+}
