@@ -18,13 +18,13 @@ mod disks;
 mod faults;
 mod finish;
 mod fleeting;
-mod heartbeats;
+mod frames;
 mod leaving;
 mod limits;
 mod load;
 mod meter;
 mod network_faults;
-mod nodes;
+mod node;
 mod observe;
 mod operator;
 mod promises;
@@ -35,7 +35,6 @@ mod scene;
 mod second;
 mod truth;
 mod wires;
-mod work;
 
 use std::time::Duration;
 
@@ -51,7 +50,7 @@ use cluster::Cluster;
 use faults::Faults;
 use fleeting::Fleet;
 use leaving::Leavers;
-use nodes::Node;
+use node::Node;
 use operator::{OPERATOR, Operator};
 pub use scene::Scene;
 use scene::{Flight, Happening};
@@ -263,7 +262,7 @@ impl World {
             Happening::Written(node, life) => self.cluster.written(node, life),
             Happening::Synced(node, life) => self.cluster.synced(node, life),
             Happening::NodeStarts(node, life) => {
-                if self.cluster.nodes[&node].life == life && !self.leavers.is_gone(node) {
+                if self.cluster.node(node).life == life && !self.leavers.is_gone(node) {
                     self.cluster.start_node(node);
                 }
             }
@@ -311,7 +310,7 @@ impl World {
 
     /// The fleet and the leavers look at the register after it may have changed.
     pub(super) fn look_at_register(&mut self) {
-        if self.cluster.witness.take_news() {
+        if self.cluster.take_news() {
             self.fleet.look_at_register(&mut self.cluster);
             self.leavers.look_at_register(&self.cluster);
         }

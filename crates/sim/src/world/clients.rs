@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, NodeId, Position, Time, limits};
+use seriatim_model::{Address, Endpoint, Position, Time, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
 use super::CONTROL;
 use super::cluster::Cluster;
 use super::desks::Desks;
-use super::nodes::{Brief, frame, open};
+use super::frames::{Brief, frame, open};
 use super::scene::{Flight, Happening};
 use super::second::{history_of, log_of, workload_of};
 use crate::client::{Client, Legacy, Post, Producer, READER};
@@ -142,8 +142,8 @@ impl Clients {
 
     /// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
     fn take_a_piece(&mut self, cluster: &mut Cluster) {
-        let nodes: Vec<NodeId> = cluster.nodes.keys().copied().collect();
-        let disk = cluster.nodes[&cluster.scene.random.pick(&nodes)].disk.clone();
+        let node = cluster.scene.random.pick(&cluster.ids());
+        let disk = cluster.node(node).disk.clone();
         let files = disk.files();
         if files.is_empty() {
             return;
@@ -233,7 +233,7 @@ impl Clients {
         cluster.scene.tell(format_args!("it lives on as client {number}"));
         cluster.client_comes(number);
         self.up.insert(number, client);
-        for node in cluster.nodes.keys().copied().collect::<Vec<NodeId>>() {
+        for node in cluster.ids() {
             self.loses(cluster, number, Party::Node(node));
         }
         self.wake(cluster, number, cluster.scene.now);

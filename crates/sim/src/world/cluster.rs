@@ -1,5 +1,10 @@
 //! The cluster: its nodes, the wires between them and to their clients, and what is seen of all that.
 
+mod heartbeats;
+mod processes;
+mod turns;
+mod work;
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -9,7 +14,10 @@ use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
 
 use super::disks::{Disks, Spoiled};
-use super::nodes::{Node, frame};
+use super::frames::frame;
+use super::leaving::Leavers;
+use super::network_faults::{NetworkFaults, NetworkMend};
+use super::node::Node;
 use super::observe::Witness;
 use super::operator::OPERATOR;
 use super::scene::{Flight, Scene};
@@ -27,10 +35,10 @@ use crate::random::Random;
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) scene: Scene,
-    pub(super) nodes: Nodes,
-    pub(super) wires: Wires,
-    pub(super) disks: Disks,
-    pub(super) witness: Witness,
+    nodes: Nodes,
+    wires: Wires,
+    disks: Disks,
+    witness: Witness,
     /// The clients whose processes run.
     callers: BTreeSet<u32>,
 }
@@ -58,6 +66,32 @@ impl Cluster {
             cluster.start_node(node);
         }
         cluster
+    }
+
+    /// Every node, whether it runs or not.
+    pub(super) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// A node. It is an error to ask for one that the plan does not have.
+    pub(super) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[&id]
+    }
+
+    /// The same, for a fault that changes it.
+    pub(super) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("the node exists")
+    }
+
+    /// The network, for a fault that strikes it.
+    pub(super) fn network_faults(&mut self) -> NetworkFaults<'_> {
+        let (nodes, clients) = (self.ids(), self.scene.plan.workload.clients);
+        NetworkFaults { network: &mut self.wires.network, random: &mut self.scene.random, nodes, clients }
+    }
+
+    /// A fault of the network is over.
+    pub(super) fn mend_network(&mut self, mend: NetworkMend) {
+        mend.mend(&mut self.wires.network, self.scene.history.calm_since.is_some());
     }
 
     /// The truth as of now.
@@ -256,5 +290,36 @@ impl Cluster {
         let down = down.into_iter().map(|node| node.id).collect();
         up.into_iter().for_each(|(node, life)| self.resume_node(node, life));
         down
+    }
+
+    /// A node's disk is gone. It has an empty one, or its own as that was some time ago, if the plan wants that.
+    pub(super) fn replace_disk(&mut self, id: NodeId) {
+        let goes_back = self.scene.plan.disk_goes_back;
+        let disk = if goes_back { self.disks.past_of(&mut self.scene, id) } else { MemoryDisk::new() };
+        self.node_mut(id).disk = disk;
+    }
+
+    /// Whether the register may have changed since the last call.
+    pub(super) fn take_news(&mut self) -> bool {
+        self.witness.take_news()
+    }
+
+    /// Whether nodes have done all that they have to do, apart from those that have left.
+    pub(super) fn is_settled(&self, leavers: &Leavers) -> bool {
+        self.truth().is_settled(leavers, &self.witness.copies)
+    }
+
+    /// The state of all nodes, for a person, and which stores are there although their replicas were dismissed.
+    pub(super) fn state(&self) -> Vec<String> {
+        let (truth, scene) = (self.truth(), &self.scene);
+        let nodes = self.nodes.values().flat_map(|node| node.state(scene.log, scene.history.shards()));
+        let kept = self.witness.copies.dismissed().filter(|(node, shard)| truth.has_store(*node, *shard));
+        let kept = kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store"));
+        nodes.chain(kept).collect()
+    }
+
+    /// Which limit the log does not keep to, if there is one.
+    pub(super) fn exceeds(&self) -> Option<String> {
+        self.witness.limits.exceeds(self.truth())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use seriatim_model::{NodeId, Time};
 use seriatim_store::MemoryDisk;
 
-use super::nodes::Lives;
+use super::node::Lives;
 use super::scene::Scene;
 use crate::coverage::FaultKind;
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use seriatim_model::{NodeId, Time};
-use seriatim_store::{Disk, MemoryDisk};
+use seriatim_store::Disk;
 
 use super::CONTROL;
 use super::clients::Clients;
 use super::cluster::Cluster;
-use super::network_faults::{NetworkFaults, NetworkMend, Struck};
+use super::network_faults::{NetworkMend, Struck};
 use super::scene::{Happening, Scene};
 use crate::coverage::{FaultKind, Step};
 use crate::plan::{Fault, Target, Trigger};
@@ -39,7 +39,7 @@ impl Faults {
     /// Sees to it that the faults of the plan strike.
     pub(super) fn schedule(&mut self, cluster: &mut Cluster) {
         let (loss, duplication, reordering) = cluster.scene.plan.network.noise_permille;
-        cluster.wires.network.disturb(loss, duplication, reordering);
+        cluster.network_faults().network.disturb(loss, duplication, reordering);
         for fault in cluster.scene.plan.faults.clone() {
             match fault.trigger {
                 Trigger::At(after) => {
@@ -153,7 +153,7 @@ impl Faults {
             | FaultKind::ClientPartition
             | FaultKind::SlowLinks => Self::strike_network(cluster, fault, &victims),
             FaultKind::Reset => {
-                let some = Self::network(cluster).some_connections();
+                let some = cluster.network_faults().some_connections();
                 some.into_iter().for_each(|(connection, a, b)| cluster.reset(connection, a, b));
             }
             FaultKind::ClientCrash => {
@@ -164,32 +164,21 @@ impl Faults {
         }
     }
 
-    fn network(cluster: &mut Cluster) -> NetworkFaults<'_> {
-        let nodes = cluster.nodes.keys().copied().collect();
-        let clients = cluster.scene.plan.workload.clients;
-        NetworkFaults {
-            network: &mut cluster.wires.network,
-            random: &mut cluster.scene.random,
-            nodes,
-            clients,
-        }
-    }
-
     fn strike_network(cluster: &mut Cluster, fault: Fault, victims: &[NodeId]) {
-        let Struck { mend, broken } = Self::network(cluster).strike(fault, victims);
+        let Struck { mend, broken } = cluster.network_faults().strike(fault, victims);
         cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(Mend::Network(mend)));
         broken.into_iter().for_each(|(connection, a, b)| cluster.reset(connection, a, b));
     }
 
     /// The nodes that are meant, in the order in which they are hit.
     fn victims(cluster: &mut Cluster, fault: Fault) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = cluster.nodes.keys().copied().collect();
+        let mut nodes = cluster.ids();
         // Any order, but the nodes that host the log's sequencing replicas more often first.
         for index in (1..nodes.len()).rev() {
             nodes.swap(index, cluster.scene.random.below(index as u64 + 1) as usize);
         }
         if cluster.scene.random.percent(60) {
-            nodes.sort_by_key(|node| cluster.nodes[node].sequencer(cluster.scene.log).is_none());
+            nodes.sort_by_key(|node| cluster.node(*node).sequencer(cluster.scene.log).is_none());
         }
         nodes.sort_by_key(|node| !cluster.truth().is_meant(*node, fault.target));
         let targeted = fault.target != Target::Any;
@@ -248,21 +237,14 @@ impl Faults {
                 let directory = format!("logs/{:016x}/shard-", cluster.scene.log.0);
                 Self::lose_files(cluster, id, |name| name.starts_with(&directory), true);
             }
-            _ => {
-                let disk = if cluster.scene.plan.disk_goes_back {
-                    cluster.disks.past_of(&mut cluster.scene, id)
-                } else {
-                    MemoryDisk::new()
-                };
-                cluster.nodes.get_mut(&id).expect("the node exists").disk = disk;
-            }
+            _ => cluster.replace_disk(id),
         }
-        cluster.nodes.get_mut(&id).expect("the node exists").asleep = None;
+        cluster.node_mut(id).asleep = None;
     }
 
     /// Removes files of a disk: all that are meant, or one of them.
     fn lose_files(cluster: &mut Cluster, id: NodeId, is_meant: impl Fn(&String) -> bool, one: bool) {
-        let disk = cluster.nodes[&id].disk.clone();
+        let disk = cluster.node(id).disk.clone();
         let mut files: Vec<String> = disk.files().into_iter().filter(is_meant).collect();
         if one && !files.is_empty() {
             files = vec![cluster.scene.random.pick(&files)];
@@ -275,7 +257,7 @@ impl Faults {
 
     /// From now on a disk says that it has synced, and has not, until the power fails.
     fn begin_to_lie(cluster: &mut Cluster, fault: Fault, id: NodeId) {
-        cluster.nodes[&id].disk.lie(true);
+        cluster.node(id).disk.lie(true);
         let end = Mend::Lie(id, fault.lasting);
         cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(end));
     }
@@ -283,21 +265,21 @@ impl Faults {
     /// The power fails that uncovers what a disk did not sync; all of its journal since then is lost, and any part of the
     /// rest. If the log could not bear that by now, it was all true.
     fn end_to_lie(cluster: &mut Cluster, id: NodeId, down_for: Duration) {
-        cluster.nodes[&id].disk.lie(false);
+        cluster.node(id).disk.lie(false);
         let is_calm = cluster.scene.history.calm_since.is_some();
         if is_calm || !cluster.bears(FaultKind::LyingDisk, &[id]) {
-            return cluster.nodes[&id].disk.keep_all();
+            return cluster.node(id).disk.keep_all();
         }
         cluster.spoil(id, FaultKind::LyingDisk);
-        cluster.nodes[&id].disk.lose_unsynced("journal");
+        cluster.node(id).disk.lose_unsynced("journal");
         cluster.kill_node(id, true, down_for);
-        cluster.nodes.get_mut(&id).expect("the node exists").asleep = None;
+        cluster.node_mut(id).asleep = None;
     }
 
     /// Flips bits in the files of one replica of one shard, and makes sectors bad.
     fn damage(cluster: &mut Cluster, id: NodeId) {
         cluster.spoil(id, FaultKind::BitRot);
-        let disk = cluster.nodes[&id].disk.clone();
+        let disk = cluster.node(id).disk.clone();
         let directory = format!("logs/{:016x}/shard-", cluster.scene.log.0);
         let is_segment = |name: &String| name.starts_with(&directory) && name.contains("/seg-");
         let files: Vec<String> = disk.files().into_iter().filter(is_segment).collect();
@@ -320,17 +302,17 @@ impl Faults {
         match fault.kind {
             FaultKind::Pause => {
                 cluster.pause_node(id);
-                let mend = Mend::Pause(id, cluster.nodes[&id].life);
+                let mend = Mend::Pause(id, cluster.node(id).life);
                 cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(mend));
             }
             FaultKind::ClockJump => {
                 let jump = cluster.scene.random.millis(10, 5000);
-                cluster.nodes.get_mut(&id).expect("the node exists").clock_ahead += jump;
+                cluster.node_mut(id).clock_ahead += jump;
                 cluster.wake_node(id, cluster.scene.now);
             }
             _ => {
                 let lag = cluster.scene.random.micros(1000, 40_000);
-                let node = cluster.nodes.get_mut(&id).expect("the node exists");
+                let node = cluster.node_mut(id);
                 (node.lag, node.slowness) = (lag, 10);
                 cluster.scene.schedule(cluster.scene.now + fault.lasting, Happening::Mend(Mend::Lag(id)));
             }
@@ -339,10 +321,11 @@ impl Faults {
 
     fn spoil_disk(cluster: &mut Cluster, fault: Fault, id: NodeId) {
         let room = cluster.scene.random.below(6000);
-        let node = cluster.nodes.get_mut(&id).expect("the node exists");
         if fault.kind != FaultKind::SlowDisk {
-            (node.has_torn_disk, cluster.scene.history.disks_failed) = (true, true);
+            cluster.node_mut(id).has_torn_disk = true;
+            cluster.scene.history.disks_failed = true;
         }
+        let node = cluster.node_mut(id);
         match fault.kind {
             FaultKind::SyncFailure => node.disk.fail_syncs(1),
             FaultKind::DiskFull => {
@@ -358,17 +341,15 @@ impl Faults {
 
     pub(super) fn mend(cluster: &mut Cluster, mend: Mend) {
         match mend {
-            Mend::Network(mend) => {
-                mend.mend(&mut cluster.wires.network, cluster.scene.history.calm_since.is_some())
-            }
-            Mend::Room(node) => cluster.nodes[&node].disk.set_capacity(cluster.scene.plan.disk.most),
+            Mend::Network(mend) => cluster.mend_network(mend),
+            Mend::Room(node) => cluster.node(node).disk.set_capacity(cluster.scene.plan.disk.most),
             Mend::Pause(node, life) => cluster.resume_node(node, life),
             Mend::Lie(node, down_for) => Self::end_to_lie(cluster, node, down_for),
             Mend::Lag(node) => {
-                let node = cluster.nodes.get_mut(&node).expect("the node exists");
+                let node = cluster.node_mut(node);
                 (node.lag, node.slowness) = (Duration::ZERO, 1);
             }
-            Mend::Disk(node) => cluster.nodes.get_mut(&node).expect("the node exists").slowness = 1,
+            Mend::Disk(node) => cluster.node_mut(node).slowness = 1,
         }
     }
 }

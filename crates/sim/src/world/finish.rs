@@ -34,9 +34,9 @@ impl World {
 
     /// Where a node is dead for good and the others are enough, they have its roles in the end: the next loss is borne, too.
     fn become_whole(&mut self) {
-        let alive = self.cluster.nodes.values().filter(|node| node.host.is_some()).count();
+        let alive = self.cluster.truth().nodes.values().filter(|node| node.host.is_some()).count();
         let Some(config) = self.cluster.entry().map(|entry| entry.config.clone()) else { return };
-        if alive == self.cluster.nodes.len() || alive < config.sequencers.max(config.replicas) as usize {
+        if alive == self.cluster.ids().len() || alive < config.sequencers.max(config.replicas) as usize {
             return;
         }
         if !self.run_until(self.cluster.scene.plan.options.limits.replace_after + WHOLE_WITHIN, |world| {
@@ -99,7 +99,7 @@ impl World {
     /// Whether the nodes are done, and clients have read everything that they were to.
     pub(super) fn is_settled(&self) -> bool {
         let truth = self.cluster.truth();
-        truth.is_settled(&self.leavers, &self.cluster.witness.copies)
+        self.cluster.is_settled(&self.leavers)
             && truth.leader_ordered().is_some_and(|ordered| self.clients.have_delivered(ordered))
     }
 
@@ -108,20 +108,7 @@ impl World {
         let mut lines = self.clients.state();
         lines.extend(self.fleet.remains(&self.cluster));
         lines.extend(self.clients.dead().into_iter().map(|client| format!("client {client} is dead")));
-        lines.extend(
-            self.cluster
-                .nodes
-                .values()
-                .flat_map(|node| node.state(self.cluster.scene.log, self.cluster.scene.history.shards())),
-        );
-        let kept = self
-            .cluster
-            .witness
-            .copies
-            .dismissed()
-            .filter(|(node, shard)| self.cluster.truth().has_store(*node, *shard));
-        lines
-            .extend(kept.map(|(node, shard)| format!("node {node}, shard {shard}: dismissed, with a store")));
+        lines.extend(self.cluster.state());
         lines.extend(self.leavers.state(&self.cluster));
         if let Some(entry) = self.cluster.entry() {
             let members = entry.view.as_ref().map(|view| (&view.sequencers, &view.shards));

@@ -8,7 +8,7 @@ use seriatim_model::{LogConfig, LogId, ShardId};
 use seriatim_protocol::{Message, control};
 
 use super::cluster::Cluster;
-use super::nodes::open;
+use super::frames::open;
 use super::scene::{Happening, Scene};
 
 /// How long whoever creates or deletes waits for an answer before asking again.
@@ -77,7 +77,7 @@ impl Fleet {
         let mut remains: Vec<String> = self.unwanted().collect();
         for log in self.gone() {
             let directory = format!("logs/{:016x}/", log.0);
-            for (id, node) in &cluster.nodes {
+            for (id, node) in cluster.truth().nodes {
                 let has_role = node.sequencer(log).is_some()
                     || (0..cluster.scene.plan.config.shards)
                         .any(|shard| node.replica(log, ShardId(shard)).is_some());

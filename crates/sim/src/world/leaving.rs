@@ -58,7 +58,7 @@ impl Leavers {
 
     /// Whether no operator waits for a node to leave, of those that can.
     pub(super) fn are_over(&self, cluster: &Cluster) -> bool {
-        let there = cluster.nodes.keys().filter(|node| !self.0.contains_key(node)).count();
+        let there = cluster.ids().iter().filter(|node| !self.0.contains_key(node)).count();
         let config = &cluster.scene.plan.config;
         let can_leave = there >= config.sequencers.max(config.replicas) as usize;
         // An earlier log has one replica of everything: what that one forgot holds it up, for an operator to say what is lost.
@@ -94,8 +94,7 @@ impl Leavers {
     /// A node is to leave.
     pub(super) fn departs(&mut self, cluster: &mut Cluster, departure: Departure) {
         let may_leave = |leavers: &Self, id: NodeId| id != CONTROL && !leavers.0.contains_key(&id);
-        let mut nodes: Vec<NodeId> =
-            cluster.nodes.keys().copied().filter(|id| may_leave(self, *id)).collect();
+        let mut nodes: Vec<NodeId> = cluster.ids().into_iter().filter(|id| may_leave(self, *id)).collect();
         let turn = cluster.scene.random.below(nodes.len() as u64 + 1) as usize;
         nodes.rotate_left(turn);
         nodes.sort_by_key(|node| !cluster.truth().is_meant(*node, departure.target));
@@ -109,7 +108,7 @@ impl Leavers {
         let bears_it = |entry: &LogEntry| entry.id == cluster.scene.log || parting::is_rid_of(entry, node);
         // Without enough others a node keeps what it has; but what a lost one had, nobody could have.
         let config = &cluster.scene.plan.config;
-        let suffice = cluster.nodes.len() > self.0.len() + config.sequencers.max(config.replicas) as usize;
+        let suffice = cluster.ids().len() > self.0.len() + config.sequencers.max(config.replicas) as usize;
         if !suffice && self.0.values().any(|leaver| leaver.is_gone) {
             return;
         }
@@ -159,7 +158,7 @@ impl Leavers {
 
     /// The positions below the start of its view that a member lacks. What a drained node held is below it.
     fn lacks_in(cluster: &Cluster, member: Member, shard: ShardId, view: ViewNumber) -> Option<Lacking> {
-        let role = cluster.nodes.get(&member.node)?.replica(cluster.scene.log, shard)?;
+        let role = cluster.truth().nodes.get(&member.node)?.replica(cluster.scene.log, shard)?;
         let known = role.memory().view.as_ref().filter(|known| known.number == view)?;
         // One that lost its memory since then is no member of it.
         let is_member = role.memory().incarnation == member.incarnation;
@@ -200,7 +199,7 @@ impl Leavers {
         let leaver = self.0.get_mut(&node).expect("it leaves");
         (leaver.stage, leaver.is_gone, leaver.stays_at) = (Stage::Removed, true, None);
         cluster.kill_node(node, true, FOR_GOOD);
-        cluster.nodes.get_mut(&node).expect("the node exists").disk = MemoryDisk::new();
+        cluster.node_mut(node).disk = MemoryDisk::new();
         Self::ask_to_part(cluster, node, PartingChange::Remove);
     }
 

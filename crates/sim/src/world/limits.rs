@@ -134,9 +134,8 @@ impl World {
         if self.cluster.scene.plan.clocks.is_none() {
             return;
         }
-        let exceeds = |world: &Self| world.cluster.witness.limits.exceeds(world.cluster.truth());
-        if !self.run_until(KEPT_WITHIN, |world| exceeds(world).is_none()) {
-            self.cluster.scene.history.exceeds = exceeds(self);
+        if !self.run_until(KEPT_WITHIN, |world| world.cluster.exceeds().is_none()) {
+            self.cluster.scene.history.exceeds = self.cluster.exceeds();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Load: for a while clients ask for more than usual, and what that costs is counted.
 
-use seriatim_model::{NodeId, Position, Time, ViewNumber};
+use seriatim_model::{Position, Time, ViewNumber};
 
 use super::World;
 use super::cluster::Cluster;
@@ -29,8 +29,7 @@ impl Cluster {
     /// Where work takes time, nodes are not scheduled now and then, and a load may begin. Says whether one does.
     fn begin_load(&mut self) -> bool {
         let Some(capacity) = self.scene.plan.capacity else { return false };
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.schedule_stall(node));
+        self.ids().into_iter().for_each(|node| self.schedule_stall(node));
         let Some(load_for) = capacity.load_for else { return false };
         let workload = self.scene.plan.workload;
         self.scene.tell(format_args!("the load begins: {workload:?}, {capacity:?}"));

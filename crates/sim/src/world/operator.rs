@@ -8,7 +8,7 @@ use seriatim_protocol::{Message, control};
 
 use super::clients::Clients;
 use super::cluster::Cluster;
-use super::nodes::{frame, open};
+use super::frames::{frame, open};
 use super::scene::{Happening, Scene};
 use crate::history::{Acceptance, Gap};
 use crate::network::Party;
@@ -44,9 +44,9 @@ impl Operator {
             return;
         }
         let has_controller = |id: &NodeId| {
-            cluster.nodes[id].host.as_ref().is_some_and(|host| host.controller(cluster.scene.log).is_some())
+            cluster.node(*id).host.as_ref().is_some_and(|host| host.controller(cluster.scene.log).is_some())
         };
-        let nodes: Vec<NodeId> = cluster.nodes.keys().copied().filter(has_controller).collect();
+        let nodes: Vec<NodeId> = cluster.ids().into_iter().filter(has_controller).collect();
         if nodes.is_empty() {
             return;
         }

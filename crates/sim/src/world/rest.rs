@@ -6,7 +6,7 @@ use seriatim_model::{Member, NodeId, Position, ShardId, ShardMembers, Time, View
 use seriatim_store::ShardStore;
 
 use super::leaving::Leavers;
-use super::nodes::Node;
+use super::node::Node;
 use super::reached::Copies;
 use super::truth::Truth;
 

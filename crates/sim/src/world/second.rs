@@ -100,8 +100,7 @@ impl World {
     /// Reads the second log from its beginning to its end.
     pub(super) fn read_second(&mut self) {
         let Some(entry) = self.cluster.truth().second_entry().cloned() else { return };
-        let leader =
-            entry.view.as_ref().and_then(|view| self.cluster.nodes[&view.leader].sequencer(entry.id));
+        let leader = entry.view.as_ref().and_then(|view| self.cluster.node(view.leader).sequencer(entry.id));
         let tail = leader.map(|leader| leader.ordered());
         let shards = (0..entry.config.shards).map(ShardId).collect();
         let trim = self.read_log(JUDGE, &entry, shards);

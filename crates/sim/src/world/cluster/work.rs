@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_host::{Event, Outgoing};
+use seriatim_host::Outgoing;
 use seriatim_model::{Announced, NodeId, Peer, Time};
 
-use super::changing;
-use super::cluster::Cluster;
-use super::meter::Work;
-use super::nodes::frame;
-use super::scene::Happening;
+use super::Cluster;
 use crate::history::{Costs, Step};
 use crate::pipes::Way;
+use crate::world::changing;
+use crate::world::frames::frame;
+use crate::world::meter::Work;
+use crate::world::scene::Happening;
 
 /// How many arrivals a node takes before it does what is due; see the server's driver.
 pub(super) const DRAIN: usize = 256;
@@ -25,14 +25,6 @@ pub(super) struct Departure {
     pub(super) outgoing: Outgoing,
     pub(super) frame: Bytes,
     pub(super) after: Duration,
-}
-
-/// Something that waits for a node's processor.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) event: Event,
-    /// Over which connection it came, if that has a bound, and how long it is.
-    pub(super) came: Option<(Way, usize)>,
 }
 
 impl Cluster {
@@ -117,7 +109,7 @@ impl Cluster {
         node.disk_free
     }
 
-    pub(super) fn schedule_stall(&mut self, id: NodeId) {
+    pub(crate) fn schedule_stall(&mut self, id: NodeId) {
         let Some(capacity) = self.scene.plan.capacity.filter(|capacity| capacity.stall > Duration::ZERO)
         else {
             return;
@@ -129,7 +121,7 @@ impl Cluster {
     }
 
     /// A node is not scheduled for a while.
-    pub(super) fn node_stalls(&mut self, id: NodeId) {
+    pub(crate) fn node_stalls(&mut self, id: NodeId) {
         let load_is_over = self.scene.history.load.as_ref().is_some_and(|load| load.ended <= self.scene.now);
         if load_is_over || self.scene.history.calm_since.is_some() {
             return;

@@ -7,10 +7,11 @@ use seriatim_model::{Endpoint, LogId, NodeId, Time};
 use seriatim_protocol::Deviation;
 use seriatim_protocol::control::{self, Ailment, Heartbeat};
 
-use super::cluster::Cluster;
-use super::nodes::{Node, frame};
-use super::scene::Happening;
+use super::Cluster;
 use crate::network::{Connection, Lane, Party};
+use crate::world::frames::frame;
+use crate::world::node::Node;
+use crate::world::scene::Happening;
 
 impl Cluster {
     /// The node's process starts: its detector knows nobody.
@@ -59,7 +60,7 @@ impl Cluster {
     }
 
     /// Sends the heartbeats that are due, and suspects those whose answers are overdue.
-    pub(super) fn node_beats(&mut self, id: NodeId) {
+    pub(crate) fn node_beats(&mut self, id: NodeId) {
         let now = self.scene.now;
         let node = self.nodes.get_mut(&id).expect("the node exists");
         if !node.pulse.is_due(now) || node.is_paused || node.host.is_none() {
