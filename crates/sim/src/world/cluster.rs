@@ -8,7 +8,7 @@ mod work;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use seriatim_model::{Endpoint, Incarnation, LogId, Member, NodeId, Time, View};
+use seriatim_model::{Endpoint, LogId, NodeId, Time};
 use seriatim_protocol::control;
 use seriatim_protocol::control::LogEntry;
 use seriatim_store::MemoryDisk;
@@ -25,7 +25,6 @@ use super::truth::{self, Nodes, Truth};
 use super::wires::Wires;
 use super::{CONTROL, FOUNDER};
 use crate::coverage::FaultKind;
-use crate::excuses::Excuse;
 use crate::network::{Connection, Lane, Network, Party};
 use crate::pipes::Way;
 use crate::plan::Plan;
@@ -211,71 +210,20 @@ impl Cluster {
         self.witness.damage.excuses_end(&mut self.scene, &self.nodes, damaged)
     }
 
+    /// The fate of its disks.
+    pub(super) fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
+    /// The log did not bear the loss of a disk if that came in the middle of a view change.
+    pub(super) fn excuse_spoiled(&mut self) {
+        self.disks.excuse(&mut self.scene, &self.nodes);
+    }
+
     /// A node's disk is lost, or may be damaged from now on.
     pub(super) fn spoil(&mut self, node: NodeId, kind: FaultKind) {
         let lives = self.nodes[&node].lives(self.scene.log, self.scene.history.shard_count);
         self.disks.spoil(&mut self.scene, Spoiled { node, lives, kind });
-    }
-
-    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log bears it.
-    pub(super) fn bears(&self, kind: FaultKind, victims: &[NodeId]) -> bool {
-        // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
-        // without the other replicas is left with the damaged ones.
-        let is_damaged = self.disks.damaged_node().is_some();
-        let bears_it = !kind.loses_memory()
-            || !is_damaged && (self.scene.history.is_on_disk() || self.scene.plan.may_lose_too_much)
-            || self.does_without(victims);
-        let reachable = match kind {
-            FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
-                victims.iter().any(|node| self.nodes[node].host.is_some())
-            }
-            _ if kind.loses_memory() => victims.iter().any(|node| self.nodes[node].host.is_some()),
-            _ => true,
-        };
-        let spared = match kind {
-            kind if kind.loses_disk() || kind == FaultKind::BitRot => {
-                // A replica that goes away before it knows the view counts for nothing when it is back.
-                let bears_it = |view: &View| {
-                    let bearing = self.truth();
-                    bearing.survives_knowing(view, victims, view.number)
-                        && bearing.flush_survives(victims)
-                        && bearing.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
-                };
-                self.disks.spoiled().is_none() && self.scene.latest_view().is_some_and(bears_it)
-            }
-            _ => true,
-        };
-        bears_it && reachable && spared
-    }
-
-    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
-    fn does_without(&self, nodes: &[NodeId]) -> bool {
-        let damaged = self.disks.damaged_node();
-        let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
-        self.scene.latest_view().is_some_and(|view| {
-            let bearing = self.truth();
-            bearing.survives(view, &nodes) && (damaged.is_none() || bearing.is_complete_without(view, &nodes))
-        })
-    }
-
-    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
-    /// as much as it seemed to.
-    pub(super) fn excuse_spoiled(&mut self) {
-        let (Some(spoiled), Some(view)) = (self.disks.spoiled(), self.scene.latest_view()) else {
-            return;
-        };
-        let (node, lives) = (spoiled.node, &spoiled.lives);
-        let lost = |members: &[Member], life: Option<Incarnation>| {
-            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
-        };
-        let is_lost = lost(&view.sequencers, lives.sequencer)
-            || view.shards.iter().any(|members| {
-                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
-            });
-        let is_too_much = is_lost && !self.truth().survives(view, &[node]);
-        if self.scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
-            self.scene.history.lose_too_much();
-        }
     }
 
     /// From now on nothing goes wrong any more, and what went wrong is put right. Gives the nodes that are down.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use seriatim_model::{NodeId, Time};
+use seriatim_model::{Incarnation, Member, NodeId, Time};
 use seriatim_store::MemoryDisk;
 
 use super::node::Lives;
 use super::scene::Scene;
+use super::truth::{Nodes, Truth};
 use crate::coverage::FaultKind;
+use crate::excuses::Excuse;
 
 /// How often a disk's state is kept.
 const KEPT_EVERY: Duration = Duration::from_millis(20);
@@ -70,6 +72,26 @@ impl Disks {
     pub(super) fn was_set_back(&self, scene: &Scene, node: NodeId) -> bool {
         let is_so = |kind| kind == FaultKind::LyingDisk || scene.plan.disk_goes_back;
         self.spoiled.as_ref().is_some_and(|spoiled| spoiled.node == node && is_so(spoiled.kind))
+    }
+
+    /// A disk may be lost while a view is being formed that counts on it alone: then the log did not bear
+    /// as much as it seemed to.
+    pub(super) fn excuse(&self, scene: &mut Scene, nodes: &Nodes) {
+        let (Some(spoiled), Some(view)) = (&self.spoiled, scene.latest_view()) else {
+            return;
+        };
+        let (node, lives) = (spoiled.node, &spoiled.lives);
+        let lost = |members: &[Member], life: Option<Incarnation>| {
+            life.is_some_and(|incarnation| members.contains(&Member { node, incarnation }))
+        };
+        let is_lost = lost(&view.sequencers, lives.sequencer)
+            || view.shards.iter().any(|members| {
+                lost(&members.replicas, lives.replicas.get(&members.shard).map(|(life, _)| *life))
+            });
+        let is_too_much = is_lost && !(Truth { nodes, scene }).survives(view, &[node]);
+        if scene.history.excuse(Excuse::SpoiledInViewChange, is_too_much) {
+            scene.history.lose_too_much();
+        }
     }
 
     /// A node wrote to its journal, and its disk is like this now.

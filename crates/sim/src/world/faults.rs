@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seriatim_model::{NodeId, Time};
+use seriatim_model::{NodeId, Time, View};
 use seriatim_store::Disk;
 
 use super::CONTROL;
@@ -102,7 +102,7 @@ impl Faults {
         let victims = Self::victims(cluster, fault);
         let bears_it = match fault.kind {
             FaultKind::ClientCrash => !clients.is_empty(),
-            kind => cluster.bears(kind, &victims),
+            kind => Self::may_strike(cluster, kind, &victims),
         };
         if !bears_it {
             return;
@@ -203,6 +203,47 @@ impl Faults {
         nodes
     }
 
+    /// Whether a fault of this kind may strike these nodes: they are there for it, and the log bears it.
+    pub(super) fn may_strike(cluster: &Cluster, kind: FaultKind, victims: &[NodeId]) -> bool {
+        // Loss and damage together are more than anybody was told to expect, also of an operator. A view that is formed
+        // without the other replicas is left with the damaged ones.
+        let is_damaged = cluster.disks().damaged_node().is_some();
+        let bears_it = !kind.loses_memory()
+            || !is_damaged && (cluster.scene.history.is_on_disk() || cluster.scene.plan.may_lose_too_much)
+            || Self::does_without(cluster, victims);
+        let reachable = match kind {
+            FaultKind::Close | FaultKind::CloseAll | FaultKind::Pause | FaultKind::ClockJump => {
+                victims.iter().any(|node| cluster.node(*node).host.is_some())
+            }
+            _ if kind.loses_memory() => victims.iter().any(|node| cluster.node(*node).host.is_some()),
+            _ => true,
+        };
+        let spared = match kind {
+            kind if kind.loses_disk() || kind == FaultKind::BitRot => {
+                // A replica that goes away before it knows the view counts for nothing when it is back.
+                let bears_it = |view: &View| {
+                    let truth = cluster.truth();
+                    truth.survives_knowing(view, victims, view.number)
+                        && truth.flush_survives(victims)
+                        && truth.is_all_elsewhere(kind == FaultKind::BitRot, view, victims)
+                };
+                cluster.disks().spoiled().is_none() && cluster.scene.latest_view().is_some_and(bears_it)
+            }
+            _ => true,
+        };
+        bears_it && reachable && spared
+    }
+
+    /// Whether the log has everything that these nodes hold elsewhere, too, and undamaged.
+    fn does_without(cluster: &Cluster, nodes: &[NodeId]) -> bool {
+        let damaged = cluster.disks().damaged_node();
+        let nodes: Vec<NodeId> = nodes.iter().copied().chain(damaged).collect();
+        cluster.scene.latest_view().is_some_and(|view| {
+            let truth = cluster.truth();
+            truth.survives(view, &nodes) && (damaged.is_none() || truth.is_complete_without(view, &nodes))
+        })
+    }
+
     fn kill_all(cluster: &mut Cluster, nodes: &[NodeId], power: bool, down_for: Duration) {
         for node in nodes {
             let down_for = down_for + cluster.scene.random.millis(0, 20);
@@ -267,7 +308,7 @@ impl Faults {
     fn end_to_lie(cluster: &mut Cluster, id: NodeId, down_for: Duration) {
         cluster.node(id).disk.lie(false);
         let is_calm = cluster.scene.history.calm_since.is_some();
-        if is_calm || !cluster.bears(FaultKind::LyingDisk, &[id]) {
+        if is_calm || !Self::may_strike(cluster, FaultKind::LyingDisk, &[id]) {
             return cluster.node(id).disk.keep_all();
         }
         cluster.spoil(id, FaultKind::LyingDisk);

@@ -11,6 +11,7 @@ use seriatim_store::MemoryDisk;
 
 use super::CONTROL;
 use super::cluster::Cluster;
+use super::faults::Faults;
 use super::scene::Happening;
 use crate::coverage::FaultKind;
 use crate::plan::Departure;
@@ -114,7 +115,8 @@ impl Leavers {
         }
         let is_told = suffice && cluster.entry().is_some();
         let bears_it = is_told && cluster.scene.history.is_on_disk() && cluster.entries().all(bears_it);
-        let is_lost = departure.is_lost && bears_it && cluster.bears(FaultKind::DiskLoss, &[node]);
+        let is_lost =
+            departure.is_lost && bears_it && Faults::may_strike(cluster, FaultKind::DiskLoss, &[node]);
         let stays_at = departure.stays_after.filter(|_| !is_lost).map(|after| cluster.scene.now + after);
         let stage = Stage::Drained;
         self.0.insert(
