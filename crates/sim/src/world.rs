@@ -257,7 +257,7 @@ impl World {
             }
             Happening::NodeStalls(node) => self.cluster.node_stalls(node),
             Happening::ClientStalls(client) => self.clients.stalls(&mut self.cluster, client),
-            Happening::ClientLosesAll(client) => self.clients.loses_all(&mut self.cluster, client),
+            Happening::ClientLosesAll(client) => Clients::loses_all(&mut self.cluster, client),
             Happening::LoadEnds => self.load_ends(),
             Happening::Written(node, life) => self.cluster.written(node, life),
             Happening::Synced(node, life) => self.cluster.synced(node, life),

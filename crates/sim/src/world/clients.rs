@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use seriatim_model::{Address, Endpoint, Position, Time, limits};
+use seriatim_model::{Address, Endpoint, Position, SessionId, Time, limits};
 use seriatim_protocol::control::LogEntry;
 use seriatim_protocol::parts::appending::LogClientConfig;
 
@@ -12,7 +12,7 @@ use super::CONTROL;
 use super::cluster::Cluster;
 use super::desks::Desks;
 use super::frames::{Brief, frame, open};
-use super::scene::{Flight, Happening};
+use super::scene::{Flight, Happening, Scene};
 use super::second::{history_of, log_of, workload_of};
 use crate::client::{Client, Legacy, Post, Producer, READER};
 use crate::lookups::Lookups;
@@ -38,36 +38,10 @@ impl Clients {
         let entry = cluster.entry().expect("the log exists").clone();
         for number in 0..cluster.scene.plan.workload.clients {
             let sessions = 0..u64::from(cluster.scene.plan.workload.sessions);
-            let producers =
-                sessions.map(|machine| (machine, self.producer(cluster, number, machine, &entry))).collect();
+            let producers = sessions
+                .map(|machine| (machine, producer(&mut cluster.scene, number, machine, &entry)))
+                .collect();
             self.add(cluster, number, producers, &entry);
-        }
-    }
-
-    fn producer(&mut self, cluster: &mut Cluster, client: u32, machine: u64, entry: &LogEntry) -> Producer {
-        let config = self.machine_config(cluster, None);
-        let start = cluster.scene.now + cluster.scene.random.micros(0, cluster.scene.plan.workload.think_us);
-        let session = cluster.scene.history.open_session();
-        Producer::new(
-            machine,
-            client,
-            session,
-            cluster.scene.plan.workload.appends,
-            (config, entry.clone()),
-            start,
-        )
-    }
-
-    pub(super) fn machine_config(
-        &mut self,
-        cluster: &mut Cluster,
-        resume: Option<(seriatim_model::SessionId, u64)>,
-    ) -> LogClientConfig {
-        LogClientConfig {
-            control: CONTROL,
-            random: cluster.scene.random.draw(),
-            resume,
-            options: cluster.scene.plan.options,
         }
     }
 
@@ -120,6 +94,7 @@ impl Clients {
         }
     }
 
+    /// A client is woken: it does what is due.
     pub(super) fn wakes(&mut self, cluster: &mut Cluster, number: u32) {
         let now = cluster.scene.now;
         let Some(client) = self.up.get_mut(&number).filter(|client| client.wake_at == Some(now)) else {
@@ -130,7 +105,7 @@ impl Clients {
             return self.wake(cluster, number, until);
         }
         if cluster.scene.plan.workload.payload_of_disks {
-            self.take_a_piece(cluster);
+            take_a_piece(cluster);
         }
         let mut out = vec![];
         let workload = workload_of(&cluster.scene.plan, number);
@@ -138,24 +113,6 @@ impl Clients {
         let history = history_of(&mut cluster.scene.history, number);
         client.wake(now, &workload, &mut cluster.scene.random, history, &mut out);
         self.send(cluster, number, out);
-    }
-
-    /// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
-    fn take_a_piece(&mut self, cluster: &mut Cluster) {
-        let node = cluster.scene.random.pick(&cluster.ids());
-        let disk = cluster.node(node).disk.clone();
-        let files = disk.files();
-        if files.is_empty() {
-            return;
-        }
-        let file = cluster.scene.random.pick(&files);
-        let content = disk.content(&file).unwrap_or_default();
-        let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) as u64;
-        let most = cluster.scene.plan.workload.payload_bytes;
-        let offset = cluster.scene.random.below(written + 1);
-        let start = if cluster.scene.random.percent(70) { offset / 512 * 512 } else { offset };
-        let end = written.min(start + most);
-        cluster.scene.history.piece = Bytes::copy_from_slice(&content[start as usize..end as usize]);
     }
 
     /// Sends what a client wants to send, and sees to it that it is woken.
@@ -171,6 +128,7 @@ impl Clients {
         self.wake(cluster, number, at.max(cluster.scene.now));
     }
 
+    /// A client gets a message.
     pub(super) fn receives(&mut self, cluster: &mut Cluster, number: u32, from: Party, bytes: &Bytes) {
         let (_, sender, to, message) = open(bytes.clone()).expect("what was encoded is decoded");
         let text = Brief(&message);
@@ -183,6 +141,7 @@ impl Clients {
         self.send(cluster, number, out);
     }
 
+    /// A client loses its connection to a node.
     pub(super) fn loses(&mut self, cluster: &mut Cluster, number: u32, other: Party) {
         let Party::Node(node) = other else { return };
         let Some(client) = self.up.get_mut(&number) else { return };
@@ -239,6 +198,7 @@ impl Clients {
         self.wake(cluster, number, cluster.scene.now);
     }
 
+    /// A client that died starts again.
     pub(super) fn starts(&mut self, cluster: &mut Cluster, number: u32) {
         let Some(legacies) = self.dead.remove(&number) else { return };
         let known = cluster.scene.history.views.values().last().map(|known| known.view.clone());
@@ -249,7 +209,7 @@ impl Clients {
         let mut producers = BTreeMap::new();
         for (machine, legacy) in legacies {
             let session = cluster.scene.history.open_session();
-            let config = self.machine_config(cluster, legacy.session());
+            let config = machine_config(&mut cluster.scene, legacy.session());
             cluster.scene.coverage.resumed += u64::from(legacy.session().is_some());
             let producer =
                 Producer::new(machine, number, session, 0, (config, entry.clone()), cluster.scene.now);
@@ -389,19 +349,19 @@ impl Clients {
         lines
     }
 
-    fn schedule_reset(&mut self, cluster: &mut Cluster, client: u32) {
+    fn schedule_reset(cluster: &mut Cluster, client: u32) {
         let Some(every) = cluster.scene.plan.workload.reset_every else { return };
         let after = cluster.scene.random.micros(0, 2 * every.as_micros() as u64);
         cluster.scene.schedule(cluster.scene.now + after, Happening::ClientLosesAll(client));
     }
 
     /// A client's connections break, again and again until the load ends.
-    pub(super) fn loses_all(&mut self, cluster: &mut Cluster, client: u32) {
+    pub(super) fn loses_all(cluster: &mut Cluster, client: u32) {
         if cluster.scene.history.load.as_ref().is_none_or(|load| load.ended <= cluster.scene.now) {
             return;
         }
         cluster.reset_all(Party::Client(client));
-        self.schedule_reset(cluster, client);
+        Self::schedule_reset(cluster, client);
     }
 
     /// A message waits until a client's process gets to it.
@@ -412,7 +372,7 @@ impl Clients {
     }
 
     /// Until when a client's process is not scheduled, if it is not at present.
-    pub(super) fn stalls_until(&self, cluster: &Cluster, number: u32) -> Option<Time> {
+    fn stalls_until(&self, cluster: &Cluster, number: u32) -> Option<Time> {
         self.desks.stalls_until(number, cluster.scene.now)
     }
 
@@ -436,7 +396,7 @@ impl Clients {
     }
 
     /// A client's processor is busy with a message. Returns when that is over.
-    pub(super) fn works(&mut self, cluster: &mut Cluster, number: u32, bytes: usize) -> Time {
+    fn works(&mut self, cluster: &mut Cluster, number: u32, bytes: usize) -> Time {
         let Some(capacity) = &cluster.scene.plan.capacity else { return cluster.scene.now };
         let takes = Duration::from_nanos(capacity.client_message_ns + bytes as u64 * capacity.byte_ns / 2);
         self.desks.work(number, cluster.scene.now, takes)
@@ -468,7 +428,7 @@ impl Clients {
     /// Clients begin to ask for more than usual.
     pub(super) fn begin_load(&mut self, cluster: &mut Cluster) {
         for client in self.numbers() {
-            self.schedule_reset(cluster, client);
+            Self::schedule_reset(cluster, client);
             self.schedule_stall(cluster, client);
         }
     }
@@ -479,4 +439,35 @@ impl Clients {
             client.producers.values_mut().for_each(Producer::stop);
         }
     }
+}
+
+/// A session of a client as the plan wants it.
+fn producer(scene: &mut Scene, client: u32, machine: u64, entry: &LogEntry) -> Producer {
+    let config = machine_config(scene, None);
+    let start = scene.now + scene.random.micros(0, scene.plan.workload.think_us);
+    let session = scene.history.open_session();
+    Producer::new(machine, client, session, scene.plan.workload.appends, (config, entry.clone()), start)
+}
+
+/// The configuration of a session: a new one, or one that goes on after so many appends.
+pub(super) fn machine_config(scene: &mut Scene, resume: Option<(SessionId, u64)>) -> LogClientConfig {
+    LogClientConfig { control: CONTROL, random: scene.random.draw(), resume, options: scene.plan.options }
+}
+
+/// Somebody looks at a disk: from a block, or from a byte that is the journal's or a store's own on.
+fn take_a_piece(cluster: &mut Cluster) {
+    let node = cluster.scene.random.pick(&cluster.ids());
+    let disk = cluster.node(node).disk.clone();
+    let files = disk.files();
+    if files.is_empty() {
+        return;
+    }
+    let file = cluster.scene.random.pick(&files);
+    let content = disk.content(&file).unwrap_or_default();
+    let written = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) as u64;
+    let most = cluster.scene.plan.workload.payload_bytes;
+    let offset = cluster.scene.random.below(written + 1);
+    let start = if cluster.scene.random.percent(70) { offset / 512 * 512 } else { offset };
+    let end = written.min(start + most);
+    cluster.scene.history.piece = Bytes::copy_from_slice(&content[start as usize..end as usize]);
 }

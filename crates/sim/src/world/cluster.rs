@@ -134,8 +134,8 @@ impl Cluster {
         if !self.is_up(to) {
             return self.wires.refuse(&mut self.scene, from, to);
         }
-        let overflown = self.wires.send(&mut self.scene, (ready, lane), (from, to), frame);
-        if let Some(connection) = overflown {
+        let overflowing = self.wires.send(&mut self.scene, (ready, lane), (from, to), frame);
+        if let Some(connection) = overflowing {
             self.reset(connection, from, to);
         }
     }

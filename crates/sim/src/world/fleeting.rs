@@ -63,7 +63,7 @@ impl Fleet {
         scene.coverage.deletions += u64::from(self.confirmed(request, log));
     }
 
-    /// Whether the register knows of none that is gone. Looked at whenever it did something.
+    /// The register did something: it is to know none that is gone.
     pub(super) fn look_at_register(&self, cluster: &mut Cluster) {
         let back = self.gone().find(|log| cluster.entries().any(|entry| entry.id == *log));
         if let Some(log) = back {

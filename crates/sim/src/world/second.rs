@@ -6,7 +6,7 @@ use seriatim_model::{LogId, ShardId};
 use seriatim_protocol::control::LogEntry;
 
 use super::World;
-use super::clients::Clients;
+use super::clients::{Clients, machine_config};
 use super::cluster::Cluster;
 use super::scene::Scene;
 use super::truth::{self, Truth};
@@ -76,7 +76,7 @@ impl Clients {
     /// Starts the client of the second log.
     pub(super) fn begin_second(&mut self, cluster: &mut Cluster) {
         let Some(entry) = cluster.truth().second_entry().cloned() else { return };
-        let config = self.machine_config(cluster, None);
+        let config = machine_config(&mut cluster.scene, None);
         let session = history_of(&mut cluster.scene.history, APPENDER).open_session();
         let producer = Producer::new(0, APPENDER, session, u32::MAX, (config, entry), cluster.scene.now);
         let client = Client::new(APPENDER, BTreeMap::from([(0, producer)]));
